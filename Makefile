@@ -168,8 +168,8 @@ fmt: $(READY) ## Format the code and the protos, and mend what the linter can
 	@$(BIN)/buf format protos -w
 
 .PHONY: protos
-protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 and .../envoy/v1 anew from protos/
-	@rm -f sidecar/prompt_sidecar/envoy/v1/*_pb2.py sidecar/prompt_sidecar/envoy/v1/*_pb2.pyi
+protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 and .../doors/envoy/v1 anew from protos/
+	@rm -f sidecar/prompt_sidecar/doors/envoy/v1/*_pb2.py sidecar/prompt_sidecar/doors/envoy/v1/*_pb2.pyi
 	@rm -f sidecar/prompt_sidecar/v1/*_pb2.py sidecar/prompt_sidecar/v1/*_pb2.pyi sidecar/prompt_sidecar/v1/*_pb2_grpc.py sidecar/prompt_sidecar/v1/*_pb2_grpc.pyi
 	@.ci/stubs . $(BIN)/python
 

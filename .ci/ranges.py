@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from prompt_sidecar.serving.checks import NAME_BYTES, RUN_ID_BYTES
+from prompt_sidecar.calls.checks import NAME_BYTES, RUN_ID_BYTES
 from prompt_sidecar.trim.policy import BOUNDS
 
 MOST = 2**31 - 1

@@ -15,28 +15,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from prompt_sidecar.calls.caller_names import CallerNames, names_of
+from prompt_sidecar.calls.conversations import Conversations
+from prompt_sidecar.calls.memory import changed, check_addresses, fitted, sizing
+from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
 from prompt_sidecar.config.startable import store_of
+from prompt_sidecar.doors.grpc.core_log import core_lines_logged
+from prompt_sidecar.doors.grpc.lifecycle import Server
+from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
+from prompt_sidecar.engine.runs.archive import Archive
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
-from prompt_sidecar.runs.archive import Archive
-from prompt_sidecar.runs.metering import CallerRules, Rules
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.allocator import share_arenas
-from prompt_sidecar.server.clock import steady
-from prompt_sidecar.server.core_log import core_lines_logged
-from prompt_sidecar.server.descriptors import connections
-from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.servicer import METHODS, SERVICE
-from prompt_sidecar.serving.caller_names import CallerNames, names_of
-from prompt_sidecar.serving.cgroups import memory_limit
-from prompt_sidecar.serving.conversations import Conversations
-from prompt_sidecar.serving.logs import Writers, configure, frames, written_by_a_thread
-from prompt_sidecar.serving.memory import changed, check_addresses, fitted, sizing
-from prompt_sidecar.serving.refusals import Refusals, library_lines_limited
-from prompt_sidecar.serving.signals import Signals
-from prompt_sidecar.serving.starting import StartError, needing
+from prompt_sidecar.process.allocator import share_arenas
+from prompt_sidecar.process.cgroups import memory_limit
+from prompt_sidecar.process.clock import steady
+from prompt_sidecar.process.descriptors import connections
+from prompt_sidecar.process.logs import Writers, configure, frames, written_by_a_thread
+from prompt_sidecar.process.signals import Signals
+from prompt_sidecar.process.starting import StartError, needing
 from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
@@ -45,10 +45,10 @@ from prompt_sidecar.tokens.models import ESTIMATE
 from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
-    from prompt_sidecar.admin.listener import Admin  # needs the extra `admin`
-    from prompt_sidecar.envoy.door import EnvoyDoor
-    from prompt_sidecar.envoy.identity import Identities
-    from prompt_sidecar.http.lifecycle import HttpDoor
+    from prompt_sidecar.doors.admin.listener import Admin  # needs the extra `admin`
+    from prompt_sidecar.doors.envoy.door import EnvoyDoor
+    from prompt_sidecar.doors.envoy.identity import Identities
+    from prompt_sidecar.doors.http.lifecycle import HttpDoor
     from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
 
 _log = logging.getLogger("prompt_sidecar")
@@ -242,13 +242,13 @@ def _admin(settings: Settings) -> Admin | None:
     if not settings.admin.listen:
         return None
     with needing("admin.listen", "admin"):
-        from prompt_sidecar.admin.listener import Admin
+        from prompt_sidecar.doors.admin.listener import Admin
     return Admin(settings.admin)
 
 
 def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
     """Bind the external processor; without it, what it needs is not imported. Raises StartError."""
-    from prompt_sidecar.envoy.door import EnvoyDoor
+    from prompt_sidecar.doors.envoy.door import EnvoyDoor
 
     return EnvoyDoor(
         settings.envoy,
@@ -263,7 +263,7 @@ def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
 
 def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
     """What names the callers and runs of requests through Envoy."""
-    from prompt_sidecar.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
+    from prompt_sidecar.doors.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 
     reached = partial(server.observer.reached, CONVERSATIONS_BOUND)
     conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
@@ -275,9 +275,9 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
     if not settings.http.listen:
         return None
     with needing("http.listen", "http"):
-        from prompt_sidecar.http.agents import AgentLimits
-        from prompt_sidecar.http.lifecycle import HttpDoor, Tls
-        from prompt_sidecar.http.prompting import Modes
+        from prompt_sidecar.doors.http.agents import AgentLimits
+        from prompt_sidecar.doors.http.lifecycle import HttpDoor, Tls
+        from prompt_sidecar.doors.http.prompting import Modes
     server = settings.server
     tls = Tls(server.tls_certificate, server.tls_key, server.client_ca)
     guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]

@@ -1,6 +1,6 @@
 """The slots of calls that run at once, as all folders see them: a call that waits gives up its own for that time.
 
-Python runs one thread at a time, so only a few calls have one (`prompt_sidecar.serving.call_pool`). Of those that do,
+Python runs one thread at a time, so only a few calls have one (`prompt_sidecar.calls.call_pool`). Of those that do,
 heavy ones let short ones go first (`give_way`).
 """
 

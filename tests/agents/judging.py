@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.agents.running import Session
 from tests.agents.scripts import DONE, LINES, PRINTED, RAN, RECALL, SEARCH, THOUGHT, entries, line, tools
-from tests.server.serving import counter
+from tests.doors.grpc.serving import counter
 
 MOST_CUTS: Final = 12
 """Of sixty calls: a cut frees half of the limit, and each window here has room for ten calls or more."""

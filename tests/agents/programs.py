@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from prompt_sidecar.serving.headers import WINDOW
+from prompt_sidecar.calls.headers import WINDOW
+from tests.doors.grpc.serving import PATIENCE
 from tests.integrations.environments import agents
 from tests.real.needing import lack
-from tests.server.serving import PATIENCE
 
 AGENT_PATIENCE: Final = 8 * PATIENCE
 """Seconds for one run of an agent; the slowest takes the processor for half a minute."""

@@ -17,7 +17,7 @@ from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.agents.programs import Agent, Start
 from tests.agents.scripts import PRINTED, SETTINGS, Script
-from tests.http.serving import Proxied, proxied
+from tests.doors.http.serving import Proxied, proxied
 from tests.programs.conformance.bound_thinking import BoundThinking
 
 

@@ -135,8 +135,8 @@ def test_light_commands_load_no_tokenizer() -> None:
     """Help, check-config and probe start without gRPC's server, the tokenizer or the core."""
     code = (
         "import sys; from prompt_sidecar.cli.commands import main; main(['check-config']); main(['presets']);"
-        "print(sorted({'grpc', 'tiktoken', 'prompt_sidecar.runs.service',"
-        " 'prompt_sidecar.server.lifecycle'} & set(sys.modules)))"
+        "print(sorted({'grpc', 'tiktoken', 'prompt_sidecar.engine.runs.service',"
+        " 'prompt_sidecar.doors.grpc.lifecycle'} & set(sys.modules)))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True

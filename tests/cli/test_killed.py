@@ -10,7 +10,7 @@ import pytest
 
 from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import program
-from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
+from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
 
 KEY = "a key that both servers have"
 NUMBERS = {OPENAI_CHAT: trim_pb2.FORMAT_OPENAI_CHAT, ANTHROPIC_MESSAGES: trim_pb2.FORMAT_ANTHROPIC_MESSAGES}

@@ -24,9 +24,9 @@ import pytest
 import zstandard
 from aiohttp import web
 
-from prompt_sidecar.serving.cgroups import CGROUPS
+from prompt_sidecar.process.cgroups import CGROUPS
 from tests.cli.running import PATIENCE, Program, environment
-from tests.http.upstream import Upstream, scripted
+from tests.doors.http.upstream import Upstream, scripted
 
 MB: Final = 1_000_000
 ADDRESSES: Final = 850 * MB

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.running import program, run
 from tests.cli.test_process import ANY_PORT, READY
-from tests.server.test_callers import certificates
+from tests.doors.grpc.test_callers import certificates
 
 __all__ = ["certificates"]
 LONG = ("--timeout", "3600")

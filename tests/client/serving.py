@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.server.options import ServerOptions
-from tests.server.serving import Serving, serving
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from tests.doors.grpc.serving import Serving, serving
 
 PATIENT = 60.0
 """A deadline that no test meets on a starved machine."""

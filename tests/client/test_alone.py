@@ -15,9 +15,9 @@ import pytest
 from packaging.version import Version
 
 from tests.cli.running import environment
+from tests.doors.grpc.serving import serving
 from tests.repo.test_dependencies import client as dependencies
 from tests.repo.test_dependencies import least
-from tests.server.serving import serving
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("alone.py")

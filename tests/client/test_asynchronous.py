@@ -17,7 +17,7 @@ import pytest
 from prompt_sidecar.client import AsyncClient, AsyncRun, Unreachable
 from tests.client.histories import WINDOW, history
 from tests.client.serving import PATIENT, silent
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 
 ROOT = Path(__file__).parents[2]
 CLIENT = "sidecar/prompt_sidecar/client"

@@ -13,7 +13,7 @@ from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, Br
 from prompt_sidecar.client.errors import STORE_UNAVAILABLE
 from tests.client.histories import history
 from tests.client.serving import silent
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 
 
 class Clock:

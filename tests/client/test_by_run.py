@@ -11,7 +11,7 @@ import pytest
 
 from prompt_sidecar.client import AsyncClient, Client, RunUnknown
 from tests.cli.running import PATIENCE, Program, program
-from tests.runs.making import LIMIT, OPENAI_CHAT, history
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, history
 
 KEY = "a key that all replicas have"
 NAMES = [f"run-{number}" for number in range(24)]

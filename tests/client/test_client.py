@@ -12,10 +12,10 @@ import pytest
 
 from prompt_sidecar.client import Bytes, Client, InvalidRequest, Lines, Pattern, RunUnknown, Trimmed
 from prompt_sidecar.client.revisions import MOST_RUNS, Revisions
-from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.serving import PATIENT, client_of
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 
 
 @pytest.fixture(scope="module")

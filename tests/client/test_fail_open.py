@@ -18,11 +18,11 @@ from prompt_sidecar.client import Client, ClientError, InvalidRequest, Refused, 
 from prompt_sidecar.client.breaker import LONGEST_PAUSE
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.schema import make
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.integrations.calls import restored
-from prompt_sidecar.server.options import ServerOptions
 from tests.client.histories import history
 from tests.client.serving import PATIENT, client_of, silent
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 
 NOBODY = "127.0.0.1:1"
 """A port that nobody listens on."""

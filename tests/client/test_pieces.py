@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.client import Client, Completion
 from prompt_sidecar.client.pieces import WithoutHalves
+from tests.answers.test_odd_answers import STREAMS, odd_events
 from tests.client.calls_in_pieces import OURS, WAYS, check
 from tests.client.serving import PATIENT
-from tests.server.serving import Serving, serving
-from tests.serving.test_odd_answers import STREAMS, odd_events
+from tests.doors.grpc.serving import Serving, serving
 
 ASKED: Final = [{"role": "user", "content": "Which build failed?"}]
 MEMBERS: Final = {"openai_responses": "input"}

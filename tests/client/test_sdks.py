@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import AsyncClient, Client, Completion, Run
-from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.provider import MODEL, TOKENS, Provider, Says, provider
 from tests.client.serving import PATIENT, sdk
-from tests.server.serving import Serving, serving
+from tests.doors.grpc.serving import Serving, serving
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic_messages")
 OWN = {"type": "object", "properties": {}}

@@ -14,8 +14,8 @@ from tests.client.histories import FACT, history, result
 from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS, api
+from tests.doors.grpc.serving import Serving, serving
 from tests.integrations.upstream import ANSWER, RECALL, TOOL, WINDOW, Upstream
-from tests.server.serving import Serving, serving
 
 OPTIONS: Any = {"context_window": WINDOW, "output_reserve": 500}
 STEPS = 24

@@ -9,9 +9,9 @@ import pytest
 
 from prompt_sidecar.config.reference import GROUPS, example, sections
 from prompt_sidecar.config.settings import SETTINGS, Settings, load
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import SearchLimits
-from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.trim.policy import KNOBS
 from tests.config import policy_page, settings_page
 from tests.config.settings_page import BLOCK, ELSEWHERE, TITLES, remade

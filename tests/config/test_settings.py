@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.config.settings import (
     MOST_PROBLEMS,
     SETTINGS,
@@ -22,14 +21,15 @@ from prompt_sidecar.config.settings import (
     load,
     table,
 )
-from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.doors.admin.options import AdminOptions
+from prompt_sidecar.doors.envoy.options import EnvoyOptions
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
-from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import Policy

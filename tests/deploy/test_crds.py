@@ -2,7 +2,7 @@
 
 The packages are made from the sources of Envoy Gateway, the Gateway API, Istio and the Prometheus operator. They hold
 types, by which TypeScript's compiler finds members that do not exist, and validators for what types cannot say.
-agentgateway's kinds are in none; `tests/envoy/test_manifests.py` looks at their shape.
+agentgateway's kinds are in none; `tests/doors/envoy/test_manifests.py` looks at their shape.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.languages import LANGUAGES, PATIENCE
 from tests.docs.pages import ROOT, blocks
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 
 
 def test_it_prints_a_trimmed_prompt(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from prompt_sidecar.v1 import trim_pb2
 from tests.docs.pages import ROOT, blocks
+from tests.doors.grpc.serving import PATIENCE, Serving, serving
 from tests.oracle.data import need
 from tests.oracle.runs import body_of, recorded, turns
-from tests.server.serving import PATIENCE, Serving, serving
 
 PAGE = (ROOT / "docs" / "integration.md").read_text(encoding="utf-8")
 WINDOW_SHARE = 0.3

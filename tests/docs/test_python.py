@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.client.provider import Says, always
 from tests.client.serving import sdk
 from tests.docs.pages import Block, blocks
+from tests.doors.grpc.serving import serving
 from tests.integrations.upstream import Upstream
-from tests.server.serving import serving
 
 TCP = "127.0.0.1:7717"
 UNIX = "unix:/run/agent/sidecar.sock"

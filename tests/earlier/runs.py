@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.runs.archive import Archive
 from tests.programs.conformance.case import Body
 from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine

@@ -9,10 +9,10 @@ import pytest
 
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.guard.options import GuardOptions
+from tests.engine.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, history
 from tests.guard.test_masks import masked
 from tests.guard.test_refusing import ENFORCE, chat
 from tests.promises.engine import Engine
-from tests.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, history
 
 
 def rules(engine: Engine, format: str, raw: bytes) -> set[str]:

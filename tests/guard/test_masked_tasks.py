@@ -12,10 +12,10 @@ from prompt_sidecar.errors import GuardRefused
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolOutcome
 from prompt_sidecar.guard.options import GuardOptions
+from tests.engine.runs.making import OPENAI_CHAT
 from tests.guard.test_masks import masked
 from tests.guard.test_refusing import ENFORCE, KEY, chat
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import OPENAI_CHAT
 
 PLAIN = "Put it into the vault"
 OTHER_KEY = "ghp_" + KEY[:3:-1]

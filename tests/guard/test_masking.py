@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.formats import FORMATS
+from tests.engine.steps.test_edits import apply
 from tests.guard.planting import FORMATS_WITH_HISTORIES, planted, secrets, serialised, turns
 from tests.promises.engine import Engine
-from tests.turn.test_edits import apply
 
 ENFORCE = GuardOptions(mode="enforce", restore=("*:*",))
 PLAIN: dict[str, Any] = {"preset": "fit_only", "recall_unavailable": True, "policy": {"own_text_max_tokens": 0}}

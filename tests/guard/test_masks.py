@@ -17,9 +17,9 @@ from prompt_sidecar.guard.masks import mask, mint, written
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.vault import TOTAL_BOUND, Value, Vault
 from prompt_sidecar.v1 import conversation_pb2 as pb
+from tests.engine.runs.making import OPENAI_CHAT
 from tests.guard.test_refusing import ENFORCE, KEY, chat
 from tests.promises.engine import Engine
-from tests.runs.making import OPENAI_CHAT
 
 
 def masked(engine: Engine, value: str = KEY) -> str:
@@ -133,7 +133,7 @@ def test_an_evicted_run_heals_with_the_same_bytes() -> None:
 def test_an_evicted_run_heals_though_a_call_was_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for lost values that a deadline ended is gone on with by the retry."""
     monkeypatch.setattr(masking, "TOGETHER_BYTES", 1)
-    monkeypatch.setattr("prompt_sidecar.runs.pace.ASK_EVERY", 0.0)
+    monkeypatch.setattr("prompt_sidecar.engine.runs.pace.ASK_EVERY", 0.0)
     engine = Engine(limit=5_000, guard=ENFORCE)
     sent = chat("hello", f"use {KEY}", "thanks")
     answer = json.loads(engine.trim(OPENAI_CHAT, sent).body or b"")["messages"]

@@ -16,10 +16,10 @@ from prompt_sidecar.errors import GuardRefused, RunUnknown
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import faults
 from prompt_sidecar.v1 import conversation_pb2 as pb
+from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT
 from tests.guard.planting import secrets
 from tests.oracle.data import need
 from tests.promises.engine import Engine, counter
-from tests.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT
 
 KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 ENFORCE = GuardOptions(mode="enforce", restore=("deploy:github_token",), scan_seconds=60)

@@ -14,13 +14,13 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.engine.runs.guarding import SCAN_CLOCK
 from prompt_sidecar.guard import lookalikes, scanner
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, Check
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RULES, RuleSet, Watch, default_rules
-from prompt_sidecar.runs.guarding import SCAN_CLOCK
 from tests.guard import slow
 
 _RULES = default_rules(GuardOptions(ENFORCE, ("lookalikes=defang",)))

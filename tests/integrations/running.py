@@ -13,10 +13,10 @@ from typing import Any, Final
 from prompt_sidecar.client import Client
 from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT
+from tests.doors.grpc.serving import serving
 from tests.integrations.environments import ready
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
 from tests.programs.peers.environments import ROOT, Environment
-from tests.server.serving import serving
 
 PATIENCE: Final = 300.0
 """Seconds for an agent's run; it takes less than ten."""

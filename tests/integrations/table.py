@@ -51,12 +51,12 @@ def yes(test: str) -> Cell:
 NO: Final = Cell("no")
 UNTESTED: Final = Cell("untested")
 _NOTHING: Final = (UNTESTED,) * len(COLUMNS)
-_DOOR: Final = "http/test_sdks.py::test_sixty_calls_over_the_limit"
+_DOOR: Final = "doors/http/test_sdks.py::test_sixty_calls_over_the_limit"
 _GENAI: Final = "integrations/test_google_genai.py::test_a_long_run"
-_PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
-_PATH_MASKS: Final = "http/test_path_models.py::test_masks_in_calls_become_values"
+_PATH_MODELS: Final = "doors/http/test_path_models.py::test_a_long_run"
+_PATH_MASKS: Final = "doors/http/test_path_models.py::test_masks_in_calls_become_values"
 _BOTO3: Final = "integrations/test_boto3.py::test_a_long_run"
-_DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
+_DOOR_DOWN: Final = "doors/http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
 _REAL: Final = yes("agents/test_sixty_calls.py::test_sixty_calls_over_the_limit")
 _REAL_AGENT: Final = (_REAL, _REAL, _REAL, _REAL, UNTESTED, UNTESTED)
 _REAL_AGENT_NOTE: Final = (
@@ -98,10 +98,10 @@ ROWS: Final = (
         (
             yes(_DOOR),
             yes(_DOOR),
-            yes("http/test_sdks.py::test_usage_is_that_of_one_answer"),
+            yes("doors/http/test_sdks.py::test_usage_is_that_of_one_answer"),
             yes(_DOOR),
             yes(_DOOR_DOWN),
-            yes("http/test_guarded.py::test_tools_get_values_that_no_provider_sees"),
+            yes("doors/http/test_guarded.py::test_tools_get_values_that_no_provider_sees"),
         ),
         "when the door is down a request fails, and the next one after its restart goes on",
     ),
@@ -179,7 +179,7 @@ ROWS: Final = (
         "the HTTP door's address",
         "0",
         (
-            yes("http/test_gateways.py::test_compressed_messages_are_valid_and_within_the_budget"),
+            yes("doors/http/test_gateways.py::test_compressed_messages_are_valid_and_within_the_budget"),
             NO,
             NO,
             NO,
@@ -194,12 +194,12 @@ ROWS: Final = (
         "`--ext-proc` ([envoy.md](envoy.md))",
         "0",
         (
-            yes("envoy/test_through_envoy.py::test_a_prompt_is_trimmed_on_its_way"),
+            yes("doors/envoy/test_through_envoy.py::test_a_prompt_is_trimmed_on_its_way"),
             NO,
-            yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
-            yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
-            yes("envoy/test_through_envoy.py::test_a_killed_sidecar_fails_open"),
-            yes("envoy/test_masked.py::test_tools_get_values_that_no_provider_sees"),
+            yes("doors/envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
+            yes("doors/envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
+            yes("doors/envoy/test_through_envoy.py::test_a_killed_sidecar_fails_open"),
+            yes("doors/envoy/test_masked.py::test_tools_get_values_that_no_provider_sees"),
         ),
         "the model recalls through MCP, where a header says so",
     ),
@@ -229,7 +229,14 @@ ROWS: Final = (
         "aider",
         "`OPENAI_API_BASE`: the HTTP door",
         "0",
-        (UNTESTED, NO, UNTESTED, yes("http/test_real_agents.py::test_aider_is_offered_no_tools"), UNTESTED, UNTESTED),
+        (
+            UNTESTED,
+            NO,
+            UNTESTED,
+            yes("doors/http/test_real_agents.py::test_aider_is_offered_no_tools"),
+            UNTESTED,
+            UNTESTED,
+        ),
         "it has no tools, and its chat is the words of a user, which stay while the prompt fits; run with one message",
     ),
     Row("OpenCode", "a provider with its `baseURL`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),

@@ -12,8 +12,8 @@ import pytest
 
 from prompt_sidecar.client import Client
 from tests.client.provider import TOKENS, Says
-from tests.http import upstream as http_upstream
-from tests.http.upstream import scripted
+from tests.doors.http import upstream as http_upstream
+from tests.doors.http.upstream import scripted
 from tests.integrations.npm import installed
 from tests.integrations.running import PATIENCE, RUN, sidecar, variables
 from tests.integrations.test_masked import VALUE, calls_with_a_mask, masking

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.http.lifecycle import Tls
+from prompt_sidecar.doors.http.lifecycle import Tls
 from tests.client.histories import FACT
 from tests.client.provider import Says
-from tests.http.path_models import WAYS, PathUpstream
-from tests.http.serving import proxied
-from tests.http.test_path_recall import own_results
-from tests.http.test_sdks import CALLS, OURS, Script
-from tests.http.upstream import scripted
+from tests.doors.grpc.test_callers import certificates
+from tests.doors.http.path_models import WAYS, PathUpstream
+from tests.doors.http.serving import proxied
+from tests.doors.http.test_path_recall import own_results
+from tests.doors.http.test_sdks import CALLS, OURS, Script
+from tests.doors.http.upstream import scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
-from tests.server.test_callers import certificates
 
 __all__ = ["certificates"]
 

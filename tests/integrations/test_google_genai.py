@@ -12,12 +12,12 @@ from aiohttp import web
 
 from tests.client.histories import FACT
 from tests.client.provider import Says
-from tests.http.agents import TOOL
-from tests.http.path_models import WAYS, PathUpstream
-from tests.http.serving import proxied
-from tests.http.test_path_recall import own_results
-from tests.http.test_sdks import OURS
-from tests.http.upstream import scripted
+from tests.doors.http.agents import TOOL
+from tests.doors.http.path_models import WAYS, PathUpstream
+from tests.doors.http.serving import proxied
+from tests.doors.http.test_path_recall import own_results
+from tests.doors.http.test_sdks import OURS
+from tests.doors.http.upstream import scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
 from tests.programs.conformance.thought_signatures import ThoughtSignatures

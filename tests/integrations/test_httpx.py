@@ -17,8 +17,8 @@ from tests.client.histories import history, result
 from tests.client.provider import MODEL, TOKENS
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS, MORE, PROMPT, TOOLS, own_turn
+from tests.doors.grpc.serving import Serving, serving
 from tests.integrations.upstream import ANSWER, MOST_BYTES, STEPS, WINDOW, Upstream
-from tests.server.serving import Serving, serving
 
 OPTIONS: Any = {"context_window": WINDOW, "output_reserve": 500}
 CREATE = {

@@ -17,15 +17,15 @@ from prompt_sidecar.client.engine import Engine
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.integrations.answers import Events, Values
 from prompt_sidecar.integrations.httpx import AsyncSidecarTransport, SidecarTransport
+from tests.answers.test_odd_answers import odd_events
 from tests.client.provider import SHAPES, Says
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS
-from tests.http.streams import EVENTS
-from tests.http.upstream import FORMATS as PATHS
-from tests.http.upstream import Upstream, scripted
+from tests.doors.http.streams import EVENTS
+from tests.doors.http.upstream import FORMATS as PATHS
+from tests.doors.http.upstream import Upstream, scripted
 from tests.integrations.test_httpx import keywords, library, made, tool_calls
 from tests.integrations.test_masked import VALUE, masking
-from tests.serving.test_odd_answers import odd_events
 
 QUESTION: Final = [{"role": "user", "content": f"Deploy with {VALUE}."}]
 MASK: Final = re.compile("⟦github_token:[a-z0-9]+⟧")

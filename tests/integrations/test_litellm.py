@@ -20,15 +20,16 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import Client, RunUnknown
-from prompt_sidecar.http.lifecycle import HttpDoor
-from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.doors.grpc.lifecycle import Server
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.http.lifecycle import HttpDoor
 from tests.client.histories import history
 from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS
-from tests.http.serving import options
-from tests.http.upstream import Upstream as ScriptedUpstream
+from tests.doors.grpc.serving import runs
+from tests.doors.http.serving import options
+from tests.doors.http.upstream import Upstream as ScriptedUpstream
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
 from tests.integrations.test_httpx import agent, keywords
@@ -36,7 +37,6 @@ from tests.integrations.test_httpx_masks import QUESTION, arguments, calls, chec
 from tests.integrations.test_masked import VALUE, masking
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
 from tests.programs.observe.processes import free_port
-from tests.server.serving import runs
 
 KEY = "sk-master"
 PREFIX = hashlib.sha256(b"litellm_proxy_master_key").hexdigest()[:32]

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import pytest
 
+from prompt_sidecar.doors.grpc.lifecycle import Server
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.trim.presets import preset
 from tests.client.provider import Says
-from tests.http.upstream import Upstream, scripted
+from tests.doors.grpc.serving import counter
+from tests.doors.http.upstream import Upstream, scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
-from tests.server.serving import counter
 
 VALUE: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 GUARD: Final = GuardOptions(mode="enforce", restore=("deploy:github_token",))

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import Client
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.mcp.options import MOST_CALLS
-from prompt_sidecar.server.options import ServerOptions
 from tests.client.histories import FACT, history
 from tests.client.serving import PATIENT
+from tests.doors.grpc.serving import serving
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
 from tests.programs.observe.processes import free_port
-from tests.server.serving import serving
 from tests.telemetry.watched import watched
 
 TOOLS = {"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"}

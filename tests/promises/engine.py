@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from prompt_sidecar.engine.runs.archive import Archive
+from prompt_sidecar.engine.runs.metering import Rules
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
 from prompt_sidecar.facts.limits import Limits, RecallLimits
@@ -17,9 +20,6 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome
-from prompt_sidecar.runs.archive import Archive
-from prompt_sidecar.runs.metering import Rules
-from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
 from prompt_sidecar.trim.presets import preset

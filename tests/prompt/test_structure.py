@@ -19,6 +19,7 @@ from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt import structure
 from prompt_sidecar.prompt.body import MAX_NAME, split
 from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.members import Members
 from prompt_sidecar.prompt.structure import (
     FREE_BYTES,
     MAX_MEMBERS,
@@ -28,7 +29,6 @@ from prompt_sidecar.prompt.structure import (
     members_of_object,
     shape,
 )
-from prompt_sidecar.serving.members import Members
 from tests.steps import growth
 
 MEGABYTE = 1_000_000

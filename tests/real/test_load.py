@@ -18,7 +18,7 @@ import yaml
 from dashboards.generate import names
 from dashboards.generate.fleet import UNEXPLAINED, UNFINISHED
 from dashboards.generate.promql import GROUP
-from prompt_sidecar.server.servicer import METHODS
+from prompt_sidecar.doors.grpc.servicer import METHODS
 from prompt_sidecar.telemetry.catalog import OTHER, RPC_DURATION
 from tests.programs.observe import components, dashboards, stack
 from tests.programs.observe.dashboards import Dashboard, Moment, Panel, Target, substitute

@@ -16,8 +16,8 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.doors.grpc.lifecycle import Server
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.telemetry import pipeline
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.v1 import (
@@ -30,11 +30,11 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
+from tests.doors.grpc.serving import LATE, Gate, failure, outlasted, runs
 from tests.programs.observe import components, stack
 from tests.programs.observe.processes import Programs
 from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
-from tests.server.serving import LATE, Gate, failure, outlasted, runs
 
 SERVICE = "prompt_sidecar.v1.SidecarService"
 SECRET = "s3cr3t" + "-zanzibar-" + "8412"

@@ -171,7 +171,7 @@ def test_every_proto_has_its_stubs_and_every_stub_its_proto() -> None:
 def test_the_messages_of_envoy_have_their_stubs() -> None:
     """They have no service of ours, so there are messages and types only."""
     protos = {path.stem for path in (ROOT / "protos" / "prompt_sidecar" / "envoy" / "v1").glob("*.proto")}
-    stubs = (ROOT / "sidecar" / "prompt_sidecar" / "envoy" / "v1").glob("*_pb2*.py*")
+    stubs = (ROOT / "sidecar" / "prompt_sidecar" / "doors" / "envoy" / "v1").glob("*_pb2*.py*")
 
     assert {proto + suffix for proto in protos for suffix in ("_pb2.py", "_pb2.pyi")} == {path.name for path in stubs}
 

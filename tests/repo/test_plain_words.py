@@ -43,13 +43,13 @@ CLEAN = (
     "sidecar/prompt_sidecar/mcp/*.py",
     "sidecar/prompt_sidecar/prompt/*.py",
     "sidecar/prompt_sidecar/recall/*.py",
-    "sidecar/prompt_sidecar/runs/*.py",
-    "sidecar/prompt_sidecar/server/**/*.py",
+    "sidecar/prompt_sidecar/engine/runs/*.py",
+    "sidecar/prompt_sidecar/doors/grpc/**/*.py",
     "sidecar/prompt_sidecar/telemetry/*.py",
     "sidecar/prompt_sidecar/tokens/*.py",
-    "sidecar/prompt_sidecar/tools/*.py",
+    "sidecar/prompt_sidecar/engine/tools/*.py",
     "sidecar/prompt_sidecar/trim/*.py",
-    "sidecar/prompt_sidecar/turn/*.py",
+    "sidecar/prompt_sidecar/engine/steps/*.py",
     "sidecar/prompt_sidecar/values.py",
 )
 """Files that are checked."""

@@ -13,7 +13,7 @@ from prompt_sidecar.providers.table import MESSAGES
 
 PACKAGE = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
 NAMES = frozenset(MESSAGES) | frozenset(Provider)
-PROVIDERS = ("providers", "prompt", "serving/dialects", "v1", "envoy/v1")
+PROVIDERS = ("providers", "prompt", "answers", "v1", "doors/envoy/v1")
 """Folders in which providers and formats may be named."""
 EXCEPTIONS = {
     "client/streaming.py": "one reader of an SDK's stream for each API whose SDK the client drives",
@@ -84,7 +84,7 @@ def test_an_exception_is_still_needed(module: str) -> None:
         'if format in ("anthropic_messages", "bedrock_converse"): pass',
         'match format:\n    case "openai_responses": pass',
         "if provider is Provider.BEDROCK: pass",
-        "from prompt_sidecar.serving.dialects import openai_responses",
+        "from prompt_sidecar.answers import openai_responses",
         "from prompt_sidecar.providers.gemini_contents import GeminiContents",
     ],
 )

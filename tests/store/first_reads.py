@@ -9,8 +9,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.engine.runs.making import LIMIT
 from tests.promises.engine import CALLER, Engine
-from tests.runs.making import LIMIT
 from tests.store.sharing import Stepped
 
 SWITCH_SECONDS = 1e-6

@@ -18,10 +18,10 @@ from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
 from tests.cli.running import PATIENCE
+from tests.engine.runs.making import LIMIT, ROOM
 from tests.programs.observe.processes import free_port
 from tests.promises.engine import Engine
 from tests.real.needing import lack
-from tests.runs.making import LIMIT, ROOM
 
 LIFE: Final = 3_600.0
 """Seconds that a run stays in the store."""

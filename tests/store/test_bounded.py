@@ -27,9 +27,9 @@ from prompt_sidecar.store.server import Failure, Server
 from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.values import KIB, MIB
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.real.needing import lack
-from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica
 from tests.store.test_damaged import values
 

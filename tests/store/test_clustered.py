@@ -17,8 +17,8 @@ from prompt_sidecar.store.place import RunPlace
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive, SharedPlace
 from tests.cli.running import PATIENCE
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, Engine
-from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.store.clustered import Nodes, running_cluster
 from tests.store.sharing import LIFE, Stepped
 from tests.waiting import until

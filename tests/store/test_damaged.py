@@ -17,8 +17,8 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store import layout, reading
 from prompt_sidecar.store.sealing import Sealer, caller_name
 from prompt_sidecar.trim.ids import Keys, caller_key
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
-from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.store.sharing import Stepped, Valkey, replica
 
 ITERATIONS = 12

@@ -9,9 +9,9 @@ from prompt_sidecar.facts.archived import StoreLoss
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.sealing import Sealer, caller_name
 from prompt_sidecar.trim.ids import caller_key, run_key
+from tests.engine.runs.making import OPENAI_CHAT, send
 from tests.programs.observe.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
-from tests.runs.making import OPENAI_CHAT, send
 from tests.store.sharing import Stepped, Valkey, replica
 
 OTHER = "somebody else"

@@ -11,7 +11,7 @@ import pytest
 
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2_grpc, task_pb2, trim_pb2
 from tests.cli.running import program, run
-from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history, result_text
+from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history, result_text
 from tests.store.sharing import Valkey
 
 KEY = "a key that both servers have"

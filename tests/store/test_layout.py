@@ -12,7 +12,7 @@ import pytest
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Argument, Server
-from tests.runs.making import OPENAI_CHAT, send
+from tests.engine.runs.making import OPENAI_CHAT, send
 from tests.store.sharing import PATIENT, Valkey, replica
 from tests.store.test_replicas import grown
 

@@ -13,8 +13,8 @@ from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateT
 from prompt_sidecar.facts.usage_calls import UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import SearchOutcome
 from prompt_sidecar.recall.outcome import Outcome
+from tests.engine.runs.making import FORMATS, OPENAI_CHAT, result_text, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import FORMATS, OPENAI_CHAT, result_text, send
 from tests.store.sharing import Stepped, Valkey, replica
 
 ITERATIONS = 12

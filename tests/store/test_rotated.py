@@ -16,8 +16,8 @@ from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, program
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, body, history, send
 from tests.promises.engine import CALLER, KEY, RUN_ID
-from tests.runs.making import LIMIT, OPENAI_CHAT, body, history, send
 from tests.store.sharing import Valkey, replica
 from tests.store.test_killed import shared
 from tests.store.test_replicas import grown

@@ -14,12 +14,12 @@ from typing import Any, Final
 import grpc
 import pytest
 
+from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import StoreCommand, StoreReply
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL
 from prompt_sidecar.recall.outcome import Outcome
-from prompt_sidecar.runs.archive import Archive
 from prompt_sidecar.store import shared as shared_archive
 from prompt_sidecar.store.breaker import FIRST_PAUSE, LONGEST_PAUSE
 from prompt_sidecar.store.options import StoreOptions
@@ -28,8 +28,8 @@ from prompt_sidecar.store.shared import FAILED_PAUSE, SharedArchive
 from prompt_sidecar.trim.ids import caller_key
 from prompt_sidecar.v1 import run_pb2
 from tests.cli.running import PATIENCE
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, KEY, RUN_ID, Clock, Engine
-from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.store.sharing import LIFE, PATIENT, Valkey, replica
 from tests.store.test_killed import Replica, shared
 from tests.waiting import until

@@ -18,8 +18,8 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.shared import SharedPlace
 from prompt_sidecar.v1 import search_pb2, trim_pb2
 from tests.cli.running import PATIENCE
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, result_text, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, result_text, send
 from tests.store.sharing import Stepped, Valkey, replica
 from tests.store.test_killed import Replica, shared
 

@@ -15,7 +15,7 @@ from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
 from prompt_sidecar.tokens.models import known_family
-from tests.server.serving import failure, runs
+from tests.doors.grpc.serving import failure, runs
 from tests.telemetry.watched import Watched, prompt, prompt_of, watched
 
 RUNS = 10_000

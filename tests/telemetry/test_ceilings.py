@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price, Prices
-from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.trim.presets import preset
 from tests.telemetry.watched import prompt, watched

@@ -11,8 +11,8 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageCall
 from prompt_sidecar.telemetry import catalog, changes
 from prompt_sidecar.telemetry.tallies import Change
+from tests.engine.runs.making import FORMATS, LIMIT, ROOM, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import FORMATS, LIMIT, ROOM, send
 
 Counted = Counter[tuple[str, tuple[str, ...]]]
 

@@ -12,23 +12,23 @@ import grpc
 import pytest
 from aiohttp import web
 
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import GuardRefused, RunCeiling, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
-from prompt_sidecar.runs.metering import CallerRules, Rules
-from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import run_pb2, usage_pb2
 from tests.client.provider import Says
-from tests.envoy.test_door import body as envoy_body
-from tests.envoy.test_door import door as envoy_door
-from tests.envoy.test_door import failing, headers
-from tests.envoy.through import chat
-from tests.http.serving import KEY, Proxied, proxied
-from tests.http.test_passing import _post
-from tests.http.upstream import scripted
-from tests.server.serving import counter
+from tests.doors.envoy.test_door import body as envoy_body
+from tests.doors.envoy.test_door import door as envoy_door
+from tests.doors.envoy.test_door import failing, headers
+from tests.doors.envoy.through import chat
+from tests.doors.grpc.serving import counter
+from tests.doors.http.serving import KEY, Proxied, proxied
+from tests.doors.http.test_passing import _post
+from tests.doors.http.upstream import scripted
 from tests.telemetry.watched import Figures, prompt, telling, watched
 
 GENERAL: Final = CallerRules(

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from opentelemetry._logs import LogRecord
 
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
-from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.telemetry.events import CACHE_BREAK, CUT, EVENTS, FINDING, MOST_FINDINGS, REFUSAL
 from prompt_sidecar.trim.presets import preset
-from tests.server.serving import failure
+from tests.doors.grpc.serving import failure
 from tests.telemetry.test_spans import METADATA, TRACE
 from tests.telemetry.watched import messages, prompt, prompt_of, watched
 

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
+from prompt_sidecar.engine.steps import own_state
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.options import TelemetryOptions
-from prompt_sidecar.turn import own_state
 from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,
@@ -25,7 +25,7 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.server.serving import Serving, failure
+from tests.doors.grpc.serving import Serving, failure
 from tests.telemetry.watched import Figures, messages, prompt, prompt_of, watched
 
 

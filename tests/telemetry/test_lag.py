@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from prompt_sidecar.telemetry.lag import LagMeter
-from tests.server.serving import PATIENCE
+from tests.doors.grpc.serving import PATIENCE
 
 
 def test_it_tells_how_late_it_was_until_it_is_ended() -> None:

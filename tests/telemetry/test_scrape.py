@@ -10,7 +10,7 @@ import pytest
 
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
-from tests.server.serving import PATIENCE
+from tests.doors.grpc.serving import PATIENCE
 from tests.telemetry.watched import OPENMETRICS, Figures, Watched, prompt, scraped_name, watched
 
 FOREIGN = re.compile(r"process_|python_|otel_|target_info")

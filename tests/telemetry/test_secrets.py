@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from prompt_sidecar.serving.logs import configure
+from prompt_sidecar.process.logs import configure
 from prompt_sidecar.telemetry.spans import current_ids
 from prompt_sidecar.telemetry.tallies import Tallies
 from prompt_sidecar.v1 import (
@@ -22,7 +22,7 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.server.serving import serving
+from tests.doors.grpc.serving import serving
 from tests.telemetry.watched import Watched, messages, prompt_of, watched
 
 SECRET = "Hollandaise-4711"

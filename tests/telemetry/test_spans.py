@@ -13,13 +13,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.tool_calls import RECALL
-from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.telemetry.spans import Spans
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
-from tests.server.serving import LATE, PATIENCE, failure, outlasted
+from tests.doors.grpc.serving import LATE, PATIENCE, failure, outlasted
 from tests.telemetry.watched import Watched, prompt, watched
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C

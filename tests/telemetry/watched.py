@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
+from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.runs.metering import Rules
-from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.catalog import Kind, Metric
 from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.observer import Observer
@@ -29,7 +29,7 @@ from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
 from prompt_sidecar.telemetry.scrapes import Exposition
 from prompt_sidecar.v1 import trim_pb2
-from tests.server.serving import PATIENCE, Serving, serving
+from tests.doors.grpc.serving import PATIENCE, Serving, serving
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.engine.steps.recording import is_own_tool
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim.repeated_calls import RepeatedCalls, RepeatedFigures, Repetition, arguments_of
-from prompt_sidecar.turn.recording import is_own_tool
 from tests.oracle.runs import recorded, recorded_paths
 
 OPENAI, ANTHROPIC = "openai_chat", "anthropic_messages"

@@ -153,7 +153,7 @@ def _serve(asked: Namespace) -> int:
 
 def _is_for_want_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that it followed, is that there is no memory or no thread."""
-    from prompt_sidecar.serving.pool import NO_THREAD
+    from prompt_sidecar.calls.pool import NO_THREAD
 
     while error is not None:
         if isinstance(error, MemoryError) or str(error) == NO_THREAD:
@@ -189,7 +189,7 @@ def _own_address(asked: Namespace) -> str:
     """Where a server with these settings can be reached from its own machine."""
     server = _settings(asked).server
     if server.socket:
-        from prompt_sidecar.server.unix_socket import target
+        from prompt_sidecar.doors.grpc.unix_socket import target
 
         return target(server.socket)
     if not server.listen:
@@ -399,10 +399,10 @@ def _server(address: str | None, settings: Settings) -> Iterator[str]:
 
 def _apart(settings: Settings) -> Settings:
     """The settings for a server that only a replay reaches: nothing is served to others, shared or pushed."""
-    from prompt_sidecar.admin.options import AdminOptions
-    from prompt_sidecar.envoy.options import EnvoyOptions
-    from prompt_sidecar.http.options import HttpOptions
-    from prompt_sidecar.server.options import ServerOptions
+    from prompt_sidecar.doors.admin.options import AdminOptions
+    from prompt_sidecar.doors.envoy.options import EnvoyOptions
+    from prompt_sidecar.doors.grpc.options import ServerOptions
+    from prompt_sidecar.doors.http.options import HttpOptions
     from prompt_sidecar.store.options import StoreOptions
 
     return replace(
@@ -419,8 +419,8 @@ def _apart(settings: Settings) -> Settings:
 @contextlib.contextmanager
 def _start_errors() -> Iterator[None]:
     """Turn what keeps a server from starting into a message and exit code 2."""
-    from prompt_sidecar.serving.starting import StartError
-    from prompt_sidecar.serving.tokens import TokensError
+    from prompt_sidecar.calls.tokens import TokensError
+    from prompt_sidecar.process.starting import StartError
     from prompt_sidecar.tokens.vocabulary import VocabularyError
 
     try:

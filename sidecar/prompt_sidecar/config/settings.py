@@ -26,19 +26,19 @@ from pathlib import Path
 from typing import Any, Final, cast, get_type_hints
 from urllib.parse import urlsplit
 
-from prompt_sidecar.admin.options import AdminOptions
-from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.calls import caller_names
+from prompt_sidecar.calls.caller_names import ACCEPTED, IDENTITY_CHARACTERS, MOST_IDENTITIES
+from prompt_sidecar.calls.refusals import LINES
+from prompt_sidecar.doors.admin.options import AdminOptions
+from prompt_sidecar.doors.envoy.options import EnvoyOptions
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.files import read_file
 from prompt_sidecar.guard.ceilings import Ceilings, Price
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.recall.found import SearchLimits
-from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.serving import caller_names
-from prompt_sidecar.serving.caller_names import ACCEPTED, IDENTITY_CHARACTERS, MOST_IDENTITIES
-from prompt_sidecar.serving.refusals import LINES
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import KNOBS, Policy

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from prompt_sidecar.calls.tokens import TokensError, read_tokens
 from prompt_sidecar.config.settings import Settings
-from prompt_sidecar.serving.starting import StartError, needing
-from prompt_sidecar.serving.tokens import TokensError, read_tokens
+from prompt_sidecar.process.starting import StartError, needing
 
 if TYPE_CHECKING:
     from prompt_sidecar.store.options import StoreOptions
@@ -53,14 +53,14 @@ def _tokens(settings: Settings) -> None:
 
 def _tls(settings: Settings) -> None:
     if settings.server.tls_certificate:
-        from prompt_sidecar.server.identity import Identity
+        from prompt_sidecar.doors.grpc.identity import Identity
 
         Identity(settings.server)
 
 
 def _socket(settings: Settings) -> None:
     if settings.server.socket:
-        from prompt_sidecar.server.unix_socket import check_socket
+        from prompt_sidecar.doors.grpc.unix_socket import check_socket
 
         check_socket(settings.server)
 
@@ -68,13 +68,13 @@ def _socket(settings: Settings) -> None:
 def _http(settings: Settings) -> None:
     if settings.http.listen:
         with needing("http.listen", "http"):
-            import_module("prompt_sidecar.http.lifecycle")
+            import_module("prompt_sidecar.doors.http.lifecycle")
 
 
 def _admin(settings: Settings) -> None:
     if settings.admin.listen:
         with needing("admin.listen", "admin"):
-            import_module("prompt_sidecar.admin.listener")
+            import_module("prompt_sidecar.doors.admin.listener")
         if settings.admin.tokens_file:
             read_tokens(settings.admin.tokens_file, "admin.tokens_file")
 

@@ -8,7 +8,8 @@ tools would not have been made: it is on the sidecar's side alone, and in later 
 
 A prompt that is sent again before there is a report on it counts once: as far as is known the provider did not answer
 it before. A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the
-report, on both sides (`runs/comparing.py`). The model's answers are on neither side, as they are the same on both.
+report, on both sides (`engine/runs/comparing.py`). The model's answers are on neither side, as they are the same on
+both.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ _log = logging.getLogger(__name__)
 
 
 class SharedArchive:
-    """See the file's docstring, and `prompt_sidecar.runs.archive.Archive`."""
+    """See the file's docstring, and `prompt_sidecar.engine.runs.archive.Archive`."""
 
     def __init__(
         self,
@@ -502,7 +502,7 @@ class SharedArchive:
 
 
 class SharedPlace:
-    """One run's place, as the core has it. See `prompt_sidecar.runs.archive.Place`."""
+    """One run's place, as the core has it. See `prompt_sidecar.engine.runs.archive.Place`."""
 
     __slots__ = ("_archive", "run")
 

@@ -17,11 +17,11 @@ from typing import Self
 
 import orjson
 
+from prompt_sidecar.doors.grpc.conversion.trim import trim_call
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import DeadlinePassed, SidecarError
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.selection import PatternMatch
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.conversion.trim import trim_call
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.programs.bench import counting
 from tests.programs.bench.figures import percentile

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import grpc
 
+from prompt_sidecar.doors.grpc.lifecycle import Server
+from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.trim.presets import preset
 

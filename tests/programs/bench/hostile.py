@@ -10,10 +10,10 @@ from time import perf_counter
 
 import orjson
 
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import PatternMatch
-from prompt_sidecar.runs.service import Runs
 from tests.programs.bench.figures import Section, milliseconds, ratio, times
 from tests.programs.bench.inprocess import runs, timed_trim
 from tests.programs.bench.prompts import CALLER, trim_call

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.engine.runs.service import Runs
 from tests.programs.bench.figures import Section, milliseconds, percentile
 from tests.programs.bench.inprocess import never, runs
 from tests.programs.bench.processes import REAL, started

@@ -8,11 +8,11 @@ from hashlib import sha256
 from time import perf_counter, thread_time, time
 
 from prompt_sidecar.app import settle_interpreter
+from prompt_sidecar.doors.grpc.conversion import trim
+from prompt_sidecar.doors.grpc.conversion.pieces import TrimAnswers
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.conversion import trim
-from prompt_sidecar.server.conversion.pieces import TrimAnswers
 from prompt_sidecar.tokens.count import warm
 from prompt_sidecar.trim.presets import preset
 from tests.programs.bench import counting

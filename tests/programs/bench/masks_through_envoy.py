@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Final
 
-from tests.envoy.through import PATIENCE, Envoy, Provider, configuration, envoy, envoy_binary, provider
+from tests.doors.envoy.through import PATIENCE, Envoy, Provider, configuration, envoy, envoy_binary, provider
 from tests.programs.bench.figures import Section, Spread, milliseconds
 from tests.programs.bench.through_envoy import processor
 from tests.programs.observe.components import Missing

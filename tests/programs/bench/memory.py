@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from prompt_sidecar.server.allocator import give_back
+from prompt_sidecar.process.allocator import give_back
 from tests.programs.bench.figures import Section
 from tests.programs.bench.inprocess import never, runs
 from tests.programs.bench.prompts import CALLER, trim_call

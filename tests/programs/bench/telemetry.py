@@ -13,9 +13,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from prompt_sidecar.server.callers import CALLER as CALLED_BY
-from prompt_sidecar.server.servicer import SERVICE, Servicer
-from prompt_sidecar.serving.use_cases import UseCases
+from prompt_sidecar.calls.use_cases import UseCases
+from prompt_sidecar.doors.grpc.callers import CALLER as CALLED_BY
+from prompt_sidecar.doors.grpc.servicer import SERVICE, Servicer
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from prompt_sidecar.server.conversion.trim import trim_call as read_call
+from prompt_sidecar.doors.grpc.conversion.trim import trim_call as read_call
 from tests.oracle.validity import defects
 from tests.programs.bench.hostile import MAKERS
 from tests.programs.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, recorded, request, trim_call

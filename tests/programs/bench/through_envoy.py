@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from tests.envoy.through import PATIENCE, Envoy, configuration, envoy, envoy_binary, provider
+from tests.doors.envoy.through import PATIENCE, Envoy, configuration, envoy, envoy_binary, provider
 from tests.programs.bench import counting
 from tests.programs.bench.figures import Section, Spread, milliseconds
 from tests.programs.bench.prompts import Prompts

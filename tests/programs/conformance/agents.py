@@ -14,9 +14,9 @@ import msgspec
 import orjson
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from tests.engine.steps.test_edits import apply
 from tests.programs.conformance.conversations import ANTHROPIC, MEMBER, SYSTEM, Conversation
 from tests.promises.engine import Engine
-from tests.turn.test_edits import apply
 
 RESTARTS = (0.2, 0.45, 0.5, 0.75)
 """Where a process ends and another begins, as shares of the run."""

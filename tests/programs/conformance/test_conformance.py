@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.v1 import trim_pb2
+from tests.doors.grpc.serving import serving
 from tests.programs.conformance.case import INVENTED, Case
 from tests.programs.conformance.recorded import CAP, changed, presets, sent, tally
 from tests.programs.conformance.table import CASES
 from tests.programs.conformance.traffic import recorded
 from tests.promises.engine import Engine
-from tests.server.serving import serving
 
 RECORDED = [case for case in CASES.values() if case.traffic]
 formats = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -19,11 +19,11 @@ from prompt_sidecar.client import Client
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import program
 from tests.client.serving import PATIENT
+from tests.doors.grpc.serving import WIDE, Serving, serving
 from tests.programs.conformance import agents
 from tests.programs.conformance.agents import RESTARTS, Agent
 from tests.programs.conformance.conversations import Conversation
 from tests.promises.engine import KEY
-from tests.server.serving import WIDE, Serving, serving
 
 
 class Switch(grpc.GenericRpcHandler):

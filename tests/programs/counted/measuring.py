@@ -2,7 +2,7 @@
 
 The runs were recorded without a sidecar, so what was sent and counted are the untrimmed prompts. Each is estimated
 first, with what earlier reports have taught, and then reported; both are added up. What the sidecar would have
-returned is estimated by the same reports (`prompt_sidecar/runs/comparing.py`).
+returned is estimated by the same reports (`prompt_sidecar/engine/runs/comparing.py`).
 
 System prompts and tools' definitions are not in the files, or not all of them; an agent sends both. In their place
 stands a text that is as long as the first prompt's count shows that something is missing.
@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from prompt_sidecar.cli.transcripts.model import Prompt, Transcript
 from prompt_sidecar.cli.transcripts.reading import read_transcripts
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.comparison import Bill, Comparability, Recount
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from prompt_sidecar.guard.ceilings import Ceilings, Prices
-from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.trim.presets import preset
 from tests.oracle import data
 from tests.promises.engine import CALLER, RUN_ID, Engine

@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.cli.running import program
 from tests.client.provider import Says
 from tests.client.serving import sdk
-from tests.http.upstream import Upstream
+from tests.doors.http.upstream import Upstream
 from tests.oracle.tokens import count_prompt
 from tests.programs.demo import stranger
 from tests.programs.demo.agent import SYSTEM, WINDOW

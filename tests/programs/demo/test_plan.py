@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prompt_sidecar.tools.tasks import TaskList, lines, open_lines
+from prompt_sidecar.engine.tools.tasks import TaskList, lines, open_lines
 from tests.programs.demo.investigation import CREATE_TASKS, Call, begin, done
 from tests.programs.demo.plan import Plan, Task, after, open_blocks, unfinished
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prompt_sidecar.tools.definitions import definitions
+from prompt_sidecar.engine.tools.definitions import definitions
 from tests.programs.demo.investigation import SIDECAR_TOOLS
 from tests.programs.demo.tools import GREP_LINES, Tools, schemas
 

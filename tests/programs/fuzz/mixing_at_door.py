@@ -20,14 +20,14 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from prompt_sidecar.calls import headers as names
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH
 from prompt_sidecar.prompt.items import Role
-from prompt_sidecar.serving import headers as names
 from tests.client.provider import SHAPES, Says
-from tests.http.path_models import WAYS, Way, hear, pieces
-from tests.http.serving import Proxied, proxied
-from tests.http.upstream import scripted
+from tests.doors.http.path_models import WAYS, Way, hear, pieces
+from tests.doors.http.serving import Proxied, proxied
+from tests.doors.http.upstream import scripted
 from tests.programs.conformance.table import CASES
 from tests.programs.fuzz.mixing import LIMITS, Mixing
 from tests.programs.fuzz.spoiling import spoiled

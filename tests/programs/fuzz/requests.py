@@ -11,8 +11,8 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from prompt_sidecar.engine.tools.definitions import TOOLS
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.tools.definitions import TOOLS
 from prompt_sidecar.v1 import (
     guard_pb2,
     policy_pb2,

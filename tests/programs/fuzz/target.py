@@ -12,12 +12,12 @@ from typing import Any
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
+from prompt_sidecar.calls.use_cases import UseCases
+from prompt_sidecar.doors.grpc.callers import CALLER
+from prompt_sidecar.doors.grpc.servicer import Servicer
+from prompt_sidecar.doors.grpc.status import status_of
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.callers import CALLER
-from prompt_sidecar.server.servicer import Servicer
-from prompt_sidecar.server.status import status_of
-from prompt_sidecar.serving.use_cases import UseCases
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import trim_pb2
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, RUN, odd_request, of_prompt, prompt, spelled

@@ -8,15 +8,15 @@ from typing import Any
 import grpc
 import pytest
 
-from prompt_sidecar.server.servicer import METHODS
+from prompt_sidecar.doors.grpc.servicer import METHODS
 from prompt_sidecar.v1 import trim_pb2
+from tests.doors.grpc.serving import serving
 from tests.programs.fuzz.__main__ import main
 from tests.programs.fuzz.mixing import mixed_to
 from tests.programs.fuzz.mixing_at_door import PATHS, cases_at_door
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, prompt, spelled, sweep, swept
 from tests.programs.fuzz.spoiling import places, replaced
 from tests.programs.fuzz.target import FORBIDDEN, Findings, chance_case, in_process, sweep_case
-from tests.server.serving import serving
 
 SEED = 20
 EVERY = 151

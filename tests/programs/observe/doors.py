@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import start_http_server
 
 from prompt_sidecar.client import Client
-from tests.envoy.through import PATIENCE, Provider, chat, configuration, envoy, provider
+from tests.doors.envoy.through import PATIENCE, Provider, chat, configuration, envoy, provider
 from tests.programs.observe import stack
 from tests.programs.observe.processes import Programs, free_port
 from tests.programs.observe.stack import Sidecar

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
+from prompt_sidecar.engine.tools.definitions import TOOLS
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.tool_calls import ToolOutcome
 from prompt_sidecar.facts.trim_calls import NoFit
@@ -19,7 +20,6 @@ from prompt_sidecar.recall.found import SearchOutcome
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER, Metric
-from prompt_sidecar.tools.definitions import TOOLS
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2, usage_pb2
 
 Labels = tuple[tuple[str, str], ...]

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from prompt_sidecar.v1 import search_pb2, trim_pb2
 from prompt_sidecar.v1.conversation_pb2 import ROLE_TOOL
+from tests.doors.grpc.serving import Serving, request, serving
 from tests.programs.retrieval.search import SHOWN, Search
-from tests.server.serving import Serving, request, serving
 
 _WINDOW: Final = 100_000_000
 """Tokens: nothing is to be trimmed here; search is the same either way."""

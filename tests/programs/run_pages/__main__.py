@@ -15,8 +15,8 @@ import grpc
 from PIL import Image
 
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
-from tests.admin.browser import CHROMIUM, PATIENCE, look
 from tests.cli.running import program
+from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
 from tests.oracle.runs import Shape, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 from tests.programs.observe.agents import Agent, Habits

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import orjson
 from rich.console import Console
 
-from tests.envoy.through import envoy_binary
+from tests.doors.envoy.through import envoy_binary
 from tests.programs.bench.figures import show
 from tests.programs.observe.components import Missing
 from tests.programs.scale.playing import Plan, Trial, play

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.cli.running import PATIENCE, Program, program
-from tests.envoy.through import Envoy, balanced, envoy
+from tests.doors.envoy.through import Envoy, balanced, envoy
 from tests.programs.observe.processes import free_port
 from tests.programs.scale.agents import REPLICA
 from tests.store.sharing import Valkey, running_valkey

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.envoy.through import envoy_binary
+from tests.doors.envoy.through import envoy_binary
+from tests.doors.grpc.serving import Serving, serving
 from tests.oracle.runs import synthetic
 from tests.programs.bench.prompts import FORMATS, prompts_of
 from tests.programs.scale.__main__ import QUICK
@@ -17,7 +18,6 @@ from tests.programs.scale.playing import Trial, compare_run, play
 from tests.programs.scale.recordings import LEAST_BYTES, Recording, recording_of
 from tests.programs.scale.told import sections
 from tests.real.needing import need
-from tests.server.serving import Serving, serving
 
 PLAN = replace(
     QUICK,

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from prompt_sidecar.client import Client, ClientError
 from tests.cli.running import PATIENCE, Program, environment
-from tests.runs.making import LIMIT, OPENAI_CHAT, history
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, history
 from tests.store.sharing import running_valkey
 
 ROOT: Final = Path(__file__).parents[3]

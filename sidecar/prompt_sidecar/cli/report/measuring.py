@@ -13,10 +13,10 @@ from prompt_sidecar.cli.report.strategies import Cost, Sent, charges, control, c
 from prompt_sidecar.cli.report.tool_weights import weigh_tools
 from prompt_sidecar.cli.transcripts.model import Prompt, Transcript
 from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.models import known_window
 from prompt_sidecar.trim.entries import Action

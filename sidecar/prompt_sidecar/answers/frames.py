@@ -1,0 +1,142 @@
+"""Amazon's event stream: bytes in, events out, each with the bytes that it came as; and frames of the sidecar's own.
+
+A frame has a prelude (its length, that of its headers, and a checksum of both), headers, a payload and a checksum of
+all. A header is a name, a type and a value. smithy.io, "Amazon Event Stream Specification". `prompt_sidecar` depends on
+none of Amazon's libraries, and those that read frames come with a whole client.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from prompt_sidecar.answers.answer_json import write
+from prompt_sidecar.answers.rewriting import rewritten
+from prompt_sidecar.answers.sse import BrokenStream, Event
+
+FRAMES: Final = "application/vnd.amazon.eventstream"
+"""The content type."""
+_PRELUDE: Final = 12
+_CHECKSUM: Final = 4
+_STRING: Final = 7
+_FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of a header's value by its type; of the other types, byte arrays and strings, the length comes first."""
+_VARIABLE: Final = frozenset({6, _STRING})
+
+
+class FrameSplitter:
+    """Takes a stream's bytes as they arrive and gives its events when they are whole.
+
+    An event's name is its type, and its data the payload. A frame that reports an exception has no data.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """`most_bytes` of one frame."""
+        self._most = most_bytes
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes.
+
+        Raises:
+            BrokenStream: there is none before a frame that cannot be read.
+        """
+        self._rest += chunk
+        events: list[Event] = []
+        at = 0
+        try:
+            while (found := self._next(at)) is not None:
+                events.append(found)
+                at += len(found.raw)
+        except BrokenStream:
+            if not events:
+                raise
+        del self._rest[:at]
+        return events
+
+    def _next(self, at: int) -> Event | None:
+        """The frame that begins at `at`; None: it is not whole. Raises BrokenStream."""
+        if len(self._rest) - at < _PRELUDE:
+            return None
+        total = int.from_bytes(self._rest[at : at + 4], "big")
+        headers = int.from_bytes(self._rest[at + 4 : at + 8], "big")
+        _check(self._rest[at : at + 8], self._rest[at + 8 : at + _PRELUDE])
+        if not _PRELUDE + headers + _CHECKSUM <= total <= self._most:
+            raise BrokenStream
+        return None if len(self._rest) - at < total else _event(bytes(self._rest[at : at + total]), headers)
+
+    def last(self) -> list[Event]:
+        """Return nothing: a stream ends with a whole frame. Raises BrokenStream if it does not."""
+        if self._rest:
+            raise BrokenStream
+        return []
+
+
+def _check(covered: bytes | bytearray, checksum: bytes | bytearray) -> None:
+    if zlib.crc32(covered) != int.from_bytes(checksum, "big"):
+        raise BrokenStream
+
+
+def _event(raw: bytes, headers: int) -> Event:
+    _check(raw[:-_CHECKSUM], raw[-_CHECKSUM:])
+    end = _PRELUDE + headers
+    told = dict(_headers(raw[_PRELUDE:end]))
+    if told.get(b":message-type") != b"event":
+        return Event(raw)
+    return Event(raw, told.get(b":event-type", b"").decode("utf-8", "replace"), raw[end:-_CHECKSUM])
+
+
+def _headers(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers that are strings. Raises BrokenStream."""
+    at = 0
+    while at < len(raw):
+        kind_at = at + 1 + raw[at]
+        if kind_at >= len(raw):
+            raise BrokenStream
+        name, kind, at = raw[at + 1 : kind_at], raw[kind_at], kind_at + 1
+        if kind in _VARIABLE:
+            length, at = int.from_bytes(raw[at : at + 2], "big"), at + 2
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise BrokenStream
+        if at + length > len(raw):
+            raise BrokenStream
+        if kind == _STRING:
+            yield name, raw[at : at + length]
+        at += length
+
+
+def reframed(event: Event, data: Any) -> bytes:
+    """Write an event with other data, which was made of what `Event.json` returned; its headers stay."""
+    if event.data is None:
+        return frame(data, event.name)
+    headers = event.raw[_PRELUDE : _PRELUDE + int.from_bytes(event.raw[4:8], "big")]
+    return _framed(headers, rewritten(event.data, data))
+
+
+def frame(data: Any, name: str) -> bytes:
+    """Write an event with JSON data."""
+    headers = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    return _framed(_told(headers), write(data))
+
+
+def exception(data: Any, name: str) -> bytes:
+    """Write a frame that reports an exception."""
+    headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
+    return _framed(_told(headers), write(data))
+
+
+def _told(headers: Mapping[str, str]) -> bytes:
+    told = b""
+    for name, value in headers.items():
+        told += bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
+    return told
+
+
+def _framed(told: bytes, payload: bytes) -> bytes:
+    total = _PRELUDE + len(told) + len(payload) + _CHECKSUM
+    prelude = total.to_bytes(4, "big") + len(told).to_bytes(4, "big")
+    made = prelude + zlib.crc32(prelude).to_bytes(4, "big") + told + payload
+    return made + zlib.crc32(made).to_bytes(4, "big")

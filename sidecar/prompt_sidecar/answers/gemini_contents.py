@@ -1,0 +1,492 @@
+"""Gemini's generateContent and streamGenerateContent.
+
+The model is in the path. A history is `contents`, each with a role and parts; a call is one part, whole also in a
+stream, and may have no id. A stream is server-sent events with `alt=sse`, each a piece of the answer with parts of its
+own; SDKs put each piece into their history as a content, so contents of the model's that follow each other are one
+answer. Functions are declared in one tool: of several, some models see the first alone.
+
+A part may be signed, and models refuse a turn's first call without the signature that it was given. A signature covers
+what the model thought before it, so those of hidden turns stay here: from the first signed part on a stream waits until
+it is known whether its turn is hidden, which is mostly the last piece. Where the sidecar's call has the signature and
+the agent's behind it has none, the agent is given the placeholder that the provider takes for one; when the turn is put
+back, it is as it was.
+
+ai.google.dev/api/generate-content and /gemini-api/docs/thought-signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from prompt_sidecar.answers.answer_json import read, write_sound
+from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.histories import NamedCall, arguments_digest, gist_of, named
+from prompt_sidecar.answers.reported_usage import read_usage
+from prompt_sidecar.answers.restoring import restored
+from prompt_sidecar.answers.sse import Event, written
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.prompt.members import Members, NotJson, array, elements, loads
+from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
+from prompt_sidecar.providers.gemini_contents import parts as parts_of
+from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+
+PLACEHOLDER: Final = "skip_thought_signature_validator"
+"""What the provider takes in place of a signature that is not there."""
+_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
+_CONFIGURATIONS: Final = ("toolConfig", "tool_config")
+_CALLING: Final = ("functionCallingConfig", "function_calling_config")
+_ALLOWED: Final = ("allowedFunctionNames", "allowed_function_names")
+_FREE: Final = frozenset({"", "AUTO", "MODE_UNSPECIFIED", "VALIDATED"})
+"""Modes in which the model may answer with text, or call any function that is allowed. Under VALIDATED its calls are
+held to their schemas besides (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
+_STOP: Final = "STOP"
+"""The reason to finish after which a turn is whole."""
+_NOTHING: Final = {"text": ""}
+"""The part of a piece that says no more than that the answer is over."""
+
+
+def declarations(tool: bytes) -> tuple[str, bytes]:
+    """Return the name and the value of the member of one of Gemini's tools that declares functions; empty: none."""
+    try:
+        members = Members(tool)
+    except NotJson:
+        return "", b""
+    name = next((name for name in ("functionDeclarations", "function_declarations") if name in members), "")
+    return name, members.raw(name)
+
+
+class GeminiContents(Dialect):
+    """See the module."""
+
+    format: ClassVar[str] = "gemini_contents"
+    messages: ClassVar[str] = "contents"
+    system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
+    answers_have_entries: ClassVar[bool] = True
+
+    def speaker(self, entry: Any) -> str:
+        """Who a content is from; one without a role is the user's."""
+        role = member(entry, "role")
+        return "model" if role == "model" else "user" if role in (None, "user") else "other"
+
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The declarations of the agent's functions."""
+        return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
+
+    def text(self, entry: Any) -> str | None:
+        """A content's text."""
+        parts = parts_of(entry)
+        return "".join(
+            [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
+        )
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A content's calls."""
+        found = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        return [named(call.get("id"), call.get("name"), call.get("args")) for call in found]
+
+    def gist(self, entry: Any) -> str | None:
+        """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
+        calls = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        named = [(arguments_digest(call.get("args")), call.get("name")) for call in calls]
+        return gist_of(self.text(entry) or "", named)
+
+    calls_may_come_first: ClassVar[bool] = False
+
+    def recall(self, members: Members) -> RecallOffer:
+        """Whether the model may choose among the functions, gives one answer, and each call whole."""
+        _, _, calling = _calling(members)
+        if not _is_free(calling):
+            return RecallOffer.FORCED
+        if _either(calling, "streamFunctionCallArguments"):
+            return RecallOffer.UNREADABLE
+        several = _either(_either(members, "generationConfig"), "candidateCount")
+        return RecallOffer.OFFERED if several in (None, 0, 1) else RecallOffer.SEVERAL_ANSWERS
+
+    def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
+        """Add the sidecar's functions behind the agent's, and among those that are allowed where these have names."""
+        self._allow(members, [self.tool_name(loads(each)) for each in definitions])
+        tools = elements(members.raw("tools"))
+        at = max(index for index, tool in enumerate(tools) if elements(declarations(tool)[1]))
+        name, declared = declarations(tools[at])
+        tool = Members(tools[at])
+        tool.set(name, array([*elements(declared), *definitions]))
+        members.set("tools", array([*tools[:at], tool.bytes(), *tools[at + 1 :]]))
+
+    @staticmethod
+    def _allow(members: Members, names: Sequence[str]) -> None:
+        """Allow functions where a free choice is limited to some by name; a call that is forced stays the agent's."""
+        outer, inner, calling = _calling(members)
+        spelling = next((each for each in _ALLOWED if member(calling, each)), "")
+        if not spelling or not _is_free(calling):
+            return
+        configuration = Members(members.raw(outer))
+        choice = Members(configuration.raw(inner))
+        allowed = elements(choice.raw(spelling))
+        if allowed:  # else it is no list, and the provider says so
+            choice.set(spelling, array([*allowed, *map(orjson.dumps, names)]))
+            configuration.set(inner, choice.bytes())
+            members.set(outer, configuration.bytes())
+
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
+        """Have the model answer without functions."""
+        outer, inner, _calls = _calling(members)
+        try:
+            configuration = Members(members.raw(outer))
+        except NotJson:
+            configuration = Members(b"{}")
+        configuration.set(inner, b'{"mode":"NONE"}')
+        members.set(outer, configuration.bytes())
+
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """One content of the user's: the provider wants all responses of a turn in one."""
+        parts = []
+        for call, text, is_error in results:
+            named = {"id": call.id, "name": call.name} if call.id else {"name": call.name}
+            response = {"error" if is_error else "output": text}
+            parts.append({"functionResponse": {**named, "response": response}})
+        return [{"role": "user", "parts": parts}] if parts else []
+
+    def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
+        """Put the sidecar's answers into the content that holds the agent's."""
+        first = loads(following[0]) if following else None
+        if not answers or not isinstance(first, dict) or first.get("role") == "model":
+            return [*map(orjson.dumps, answers), *following]
+        merged = Members(following[0])
+        raw = merged.raw("parts")
+        theirs = elements(raw) if isinstance(first.get("parts"), list) else [raw]
+        ours = [orjson.dumps(part) for part in answers[0]["parts"]]
+        merged.set("parts", array([*ours, *theirs]))
+        return [merged.bytes(), *following[1:]]
+
+    def gists(self, entries: Sequence[Any]) -> list[str | None]:
+        """The gists; contents of the model's that follow each other have one, at the last of them."""
+        found: list[str | None] = []
+        answer: list[Any] = []
+        for index, entry in enumerate(entries):
+            if self.speaker(entry) != "model":
+                found.append("")
+                continue
+            answer += parts_of(entry)
+            goes_on = index + 1 < len(entries) and self.speaker(entries[index + 1]) == "model"
+            found.append(None if goes_on else self.gist({"parts": answer}))
+            answer = answer if goes_on else []
+        return found
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn, as parts."""
+        return [part for entry in entries for part in parts_of(entry) if _is_own(part, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """A content of the calls, of which the first needs a signature."""
+        calls = self.own_calls(entries, own)
+        if not calls:
+            return []
+        if not _is_signed(calls[0]):
+            calls[0] = {**calls[0], "thoughtSignature": PLACEHOLDER}
+        return [{"role": "model", "parts": calls}]
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
+        """Add calls to the last content, behind calls of the agent's if there are any."""
+        if not calls:
+            return list(entries)
+        values = [loads(each) for each in entries]
+        at = next((at for at in range(len(values) - 1, -1, -1) if self.calls(values[at])), len(values) - 1)
+        last, raw = Members(entries[at]), Members(entries[at]).raw("parts")
+        parts = elements(raw) if isinstance(member(values[at], "parts"), list) else [raw]
+        last.set("parts", array([*filter(None, parts), *calls]))
+        return [*entries[:at], last.bytes(), *entries[at + 1 :]]
+
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole answer."""
+        candidate = _first(answer) or {}
+        usage = read_usage(self.format, answer)
+        return _turn(parts_of(candidate.get("content")), candidate.get("finishReason"), own, usage)
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's text."""
+        for entry in turn.entries:
+            said = "".join(part["text"] for part in entry["parts"] if _is_said(part))
+            if said:
+                shown.texts.append({"text": BETWEEN + said if shown.texts else said})
+
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last answer into the agent's."""
+        candidate = _first(answer)
+        if candidate is None:
+            return []
+        content = candidate.get("content")
+        content = candidate["content"] = dict(content) if isinstance(content, dict) else {"role": "model"}
+        kept = list(_Signing().agents(parts_of(content), own))
+        if shown.texts:
+            kept = list(_separated(kept))
+        content["parts"] = [*shown.texts, *kept] or [_NOTHING]
+        _add_output(answer, shown.output_tokens)
+        return [content]
+
+    def filter(self, own: Collection[str], _: Members | None) -> Filter:
+        """Make a filter."""
+        return _Pieces(own, self.arguments)
+
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream with an error."""
+        found = member(read(body), "error")
+        name = ERROR_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+        fallback = {"code": status, "message": error_text(body, status), "status": name}
+        return written({"error": found if isinstance(found, dict) else fallback})
+
+
+def _either(holder: Any, name: str) -> Any:
+    """A member in either spelling; None: it is absent."""
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    if not isinstance(holder, (dict, Members)):
+        return None
+    found = holder.get(name)
+    return holder.get(snake) if found is None else found
+
+
+def _calling(members: Members) -> tuple[str, str, Any]:
+    """The names of the members that say how functions are called, as the agent spells them, and the inner one."""
+    outer = next((name for name in _CONFIGURATIONS if name in members), _CONFIGURATIONS[0])
+    configuration = members.get(outer)
+    inner = next((name for name in _CALLING if member(configuration, name) is not None), _CALLING[0])
+    return outer, inner, member(configuration, inner)
+
+
+def _is_free(calling: Any) -> bool:
+    """Whether the model may choose whether it calls a function."""
+    mode = _either(calling, "mode")
+    return mode is None or (isinstance(mode, str) and mode.upper() in _FREE)
+
+
+def _first(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first candidate."""
+    return next((each for each in objects(answer.get("candidates")) if ordinal(each.get("index")) in (None, 0)), None)
+
+
+def _is_own(part: Mapping[str, Any], own: Collection[str]) -> bool:
+    call = call_of(part)
+    return call is not None and within(call.get("name"), own)
+
+
+def _is_signed(part: Mapping[str, Any]) -> bool:
+    return any(part.get(name) for name in _SIGNATURES)
+
+
+def _is_said(part: Mapping[str, Any]) -> bool:
+    """Whether a part is text for the user."""
+    return bool(part.get("text")) and isinstance(part["text"], str) and not part.get("thought")
+
+
+def _shows(part: Mapping[str, Any]) -> bool:
+    """Whether a part is anything but thinking, or nothing."""
+    return not part.get("thought") and (part.get("text") != "" or len(part) > 1)
+
+
+def _separated(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts, with space before the first text."""
+    begun = False
+    for part in parts:
+        said = _is_said(part)
+        yield {**part, "text": BETWEEN + part["text"]} if said and not begun else part
+        begun = begun or said
+
+
+def _add_output(answer: Mapping[str, Any], before: int) -> None:
+    add_output(answer.get("usageMetadata"), "candidatesTokenCount", before, "totalTokenCount")
+
+
+def _turn(parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    calls = [call for part in parts if (call := call_of(part)) is not None]
+    ours = [call for call in calls if within(call.get("name"), own)]
+    return Turn(
+        entries=[{"role": "model", "parts": parts}] if parts else [],
+        own=[
+            Call(sound(str(call.get("id") or "")), str(call["name"]), write_sound(call.get("args") or {}).decode())
+            for call in ours
+        ],
+        waits=len(ours) < len(calls),
+        whole=finish == _STOP,
+        usage=usage,
+    )
+
+
+class _Signing:
+    """What of a turn's parts is the agent's."""
+
+    def __init__(self) -> None:
+        self._signed = False
+        """Whether a call of the sidecar's has the signature that the next one needs."""
+        self._called = False
+
+    def agents(self, parts: Iterable[dict[str, Any]], own: Collection[str]) -> Iterator[dict[str, Any]]:
+        """Yield the agent's of the next parts."""
+        for part in parts:
+            if _is_own(part, own):
+                self._signed = self._signed or _is_signed(part)
+                continue
+            if call_of(part) is not None:
+                first, self._called = not self._called, True
+                if first and self._signed and not _is_signed(part):
+                    yield {**part, "thoughtSignature": PLACEHOLDER}
+                    continue
+            yield part
+
+
+_Arguments = Callable[[Mapping[str, Any]], Iterable[tuple[dict[str, Any], str, str]]]
+
+
+class _Pieces(Filter):
+    """Filters the pieces of an answer. Of each turn the parts are kept, as a hidden turn must be sent back whole."""
+
+    def __init__(self, own: Collection[str], arguments: _Arguments) -> None:
+        super().__init__(own)
+        self._arguments = arguments
+        self._id: Any = None
+        self._visible: list[dict[str, Any]] = []
+        """The parts that the agent holds."""
+
+    def begin(self) -> None:
+        """A turn begins."""
+        super().begin()
+        self._parts: list[dict[str, Any]] = []
+        self._signing = _Signing()
+        self._own_calls = False
+        self._agents_calls = False
+        self._held: list[tuple[Event, dict[str, Any] | None, bool]] = []
+        """Pieces that wait, without the sidecar's calls, and whether they were changed."""
+        self._waits = False
+        """Whether what follows waits until it is known if the turn is hidden."""
+        self._decided = self.last or not self.own
+        """Whether it is known."""
+        self._finish: Any = None
+        self._hidden = False
+        self._separates = any(map(_is_said, self._visible))
+        """Whether the next text has space before it."""
+        self._usage: dict[str, Any] = {}
+        self._model: Any = None
+
+    def feed(self, event: Event) -> bytes:
+        """Take a piece."""
+        data = event.json()
+        if event.data is None:  # a comment, which keeps the connection alive
+            return event.raw
+        if data is None:
+            self._held.append((event, None, False))
+            return b"" if self._held[1:] else self._flushed()
+        if "error" in data:
+            return self._flushed() + event.raw
+        self._count(data)
+        candidate = _first(data)
+        parts: list[dict[str, Any]] = []
+        changed = False
+        if candidate is not None:
+            parts, changed = self._of_the_agent(candidate)
+            if candidate.get("finishReason"):  # some servers give it with each piece
+                self._finish, self.ended = candidate["finishReason"], True
+                self._hidden = self.hides()
+        if changed and not parts and not self.ended:
+            return b""
+        if self.restore is not None:  # in all candidates
+            done = [restored(*each, self.restore) for each in self._arguments(data)]
+            changed = changed or any(done)
+        self._held.append((event, data, changed))
+        self._waits = self._waits or any(map(_is_signed, parts))
+        self._decided = self._decided or self.ended or any(call_of(part) is not None for part in parts)
+        shows = any(map(_shows, parts)) or (candidate is None and len(self._held) == 1)
+        return self._flushed() if self._decided or (shows and not self._waits) else b""
+
+    def _count(self, data: dict[str, Any]) -> None:
+        if isinstance(usage := data.get("usageMetadata"), dict):
+            self._usage |= {name: value for name, value in usage.items() if value is not None}
+        self._model = data.get("modelVersion") or self._model
+
+    def _of_the_agent(self, candidate: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+        """Leave in a piece what is the agent's; return its parts, and whether it was changed."""
+        content = candidate.get("content")
+        came = parts_of(content)
+        self._parts += [part for part in came if part != _NOTHING]
+        for part in came:
+            if _is_own(part, self.own):
+                self._own_calls = self.left_out = True
+            elif call_of(part) is not None:
+                self._agents_calls = True
+        kept = list(self._signing.agents(came, self.own))
+        changed = len(kept) < len(came) or any(one is not other for one, other in zip(kept, came, strict=True))
+        if changed:
+            assert isinstance(content, dict)
+            content["parts"] = kept or [_NOTHING]
+        return kept, changed
+
+    def hides(self) -> bool:
+        """Whether the turn is answered here; a piece behind the end may still have calls."""
+        return self._own_calls and not self._agents_calls and not self.last and self._finish == _STOP
+
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        return b"".join([self._sent(*each) for each in held])
+
+    def _sent(self, event: Event, data: dict[str, Any] | None, changed: bool) -> bytes:
+        """Send a piece; of a hidden turn its text alone."""
+        if data is None:
+            return b"" if self._hidden else event.raw
+        candidate = _first(data)
+        parts = parts_of(candidate.get("content")) if candidate is not None else []
+        if self._hidden:
+            parts = [{"text": part["text"]} for part in parts if _is_said(part)]
+            if candidate is None or not parts:
+                return b""
+            candidate.pop("finishReason", None)
+            data.pop("usageMetadata", None)
+            changed = True
+        if self._separates and any(map(_is_said, parts)):
+            parts, changed, self._separates = list(_separated(parts)), True, False
+        if self._id is None:
+            self._id = data.get("responseId")
+        if self.turns > 1:
+            if "responseId" in data and self._id is not None:
+                data["responseId"] = self._id
+            _add_output(data, self.output_before)
+            changed = True
+        self._visible += parts
+        if not changed:
+            return event.raw
+        if candidate is not None and parts:
+            candidate["content"] = {**candidate["content"], "parts": parts}
+        return event.changed(data).raw
+
+    def rest(self) -> bytes:
+        """Return what has waited."""
+        return self._flushed()
+
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        told = {"usageMetadata": self._usage, "modelVersion": self._model}
+        return read_usage(GeminiContents.format, told) if self._usage else None
+
+    def turn(self) -> Turn:
+        """Return the turn."""
+        return _turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
+
+    def visible(self) -> Sequence[Any]:
+        """Return the content that the agent holds."""
+        return [{"role": "model", "parts": self._visible}]
+
+
+def _merged(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The parts, of which plain texts that follow each other become one."""
+    said: list[str] = []
+    for part in parts:
+        if part.keys() == _NOTHING.keys() and isinstance(part["text"], str):
+            said.append(part["text"])
+            continue
+        if said:
+            yield {"text": paired("".join(said))}
+            said = []
+        yield part
+    if said:
+        yield {"text": paired("".join(said))}

@@ -1,0 +1,399 @@
+"""OpenAI's chat completions, and the many servers that speak them.
+
+A stream's chunks carry pieces of one message in `choices[0].delta`; calls are pieced together by their index. The chunk
+with `finish_reason` is the first to tell that no call follows; usage, where asked for, is in a chunk of its own behind
+it. platform.openai.com/docs/api-reference/chat-streaming. Other
+servers differ in the pieces of calls: see `chat_calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from prompt_sidecar.answers.answer_json import read, write_sound
+from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.chat_calls import Called
+from prompt_sidecar.answers.chat_choices import OtherChoices
+from prompt_sidecar.answers.histories import NamedCall, named
+from prompt_sidecar.answers.reported_usage import read_usage
+from prompt_sidecar.answers.restoring import Arguments
+from prompt_sidecar.answers.sse import DONE, Event, written
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.prompt.members import Members, array, elements
+from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
+from prompt_sidecar.providers.usage import ProviderUsage
+
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Members of a message in which servers of this API give what the model thought."""
+_ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
+"""Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
+
+
+class OpenAIChat(Dialect):
+    """See the module."""
+
+    format: ClassVar[str] = "openai_chat"
+    messages: ClassVar[str] = "messages"
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        return text_of(member(entry, "content"), "text")
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls, of functions and of tools that take a text."""
+        found = []
+        for each in objects(member(entry, "tool_calls")):
+            held = each.get("function") or each.get("custom")
+            found.append(
+                named(each.get("id"), member(held, "name"), member(held, "arguments") or member(held, "input"))
+            )
+        return found
+
+    def recall(self, members: Members) -> RecallOffer:
+        """Whether the model may choose among the tools, and gives one answer."""
+        if members.get("tool_choice") not in (None, "auto"):
+            return RecallOffer.FORCED
+        return RecallOffer.OFFERED if members.get("n") in (None, 1) else RecallOffer.SEVERAL_ANSWERS
+
+    def tool_name(self, definition: Any) -> str:
+        """The name in a tool's definition."""
+        found = member(definition, "function", "name") or member(definition, "custom", "name")
+        return found if isinstance(found, str) else ""
+
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
+        """Have the model answer without tools."""
+        members.set("tool_choice", b'"none"')
+
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """Messages that answer calls; the format has no flag for an error."""
+        return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text, _ in results]
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn."""
+        calls = [call for entry in entries for call in objects(member(entry, "tool_calls"))]
+        return [each for each in calls if within(member(each, "function", "name"), own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The turn's message without its text."""
+        called = [(entry, self.own_calls([entry], own)) for entry in entries]
+        return [{**entry, "content": None, "tool_calls": calls} for entry, calls in called if calls]
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
+        """Add calls to the message."""
+        if not calls:
+            return list(entries)
+        last = Members(entries[-1])
+        last.set("tool_calls", array([*elements(last.raw("tool_calls")), *calls]))
+        return [*entries[:-1], last.bytes()]
+
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole answer."""
+        choices = objects(answer.get("choices"))
+        message = member(choices[0], "message") if choices else None
+        usage = read_usage(self.format, answer)
+        if not isinstance(message, dict):
+            return Turn(usage=usage)
+        return _turn(message, member(choices[0], "finish_reason"), own, usage)
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's text."""
+        for entry in turn.entries:
+            if text := text_of(entry.get("content"), "text"):
+                shown.texts.append(text)
+
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last answer into the agent's."""
+        choices = objects(answer.get("choices"))
+        message = choices[0].get("message") if choices else None
+        if not isinstance(message, dict):
+            return []
+        message = choices[0]["message"] = dict(message)  # the turn holds the one that came
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            kept = [each for each in calls if not within(member(each, "function", "name"), own)]
+            if kept:
+                message["tool_calls"] = kept
+            elif len(kept) < len(calls):
+                del message["tool_calls"]
+        if shown.texts:
+            said = text_of(message.get("content"), "text")
+            message["content"] = BETWEEN.join([*shown.texts, *([said] if said else [])])
+        add_output(answer.get("usage"), "completion_tokens", shown.output_tokens)
+        return [message]
+
+    def filter(self, own: Collection[str], _: Members | None) -> Filter:
+        """Make a filter."""
+        return _Chunks(own)
+
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream with an error."""
+        fallback = {"message": error_text(body, status), "type": "server_error", "code": str(status)}
+        found = member(read(body), "error")
+        return written({"error": found if isinstance(found, dict) else fallback})
+
+
+def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    calls = objects(message.get("tool_calls"))
+    ours = [each for each in calls if within(member(each, "function", "name"), own)]
+    return Turn(
+        entries=[message],
+        own=[_call(each) for each in ours],
+        waits=len(ours) < len(calls) or bool(message.get("function_call")),
+        whole=within(finish, _ENDS),
+        usage=usage,
+    )
+
+
+def _call(call: dict[str, Any]) -> Call:
+    arguments = member(call, "function", "arguments")
+    return Call(
+        sound(str(call.get("id") or "")),
+        str(member(call, "function", "name")),
+        sound(arguments) if isinstance(arguments, str) else write_sound(arguments).decode(),
+    )
+
+
+class _Chunks(Filter):
+    """Filters chunks. Of each turn the message is pieced together, as a hidden turn must be sent back whole."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        super().__init__(own)
+        self._id: Any = None
+        self._shown_text: list[str] = []
+        self._shown_calls: list[Called] = []
+        self._next = 0
+        """The index of the agent's next call, where one was left out."""
+
+    def begin(self) -> None:
+        """A turn begins."""
+        super().begin()
+        self._texts: dict[str, list[str]] = {}
+        """Pieces of the message's members that are texts."""
+        self._message: dict[str, Any] = {"role": "assistant"}
+        """Its other members."""
+        self._calls: list[Called] = []
+        self._current: dict[int | None, Called] = {}
+        """By the provider's index, of which several calls may have the same."""
+        self._others = OtherChoices(self._undo)
+        self._held: list[bytes] = []
+        self._newest: dict[str, Any] = {}
+        """The newest chunk of the message."""
+        self._finish: Any = None
+        self._hidden = False
+        self._usage: ProviderUsage | None = None
+        self._said = False
+
+    def feed(self, event: Event) -> bytes:
+        """Take a chunk."""
+        chunk = event.json()
+        if chunk is None or self.restore is None:
+            return self._taken(event, chunk)
+        before, changed = self._others.take(chunk, self.restore)
+        made = self._taken(event.changed(chunk) if changed else event, chunk)
+        return made if self._hidden else before + made
+
+    def _taken(self, event: Event, chunk: dict[str, Any] | None) -> bytes:
+        """Take a chunk in which only the first choice is looked at; None: the event holds none."""
+        if chunk is None:
+            return self._unread(event)
+        usage, before = chunk.get("usage"), self.turns > 1
+        if isinstance(usage, dict):
+            self._usage = read_usage(OpenAIChat.format, chunk)
+        choices = objects(chunk.get("choices"))
+        if not choices or ordinal(choices[0].get("index")) not in (None, 0):
+            if self._hidden or (before and self._usage is None):
+                return b""
+            return self._in_order(self._told(chunk, event, changed=False))
+        choice, self._newest = choices[0], chunk
+        delta = choice.get("delta")
+        delta = choice["delta"] = delta if isinstance(delta, dict) else {}
+        self._gather(delta)
+        changed, visible = self._of_the_agent(delta)
+        finish = choice.get("finish_reason")
+        if finish and not self.ended:  # some servers write "" until the end
+            self._finish, self.ended = finish, True
+            self._hidden = self.hides()
+        if finish and self._hidden:
+            choice["finish_reason"], changed = None, True
+            chunk.pop("usage", None)
+            visible = visible and bool(delta)
+        elif finish:
+            visible = True
+        if not visible and self.own:
+            thinks = any(delta.get(name) for name in _THOUGHTS)
+            if not thinks and (changed or self._hidden or self.turns > 1):
+                return b""
+            told = self._told(chunk, event, changed=changed)
+            if not thinks:
+                return self._in_order(told)
+            self._held.append(told)
+            return b""
+        if self._hidden:
+            self._held.clear()
+        rest = b""
+        if finish and (pieces := objects(delta.get("tool_calls"))):  # what waited follows them
+            rests = self._rests()
+            delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
+        elif finish:
+            rest = self._rest(chunk)
+        return self._flushed() + rest + self._told(chunk, event, changed=changed)
+
+    def _unread(self, event: Event) -> bytes:
+        if event.data is None:  # a comment, which keeps the connection alive
+            return event.raw
+        if event.data != DONE:
+            return self._in_order(event.raw)
+        return b"" if self._hidden else self.rest() + event.raw
+
+    def _in_order(self, raw: bytes) -> bytes:
+        """Send what follows the chunks that wait."""
+        if not self._held:
+            return raw
+        self._held.append(raw)
+        return b""
+
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        return b"".join(held)
+
+    def _gather(self, delta: dict[str, Any]) -> None:
+        """Piece the message together, but for its calls."""
+        for name, value in delta.items():
+            if name in ("tool_calls", "role"):
+                continue
+            if isinstance(value, str):
+                self._texts.setdefault(name, []).append(value)
+            elif isinstance(value, list) and value:
+                held = self._message.setdefault(name, [])
+                if isinstance(held, list):
+                    held.extend(value)
+            elif value is not None:
+                self._message[name] = value
+
+    def _of_the_agent(self, delta: dict[str, Any]) -> tuple[bool, bool]:
+        """Leave in a delta what the agent is sent; return whether it was changed, and whether anything is left."""
+        changed = self._calls_of_the_agent(delta)
+        text = delta.get("content")
+        if isinstance(text, str) and text:
+            if self._shown_text and not self._said:
+                delta["content"], changed = BETWEEN + text, True
+            self._said = True
+            self._shown_text.append(delta["content"])
+        if self.turns > 1 and "role" in delta:  # the message has begun: an SDK would join the two roles
+            del delta["role"]
+            changed = True
+            if not text:
+                delta.pop("content", None)
+        thoughts = [name for name in _THOUGHTS if delta.get(name)]
+        left = [name for name, value in delta.items() if name not in thoughts and (value or name == "role")]
+        if "content" in delta and not text and self.turns == 1 and not thoughts:
+            left.append("content")
+        if thoughts and not text and not delta.get("tool_calls"):
+            return changed, False
+        return changed, bool(left)
+
+    def _calls_of_the_agent(self, delta: dict[str, Any]) -> bool:
+        """Take pieces of calls, and leave in a delta those of the agent's; return whether it was changed."""
+        pieces, changed = objects(delta.get("tool_calls")), False
+        kept: list[dict[str, Any]] = []
+        for piece in pieces:
+            index = ordinal(piece.get("index"))
+            call = self._current.get(index)
+            if call is None or call.ends_with(piece):
+                if call is not None and (rest := self._rest_of(call)) is not None:
+                    kept.append(rest)
+                    changed = True
+                call = self._current[index] = Called()
+                self._calls.append(call)
+            call.take(piece)
+            if call.name in self.own:
+                changed = self.left_out = True
+                continue
+            changed = self._placed(call, piece) or changed
+            changed = self._restored(call, piece) or changed
+            kept.append(piece)
+        if changed and kept:
+            delta["tool_calls"] = kept
+        elif changed:
+            del delta["tool_calls"]
+        return changed
+
+    def _placed(self, call: Called, piece: dict[str, Any]) -> bool:
+        """Give a call its index in the answer; return whether the piece was changed."""
+        given = piece.get("index")
+        if not call.shown:
+            call.shown = True
+            call.place = self._next if self.renumbers else given
+            self._next = max(self._next, (ordinal(call.place) or 0) + 1)
+            self._shown_calls.append(call)
+        if call.place == given or not self.renumbers:
+            return False
+        piece["index"] = call.place
+        return True
+
+    def _restored(self, call: Called, piece: dict[str, Any]) -> bool:
+        """Keep back what may be a mask; return whether the piece was changed."""
+        text = member(piece, "function", "arguments")
+        if self.restore is None or not isinstance(text, str):
+            return False
+        if call.filled is None:
+            call.filled = Arguments(call.name, self.restore)
+        made = self._give(call, call.filled, text)
+        piece["function"]["arguments"] = made
+        return made != text
+
+    def _rest_of(self, call: Called) -> dict[str, Any] | None:
+        """What was kept back of a call's arguments, as a piece; None: nothing."""
+        rest = self._release(call)
+        return {"index": call.place, "function": {"arguments": rest}} if rest else None
+
+    def _rests(self) -> list[dict[str, Any]]:
+        """What was kept back of arguments, as pieces."""
+        return [rest for call in list(self._waiting) if (rest := self._rest_of(call)) is not None]
+
+    def _rest(self, chunk: dict[str, Any]) -> bytes:
+        """What was kept back of arguments, as a chunk."""
+        rests = self._rests()
+        if not rests:
+            return b""
+        head = {name: value for name, value in chunk.items() if name != "usage"}
+        if self.turns > 1:
+            head["id"] = self._id
+        choice = {"index": 0, "delta": {"tool_calls": rests}, "finish_reason": None}
+        return written({**head, "choices": [choice]})
+
+    def rest(self) -> bytes:
+        """Return what has waited, where the message was cut off."""
+        return b"" if self._hidden else self._flushed() + self._others.rest() + self._rest(self._newest)
+
+    def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
+        if self._id is None:
+            self._id = chunk.get("id")
+        if self.turns > 1:
+            chunk["id"] = self._id
+            add_output(chunk.get("usage"), "completion_tokens", self.output_before)
+            changed = True
+        return event.changed(chunk).raw if changed else event.raw
+
+    def waits(self) -> bool:
+        """Whether a part of a call's arguments waits, in any choice."""
+        return self._others.waits or super().waits()
+
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        return self._usage
+
+    def turn(self) -> Turn:
+        """Return the turn."""
+        message = self._message | {name: paired("".join(pieces)) for name, pieces in self._texts.items()}
+        message.setdefault("content", None)
+        if self._calls:
+            message["tool_calls"] = [call.entry() for call in self._calls]
+        return _turn(message, self._finish, self.own, self._usage)
+
+    def visible(self) -> Sequence[Any]:
+        """Return the message that the agent holds."""
+        calls = [call.entry() for call in self._shown_calls]
+        return [{"role": "assistant", "content": paired("".join(self._shown_text)), "tool_calls": calls}]

@@ -1,0 +1,478 @@
+"""OpenAI's responses.
+
+A response is a list of items: reasoning, messages, calls. A stream numbers its events and tells each item by its index
+in `output`; the last event holds the whole response. Where the agent goes on by `previous_response_id`, the provider
+holds the history, hidden turns included, as the id that the agent was given is that of the last of them.
+platform.openai.com/docs/api-reference/responses-streaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from prompt_sidecar.answers.answer_json import read, write
+from prompt_sidecar.answers.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.histories import NamedCall, named
+from prompt_sidecar.answers.reported_usage import read_usage
+from prompt_sidecar.answers.restoring import Arguments, restored
+from prompt_sidecar.answers.sse import Event, written
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.prompt.members import Members, array, each_element
+from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
+from prompt_sidecar.providers.usage import ProviderUsage
+
+_BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
+_ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+_FAILURES: Final = frozenset({"error", "response.failed"})
+
+
+class OpenAIResponses(Dialect):
+    """See the module."""
+
+    format: ClassVar[str] = "openai_responses"
+    messages: ClassVar[str] = "input"
+    system: ClassVar[tuple[str, ...]] = ("instructions",)
+    answers_have_entries: ClassVar[bool] = True
+
+    def entries(self, members: Members) -> Iterator[bytes]:
+        """The history's items; a string is a message of the user's."""
+        raw = members.raw("input")
+        return iter([b'{"role":"user","content":' + raw + b"}"]) if raw.lstrip()[:1] == b'"' else each_element(raw)
+
+    def speaker(self, entry: Any) -> str:
+        """Who an item is from; of those without a role, results are nobody's and all others the model's."""
+        kind = member(entry, "type")
+        if member(entry, "role") is not None:
+            return super().speaker(entry)
+        return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        if member(entry, "role") is not None:
+            return text_of(member(entry, "content"), "input_text", "output_text", "text")
+        return None if member(entry, "type") == "reasoning" else ""
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A call, if it is one."""
+        kind = member(entry, "type")
+        if member(entry, "role") is not None or kind == "reasoning":
+            return []
+        called = member(entry, "arguments") if kind == "function_call" else member(entry, "input")
+        return [named(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind, called)]
+
+    def item(self, entry: Any) -> str:
+        """An item's id."""
+        found = member(entry, "id")
+        return found if isinstance(found, str) else ""
+
+    def referred(self, entry: Any) -> str:
+        """The id in a reference, whose type may be left out."""
+        is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
+        return self.item(entry) if is_reference else ""
+
+    def recall(self, members: Members) -> RecallOffer:
+        """Whether the model may choose among the tools, and answers at once."""
+        if members.get("tool_choice") not in (None, "auto"):
+            return RecallOffer.FORCED
+        return RecallOffer.UNREADABLE if members.raw("background") == b"true" else RecallOffer.OFFERED
+
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
+        """Have the model answer without tools."""
+        members.set("tool_choice", b'"none"')
+
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """Items that answer calls."""
+        return [{"type": "function_call_output", "call_id": call.id, "output": text} for call, text, _ in results]
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn, without ids of items.
+
+        The provider refuses a stored item that comes without the reasoning before it: "… was provided without its
+        required 'reasoning' item".
+        """
+        return [{name: each[name] for name in each if name != "id"} for each in entries if _is_own(each, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The calls are items of their own."""
+        return self.own_calls(entries, own)
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
+        """Put calls behind the agent's items."""
+        return [*entries, *calls]
+
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole response."""
+        return _turn(answer, objects(answer.get("output")), own)
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's messages."""
+        shown.texts += [item for item in turn.entries if item.get("type") == "message"]
+
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last response into the agent's."""
+        items = [item for item in objects(answer.get("output")) if not _is_own(item, own)]
+        answer["output"] = [*shown.texts, *items]
+        add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
+        return list(answer["output"])
+
+    def continues_stored(self, members: Members) -> bool:
+        """Whether a request names a response before it, or a conversation."""
+        return bool(members.get("previous_response_id") or members.get("conversation"))
+
+    def stored_id(self, members: Members) -> str:
+        """The id of the response before it."""
+        found = members.get("previous_response_id")
+        return found if isinstance(found, str) else ""
+
+    def go_on_from(self, members: Members, stored_id: str) -> None:
+        """Name another response before it."""
+        members.set("previous_response_id", write(stored_id))
+
+    def as_entries(self, members: Members) -> None:
+        """Write an input that is a string as a message."""
+        raw = members.raw("input")
+        if raw.lstrip()[:1] == b'"':
+            members.set("input", array([b'{"role":"user","content":' + raw + b"}"]))
+
+    def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
+        """Leave out reasoning that the provider did not store, but for what is encrypted.
+
+        "Item with id … not found. Items are not persisted when `store` is set to false" is its answer to any other.
+        """
+        if members.raw("store") != b"false":
+            return entries
+        return [each for each in entries if each.get("type") != "reasoning" or each.get("encrypted_content")]
+
+    def filter(self, own: Collection[str], members: Members | None) -> Filter:
+        """Make a filter."""
+        return _Items(own, stored=members is None or members.raw("store") != b"false")
+
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream with an error."""
+        found = member(read(body), "error")
+        code, message = member(found, "code") or str(status), error_text(body, status)
+        # SDKs raise for the member `error`; the others are those of the API's own event.
+        error = {"code": code, "message": message, "param": None}
+        return written({"type": "error", **error, "error": error}, "error")
+
+
+def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
+    return item.get("type") == "function_call" and within(item.get("name"), own)
+
+
+def _name(content: Mapping[str, Any], member: str) -> str:
+    """An item's name of a kind; empty: it has none."""
+    found = content.get(member)
+    return found if isinstance(found, str) else ""
+
+
+def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
+    ours = [item for item in items if _is_own(item, own)]
+    theirs = any(
+        (item.get("type") == "function_call" and not _is_own(item, own)) or within(item.get("type"), AGENT_ANSWERS)
+        for item in items
+    )
+    return Turn(
+        entries=items,
+        own=[
+            Call(sound(str(each.get("call_id"))), str(each["name"]), sound(str(each.get("arguments") or "")))
+            for each in ours
+        ],
+        waits=theirs,
+        whole=response.get("status") == "completed",
+        usage=read_usage(OpenAIResponses.format, response),
+        id="" if response.get("store") is False else sound(str(response.get("id") or "")),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """An item, as the last event with it gave it."""
+
+    content: dict[str, Any]
+    place: Any = None
+    """The index that the agent sees."""
+    shown: dict[str, Any] | None = None
+    """What the agent holds; None: nothing."""
+    arguments: Arguments | None = None
+    """Of a call of the agent's, where masks are restored."""
+    final: dict[str, Any] | None = None
+    """As the whole response has it, with values in place of masks; None: it does not."""
+
+
+class _Items(Filter):
+    """Filters events of items, which it numbers anew where some are the sidecar's.
+
+    SDKs want one id from a stream's first event to its last. Where the provider stores responses, the first event waits
+    for something to show, so that the id is that of the last turn unless an earlier one said something too.
+    """
+
+    def __init__(self, own: Collection[str], *, stored: bool) -> None:
+        super().__init__(own)
+        self._waits = stored and bool(own)
+        self._id: Any = None
+        """The id that the agent was given."""
+        self._next = 0
+        """The index of the agent's next item, where one was left out."""
+        self._sequence = 0
+        """The number of the agent's next event."""
+        self._visible: list[_Item] = []
+        self._added = False
+        """Whether an event was added."""
+        self._restores = False
+        """Whether a mask was restored."""
+
+    def begin(self) -> None:
+        """A turn begins."""
+        super().begin()
+        self._items: list[_Item] = []
+        self._current: dict[int | None, _Item] = {}
+        """By the provider's index; by none the newest."""
+        self._by_id: dict[str, _Item] = {}
+        self._held: list[tuple[Event, dict[str, Any] | None, _Item | None]] = []
+        """The first events, those of reasoning and what came behind them, until the turn shows something."""
+        self._response: dict[str, Any] = {}
+        """The last event's, as the provider gave it."""
+
+    def feed(self, event: Event) -> bytes:
+        """Take an event."""
+        data = event.json()
+        kind = "" if data is None else str(data.get("type") or "")
+        if event.data is None:  # a comment, which keeps the connection alive
+            return event.raw
+        if data is None or not kind:
+            return self._other(event, None)
+        if kind in _BEGINNINGS:
+            if self._id is not None and self.turns > 1:
+                return b""
+            if self._waits or self._held:
+                self._held.append((event, data, None))
+                return b"" if self._waits else self._flushed()
+            self.named(data)
+            return self._sent(event, data)
+        if kind in _ENDS:
+            return self._ended(event, data)
+        if kind in _FAILURES:
+            self._take_response(data)
+            return self._flushed() + self._sent(event, data)
+        item = self._item(data)
+        if item is None:
+            return self._other(event, data)
+        if _is_own(item.content, self.own):
+            self.left_out = True
+            return b""
+        if item.content.get("type") == "reasoning" and self.own:
+            self._held.append((event, data, item))
+            return b""
+        if self.restore is not None and item.content.get("type") == "function_call":
+            return self._flushed() + self._restored(event, data, item)
+        return self._flushed() + self._placed(event, data, item)
+
+    def _other(self, event: Event, data: dict[str, Any] | None) -> bytes:
+        """Send an event that is of no item, behind those that wait."""
+        if self._held:
+            self._held.append((event, data, None))
+            return b""
+        return event.raw if data is None else self._sent(event, data)
+
+    def _item(self, data: dict[str, Any]) -> _Item | None:
+        """The item that an event is of; None: it is of none."""
+        key, content = ordinal(data.get("output_index")), data.get("item")
+        content = content if isinstance(content, dict) else None
+        if key is None and content is None and "item_id" not in data:
+            return None
+        named = data.get("item_id") if content is None else content.get("id")
+        known = self._by_id.get(named) if isinstance(named, str) else None
+        found = known or self._current.get(key)
+        if found is not None and known is None and content is not None and isinstance(named, str) and named:
+            other = found.content.get("id")
+            if data.get("type") == "response.output_item.added" and other and other != named:
+                found = None  # another item with the same index
+        if found is None:
+            found = _Item({})
+            self._items.append(found)
+        if content is not None:
+            found.content = content
+            if isinstance(named, str) and named:
+                self._by_id[named] = found
+        self._current[key] = self._current[None] = found
+        return found
+
+    def _restored(self, event: Event, data: dict[str, Any], item: _Item) -> bytes:
+        """Send an event of a call, with values in place of masks in its arguments."""
+        if item.arguments is None:
+            assert self.restore is not None
+            item.arguments = Arguments(str(item.content.get("name")), self.restore)
+        kind, before, changed = str(data["type"]), b"", False
+        if kind.endswith("arguments.delta") and isinstance(text := data.get("delta"), str):
+            kept = self._give(item, item.arguments, text)
+            data["delta"], changed = kept, kept != text
+        elif kind.endswith("arguments.done"):
+            before = self._more(item, data, kind.replace(".done", ".delta"))
+            changed = self._repeated(data, item)
+        elif isinstance(given := data.get("item"), dict):
+            if kind.endswith(".done"):
+                before = self._more(item, data, "response.function_call_arguments.delta")
+            data["item"] = given = dict(given)
+            changed = self._repeated(given, item)
+        out = before + self._placed(event, data, item, changed=changed)
+        if isinstance(data.get("item"), dict):
+            item.shown = data["item"]
+        self._restores = self._restores or changed
+        return out
+
+    def _more(self, item: _Item, data: Mapping[str, Any], kind: str) -> bytes:
+        """Return what has waited of arguments, as an event before another one."""
+        rest = self._release(item)
+        if not rest:
+            return b""
+        where = {each: data[each] for each in ("item_id", "output_index", "sequence_number") if each in data}
+        if "item_id" not in where and isinstance(item.content.get("id"), str):
+            where["item_id"] = item.content["id"]
+        more = {"type": kind, **where, "delta": rest}
+        self._added = True
+        return self._placed(Event(b"", kind), more, item, changed=True)
+
+    def _repeated(self, holder: dict[str, Any], item: _Item) -> bool:
+        """Restore arguments that an event repeats; return whether they have changed."""
+        given = holder.get("arguments")
+        sent = item.arguments.whole(given) if item.arguments is not None and isinstance(given, str) else None
+        if sent is None:
+            assert self.restore is not None
+            name = item.content.get("name") or holder.get("name")
+            return restored(holder, "arguments", str(name), self.restore)
+        holder["arguments"] = sent
+        return sent != given
+
+    def named(self, data: dict[str, Any]) -> None:
+        if self._id is None:
+            self._id = member(data, "response", "id")
+
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        out = []
+        for event, data, item in held:
+            if data is None:
+                out.append(event.raw)
+            elif item is not None:
+                out.append(self._placed(event, data, item))
+            else:
+                if data.get("type") in _BEGINNINGS:
+                    self.named(data)
+                out.append(self._sent(event, data))
+        return b"".join(out)
+
+    def rest(self) -> bytes:
+        """Return what has waited, where the response was cut off."""
+        if self.ended:
+            return b""
+        where = {"sequence_number": self._sequence} if self._sequence else {}
+        return self._flushed() + b"".join(
+            [
+                self._more(item, {"output_index": item.place, **where}, "response.function_call_arguments.delta")
+                for item in list(self._waiting)
+            ]
+        )
+
+    def _placed(self, event: Event, data: dict[str, Any], item: _Item, *, changed: bool = False) -> bytes:
+        given = data.get("output_index")
+        if item.shown is None:
+            item.place = self._next if self.renumbers else given
+            self._next = max(self._next, (ordinal(item.place) or 0) + 1)
+            self._visible.append(item)
+        item.shown = item.content
+        if item.place != given and self.renumbers:
+            data["output_index"], changed = item.place, True
+        return self._sent(event, data, changed=changed)
+
+    def _sent(self, event: Event, data: dict[str, Any], *, changed: bool = False) -> bytes:
+        number = ordinal(data.get("sequence_number"))
+        if number is not None:
+            if number != self._sequence:
+                # A stream that does not begin at 0 keeps its own numbers until something was left out.
+                if not (self.renumbers or self._added):
+                    self._sequence = number
+                else:
+                    data["sequence_number"], changed = self._sequence, True
+            self._sequence += 1
+        return event.changed(data).raw if changed else event.raw
+
+    def _take_response(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Remember what the last event says of the whole response; return that."""
+        response = data.get("response")
+        response = response if isinstance(response, dict) else {}
+        self._response = {name: response.get(name) for name in ("id", "status", "store", "model")}
+        usage = response.get("usage")
+        self._response["usage"] = dict(usage) if isinstance(usage, dict) else None
+        return response
+
+    def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
+        if self.ended:
+            return self._other(event, data)
+        response = self._take_response(data)
+        self.ended = True
+        items = self._finals(objects(response.get("output")))
+        if self.hides():
+            return b""
+        before = self._flushed()
+        where = {"sequence_number": data["sequence_number"]} if "sequence_number" in data else {}
+        for item in list(self._waiting):  # of a call that no event has ended
+            where["output_index"] = item.place
+            before += self._more(item, where, "response.function_call_arguments.delta")
+        self._restore_finals(items)
+        changed = self.turns > 1 or self.left_out or self._restores
+        turn = self.turn()
+        if changed or turn.own:
+            changed = True
+            unseen = [item for item in self._items if item.shown is None and not _is_own(item.content, self.own)]
+            self._visible += unseen
+            if not self.renumbers:  # the indexes are the provider's
+                order = {id(item): index for index, item in enumerate(items)}
+                self._visible.sort(key=lambda item: order.get(id(item), len(order)))
+            for item in self._visible:
+                item.shown = item.final or item.shown or item.content
+            response["output"] = [item.shown for item in self._visible]
+            add_output(response.get("usage"), "output_tokens", self.output_before)
+            if self._id is not None and response.get("id") != self._id:
+                self.ids = str(self._id), str(response.get("id"))
+                response["id"] = self._id
+        return before + self._sent(event, data, changed=changed)
+
+    def _finals(self, contents: Sequence[dict[str, Any]]) -> list[_Item]:
+        """Return the items of the whole response, of which no event may have told."""
+        calls = {name: each for each in self._items if isinstance(name := each.content.get("call_id"), str)}
+        found: list[_Item] = []
+        for index, content in enumerate(contents):
+            item = self._by_id.get(_name(content, "id")) or calls.get(_name(content, "call_id"))
+            item = item or self._current.get(index)
+            if item is None:
+                item = _Item(content)
+                self._items.append(item)
+            if item.final is None and item.content.get("type") in (None, content.get("type")):
+                item.final = dict(content)
+                found.append(item)
+        return found
+
+    def _restore_finals(self, items: Iterable[_Item]) -> None:
+        """Restore masks in the calls of the whole response."""
+        for item in items if self.restore is not None else ():
+            final = item.final
+            if final is None or final.get("type") != "function_call" or _is_own(final, self.own):
+                continue
+            self._restores = self._repeated(final, item) or self._restores
+
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        return read_usage(OpenAIResponses.format, self._response) if self._response else None
+
+    def turn(self) -> Turn:
+        """Return the turn."""
+        return _turn(self._response, [item.content for item in self._items if item.content], self.own)
+
+    def visible(self) -> Sequence[Any]:
+        """Return the items that the agent holds."""
+        return [item.shown for item in self._visible if item.shown is not None]

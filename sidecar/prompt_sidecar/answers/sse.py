@@ -1,0 +1,137 @@
+"""Server-sent events: bytes in, events out, each with the bytes that it came as.
+
+An event that is not the sidecar's business goes on as those bytes, whatever their line ends, fields and comments. Only
+`event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6. A byte order mark before the first event
+belongs to no line, so it goes on by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from dataclasses import dataclass
+from typing import Any, Final
+
+from prompt_sidecar.answers.answer_json import read, write
+from prompt_sidecar.answers.rewriting import rewritten
+
+_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
+"""A line's end and an empty line, each with any of the three line ends. A carriage return behind a line feed may be the
+first half of one: the byte behind it tells."""
+_LONGEST_END: Final = 4
+_LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
+_ENDED: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
+MOST_LINES: Final = 65_536
+"""Lines of an event that is read: providers' have one or two, and JSON that is laid out some thousands. Each takes some
+forty bytes in addition to its own."""
+DONE: Final = b"[DONE]"
+"""The data of OpenAI's last event, which is no JSON."""
+
+
+EVENTS: Final = "text/event-stream"
+"""The content type of server-sent events."""
+
+
+class BrokenStream(Exception):
+    """A stream cannot be split into events, or one has more bytes than any can need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event."""
+
+    raw: bytes
+    """All of its bytes, the empty line at its end included."""
+    name: str = ""
+    data: bytes | None = None
+    """None: there is no data, as in a comment."""
+
+    def json(self) -> Any:
+        """Return the data as JSON's types; None: it is not an object."""
+        if self.data is None or self.data == DONE:
+            return None
+        found = read(self.data)
+        return found if isinstance(found, dict) else None
+
+    def changed(self, data: Any) -> Event:
+        """Return the event with other data, which was made of what `json` returned; its other bytes stay."""
+        if self.data is None:
+            return Event(written(data, self.name), self.name, write(data))
+        made = rewritten(self.data, data)
+        out = bytearray()
+        is_written = False
+        for line in _LINE.findall(self.raw):
+            if not line.startswith(b"data:"):
+                out += line
+            elif not is_written:
+                is_written = True
+                end = line[len(line.rstrip(b"\r\n")) :] or b"\n"
+                out += b"".join([b"data: " + each + end for each in made.split(b"\n")])
+        if not is_written:
+            return Event(written(data, self.name), self.name, made)
+        if _ENDED.search(out) is None:
+            out += b"\n\n"
+        return Event(bytes(out), self.name, made)
+
+
+class Splitter:
+    """Takes a stream's bytes as they arrive and gives its events when they are whole."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """`most_bytes` of one event."""
+        self._most = most_bytes
+        self._rest = bytearray()
+        self._begun = False
+        """Whether an event has ended."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes; only it is searched.
+
+        Raises:
+            BrokenStream: there is none, and what waits for its end is too long.
+        """
+        searched = max(0, len(self._rest) - _LONGEST_END + 1)
+        self._rest += chunk
+        events, at = [], 0
+        for found in _END.finditer(bytes(self._rest[searched:])):
+            end = searched + found.end()
+            events += self._events(bytes(self._rest[at:end]))
+            at = end
+        del self._rest[:at]
+        if len(self._rest) > self._most and not events:
+            raise BrokenStream
+        return events
+
+    def last(self) -> list[Event]:
+        """Return what the stream ended with, though no empty line follows it."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return self._events(rest) if rest else []
+
+    def _events(self, raw: bytes) -> list[Event]:
+        """Return an event, behind the mark before the first one."""
+        first, self._begun = not self._begun, True
+        if first and raw.startswith(BOM_UTF8):
+            rest = raw[len(BOM_UTF8) :]
+            return [Event(BOM_UTF8), *([_event(rest)] if rest else [])]
+        return [_event(raw)]
+
+
+def _event(raw: bytes) -> Event:
+    """Read an event; one with too many lines has neither name nor data, so that it goes on as it came."""
+    name = ""
+    data: list[bytes] = []
+    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in raw else raw
+    if lines.count(b"\n") > MOST_LINES:
+        return Event(raw)
+    for line in lines.split(b"\n"):
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            name = line[6:].strip().decode("utf-8", "replace")
+    return Event(raw, name, b"\n".join(data) if data else None)
+
+
+def written(data: Any, name: str = "") -> bytes:
+    """Write an event with JSON data."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + write(data) + b"\n\n"

@@ -1,0 +1,63 @@
+"""The thread that indexes and compresses new content, off the path of the answers to prompts.
+
+It sleeps until a prompt or a search was answered, then works through the queue, a slice at a time. Before each slice it
+waits for calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait
+is limited. Originals of a run that another process began are fetched by it too, a piece at a time. A search first
+indexes what is still queued, as far as its time goes, and says what is left: the thread gets that done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from prompt_sidecar.calls.pool import InFlight
+from prompt_sidecar.process.logs import frames
+
+PATIENCE_SECONDS = 0.05
+"""Seconds that a slice waits for calls in flight: longer than many ordinary calls, and a server that is never idle
+still does twenty slices a second."""
+
+_log = logging.getLogger(__name__)
+
+
+class Indexer:
+    """Runs `work_off` in its own thread; it does a slice of work and returns the bytes done, 0: the queue is empty."""
+
+    def __init__(self, work_off: Callable[[], int], in_flight: InFlight) -> None:
+        self._work_off = work_off
+        self._in_flight = in_flight
+        self._woken = threading.Event()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="index", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake the thread, as there may be something to index. Costs the caller microseconds."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Start no further slice."""
+        self._ending = True
+        self._woken.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the current slice, at most `timeout` seconds; return whether it is done."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._woken.wait()
+            self._woken.clear()  # before the work, so that content that arrives meanwhile is found
+            try:
+                while self._slice():
+                    pass
+            except BaseException as error:  # noqa: BLE001  # panics of native code too: no failure may end all indexing
+                _log.error("indexing failed; it is tried again after the next prompt: %s", frames(error))
+
+    def _slice(self) -> bool:
+        """Do one slice; return whether to continue."""
+        self._in_flight.wait_for_none(PATIENCE_SECONDS)
+        return not self._ending and self._work_off() > 0

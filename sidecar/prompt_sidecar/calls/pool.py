@@ -1,0 +1,162 @@
+"""Where calls run: thread pools that count their queued work, and the number of calls in flight.
+
+Health checks have their own threads: a busy sidecar must not look like a dead one. `doors/grpc/reception.py` decides
+which calls come here, and how many.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
+from typing import Final, ParamSpec, TypeVar
+
+from prompt_sidecar.calls.turns import Owner
+
+
+class Arrival(threading.local):
+    """When the call that the current thread serves arrived, and how large its answer is."""
+
+    at = 0.0
+    """By `perf_counter`."""
+    answered = 0
+    """Bytes of its answer; 0: there is none yet, or it is not known."""
+
+
+ARRIVAL = Arrival()
+
+NO_THREAD: Final = "can't start new thread"
+"""What CPython says where the system lets no thread begin."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _ignored(_: float) -> None:
+    pass
+
+
+class InFlight:
+    """The number of calls that wait, run or are still being answered; it can be waited for until there are none."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self) -> None:
+        """Count one more call."""
+        with self._changed:
+            self._count += 1
+
+    def remove(self) -> None:
+        """Count one call less."""
+        with self._changed:
+            self._count -= 1
+            if self._count == 0:
+                self._changed.notify_all()
+
+    @property
+    def count(self) -> int:
+        """The present number."""
+        return self._count
+
+    def wait_for_none(self, timeout: float) -> bool:
+        """Wait until there are none, at most `timeout` seconds; return whether there are none."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, timeout)
+
+
+class Pool(ThreadPoolExecutor):
+    """A thread pool that counts the work that runs or waits."""
+
+    def __init__(self, workers: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
+        """`waited` is called with the seconds that each call waited for its thread, in that thread."""
+        super().__init__(workers, thread_name_prefix=name)
+        self._waited = waited or _ignored
+        self.workers = workers
+        """Threads."""
+        self._lock = threading.Lock()
+        self._pending = 0
+
+    @property
+    def pending(self) -> int:
+        """Number of functions that run or wait."""
+        return self._pending
+
+    def warm(self, function: Callable[[], None], threads: int = 0) -> None:
+        """Start so many threads, all of them by default, and run `function` once in each.
+
+        Raises:
+            RuntimeError: the system does not let so many begin.
+        """
+        threads = min(threads, self.workers) or self.workers
+        together = threading.Barrier(threads)
+
+        def run() -> None:
+            function()
+            together.wait()
+
+        begun: list[Future[None]] = []
+        try:
+            begun += (self.start(run) for _ in range(threads))
+        finally:
+            if len(begun) < threads or len(self._threads) < threads:
+                together.abort()  # those that have begun would wait for the others for ever
+        if together.broken:
+            raise RuntimeError(NO_THREAD)
+        for future in begun:
+            future.result()
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `function` in a thread."""
+        run = self.counted(function, *args, **kwargs)
+        try:
+            future = self.start(run)
+        except BaseException:
+            self.done(None)
+            raise
+        future.add_done_callback(self.done)
+        return future
+
+    def submit_for(
+        self,
+        owner: Owner,  # noqa: ARG002 - see CallPool
+        size: int,  # noqa: ARG002
+        function: Callable[P, T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Future[T]:
+        """Run `function` in a thread when it is the owner's turn; here each work has it at once.
+
+        What cannot be begun, as the pool has ended or there is no memory for it, has a RuntimeError.
+        """
+        try:
+            return self.submit(function, *args, **kwargs)
+        except (RuntimeError, MemoryError) as error:
+            failed: Future[T] = Future()
+            failed.set_exception(RuntimeError(str(error)))
+            return failed
+
+    def counted(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+        """Count some work as waiting, and return it; `done` counts it no more."""
+        arrived = perf_counter()
+
+        def run() -> T:
+            ARRIVAL.at = arrived
+            self._waited(perf_counter() - arrived)
+            return function(*args, **kwargs)
+
+        with self._lock:
+            self._pending += 1
+        return run
+
+    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `function` in the next thread that is free, and do not count it."""
+        return super().submit(function, *args, **kwargs)
+
+    def done(self, _: object) -> None:
+        """Count some work no more."""
+        with self._lock:
+            self._pending -= 1

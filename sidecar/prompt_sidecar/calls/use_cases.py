@@ -1,0 +1,311 @@
+"""The use cases as doors call them: admitted by memory, reported to telemetry.
+
+A door turns what it is sent into the calls of `facts/` and the answers into what it sends back. What is the same for
+every door is here: whether there is memory for a prompt, what telemetry is given of answers and errors, which models'
+windows had to be assumed, and that the indexer is woken when an answer is out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from functools import wraps
+from time import time_ns
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from prompt_sidecar.answers.restoring import Restore
+from prompt_sidecar.calls.assumed_windows import AssumedWindows
+from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_memory
+from prompt_sidecar.engine.runs.door_memory import DoorMemory
+from prompt_sidecar.engine.runs.pace import Pace
+from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.guard_calls import (
+    Door,
+    MaskCall,
+    RestoreCall,
+    RestoredArguments,
+    ToolArguments,
+    Unread,
+    UnreadOutcome,
+)
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.guard.options import PASS
+from prompt_sidecar.recall.found import Found
+from prompt_sidecar.telemetry.observer import Observer
+
+Written = TypeVar("Written")
+Refusal = TypeVar("Refusal", bound=SidecarError)
+P = ParamSpec("P")
+T = TypeVar("T")
+_log: Final = logging.getLogger("prompt_sidecar.guard")
+
+Check = Callable[[], None]
+"""Called now and then during a call; what it raises ends the call."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _counted(use_case: Callable[Concatenate[UseCases, P], T]) -> Callable[Concatenate[UseCases, P], T]:
+    """Have the errors of a use case counted, so that every door counts them alike."""
+
+    @wraps(use_case)
+    def run(self: UseCases, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return use_case(self, *args, **kwargs)
+        except BaseException as error:
+            if is_out_of_memory(error):
+                raise self.failed(out_of_memory()) from error
+            self.observer.failed(error)
+            raise
+
+    return run
+
+
+class UseCases:
+    """The use cases of `runs`. Thread-safe. Errors are those of `Runs`, and TooLarge where memory is short.
+
+    Args:
+        runs: all runs of the process.
+        memory: admits prompts; by default it knows only the container's limit.
+        observer: given the facts of each call.
+        wake: called after each answered prompt, as it may have left something to be indexed.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        memory: MemoryGate | None = None,
+        observer: Observer | None = None,
+        wake: Callable[[], None] = _nothing,
+    ) -> None:
+        self._runs = runs
+        self.memory = memory or MemoryGate()
+        """Admits what takes memory, of all doors."""
+        self._wake = wake
+        self._assumed = AssumedWindows()
+        self._told: set[tuple[Door, Unread, UnreadOutcome]] = set()
+        """What was logged of requests that the guard cannot read."""
+        self.room = self.memory.room
+        """Tells the bytes that the process may still take."""
+        self.observer = observer or Observer()
+        """Given the facts of each call."""
+
+    def pace(self, check: Check) -> Pace:
+        """Return what has work that calls nothing here run as calls do: it lets short ones go first, and takes turns.
+
+        Within it no use case may be called, as that would wait for the turn that its own thread has.
+        """
+        return self._runs.pace(check)
+
+    def keep_with(self, door: DoorMemory) -> float:
+        """See `Runs.keep_with`."""
+        return self._runs.keep_with(door)
+
+    def weigh_of_doors(self, caller: str, run_id: str) -> None:
+        """See `Runs.weigh_of_doors`."""
+        self._runs.weigh_of_doors(caller, run_id)
+
+    def number_of(self, caller: str, run_id: str) -> str:
+        """See `Runs.number_of`."""
+        return self._runs.number_of(caller, run_id)
+
+    def now(self) -> float:
+        """See `Runs.now`."""
+        return self._runs.now()
+
+    def failed(self, error: Refusal) -> Refusal:
+        """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
+        self.observer.failed(error)
+        return error
+
+    @_counted
+    def trim(
+        self,
+        raw: bytes,
+        read: Callable[[Check], TrimCall],
+        check: Check,
+        write: Callable[[TrimCall, TrimAnswer], Written],
+    ) -> Written:
+        """Trim a prompt and return what `write` makes of the answer.
+
+        Args:
+            raw: what was received; memory for it is reserved until the answer is written.
+            read: makes the call of it, and calls what it is given now and then: long calls take turns in it, too.
+            check: see `Check`.
+            write: makes what the door sends back.
+        """
+        began = time_ns()
+        call = None
+        self.observer.received()
+        try:
+            with self.memory.admit(raw), self._runs.pace(check) as pace:
+                call = read(pace)
+                answer = self._runs.trim(call, pace)
+                written = write(call, answer)
+        except BaseException as error:
+            self.observer.refused(call, error)
+            raise
+        if answer.tokens.window_assumed:
+            self._assumed.report(answer.model, answer.tokens.limit)
+        self.observer.trimmed(call, answer, began)
+        self._wake()
+        return written
+
+    def unread(self, caller: str) -> str:
+        """Return what becomes of a caller's requests that the guard cannot read; empty: it masks nothing of them."""
+        return self._runs.unread(caller)
+
+    @_counted
+    def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
+        """Mask a body that is no prompt, and return it; the same object if it goes on as it came.
+
+        Args:
+            door: through which it came.
+            call: the body.
+            check: see `Check`.
+            signed: whether a signature covers the body.
+
+        Raises:
+            GuardUnread: it cannot be read, or is signed and holds what is masked, and the settings refuse such bodies.
+        """
+        try:
+            with self.memory.admit(call.body):
+                try:
+                    answer = self._runs.mask(call, check)
+                except InvalidJson:
+                    return self.left_unread(door, call.caller, Unread.NOT_JSON, call.body)
+                except TooLarge as error:
+                    if isinstance(error, OutOfMemory):
+                        raise
+                    return self.left_unread(door, call.caller, Unread.TOO_LARGE, call.body)
+        except TooLarge:  # there is no memory now
+            if self._runs.unread(call.caller) != PASS:
+                raise
+            return self.left_unread(door, call.caller, Unread.FAILED, call.body)
+        if signed and answer.body is not call.body:
+            return self.left_unread(door, call.caller, Unread.SIGNED, call.body)
+        self.observer.masked(answer)
+        return answer.body
+
+    def left_unread(self, door: Door, caller: str, why: Unread, body: bytes = b"") -> bytes:
+        """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
+        refuses = self._runs.unread(caller) != PASS
+        outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
+        self.observer.unread(door, why, outcome)
+        if (door, why, outcome) not in self._told:
+            self._told.add((door, why, outcome))
+            _log.warning("requests through the %s door are %s: the guard cannot read them (%s)", door, outcome, why)
+        if refuses:
+            raise (GuardAway if why is Unread.FAILED else GuardUnread)(
+                f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)"
+            )
+        return body
+
+    @_counted
+    def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
+        """Fetch an original, or say why there is none."""
+        began = time_ns()
+        answer = self._runs.retrieve(call, check, self.memory.reserve)
+        self.observer.retrieved(call, answer, began)
+        return answer
+
+    @_counted
+    def search(self, call: SearchCall, check: Check) -> Found:
+        """Search a run's history."""
+        began = time_ns()
+        try:
+            found = self._runs.search(call, check)
+        finally:
+            self._wake()  # it may have left something to be indexed, also where it had to end
+        self.observer.searched(call.run_id, found, began)
+        return found
+
+    @_counted
+    def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
+        """Write down tasks; return all that there are now."""
+        return self._runs.create_tasks(call, check)
+
+    @_counted
+    def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
+        """Say where a task stands; return all tasks."""
+        return self._runs.update_task(call, check)
+
+    @_counted
+    def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
+        """Return all tasks of a run."""
+        return self._runs.list_tasks(caller, run_id, check)
+
+    def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
+        """Return the model's tools as definitions in a format; an empty name: in no provider's."""
+        return self._runs.list_tools(format_name, names)
+
+    @_counted
+    def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
+        """Run one of the model's tools."""
+        began = time_ns()
+        try:
+            answer = self._runs.call_tool(call, check, self.memory.reserve)
+        finally:
+            self._wake()
+        self.observer.tool_called(call, answer, began)
+        return answer
+
+    @_counted
+    def report_usage(self, call: UsageCall, check: Check) -> UsageAnswer:
+        """Take a report on a model call."""
+        answer = self._runs.report_usage(call, check)
+        self.observer.reported(call, answer)
+        return answer
+
+    @_counted
+    def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
+        """Fill the masks in the arguments of tools' calls."""
+        began = time_ns()
+        done = self._runs.restore(call, check)
+        self.observer.restored(call, done, began)
+        return done
+
+    def restores(self, caller: str, run_id: str) -> Restore:
+        """Return what restores masks in the arguments of a run's calls as they come back from a provider."""
+
+        def filled(tool: str, arguments: str) -> str:
+            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
+            return self.restore(call, _nothing)[0].arguments.decode()
+
+        return filled
+
+    @_counted
+    def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
+        """Return a run's figures."""
+        return self._runs.figures(caller, run_id, check)
+
+    def summaries(self, most: int) -> Sequence[RunSummary]:
+        """Return the runs of all callers that were seen last, each in a line, the newest first."""
+        return self._runs.summaries(most)
+
+    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
+        """Return those with this id `among` the runs seen last."""
+        return self._runs.summaries_of(run_id, among, most)
+
+    def journal(self, key: str, most: int) -> RunJournal | None:
+        """Return what is kept of one of them for people; None: no such run is among them."""
+        return self._runs.journal(key, most)
+
+    @_counted
+    def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
+        """Forget a run now; return its last figures, None: it was not known."""
+        return self._runs.end(caller, run_id, check)
+
+    @_counted
+    def end_all(self, caller: str, check: Check) -> int:
+        """Forget all runs of a caller now; return how many there were."""
+        return self._runs.end_all(caller, check)

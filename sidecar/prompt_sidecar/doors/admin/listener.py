@@ -1,0 +1,142 @@
+"""The listener of the pages: who may look, and which page is meant.
+
+No client is trusted. Connections and their time are bounded. A request must name this machine or a configured name as
+its host, and may be no page's of another site: such a site could make its own name lead here, and a browser would let
+it read the answers (`browsers.py`). Beyond loopback a token is needed. Nothing can be changed through it, so there is
+nothing to be forged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from prompt_sidecar.browsers import Refusal, Sites, Visitors
+from prompt_sidecar.calls.tokens import Tokens, read_tokens
+from prompt_sidecar.doors.admin.options import AdminOptions
+from prompt_sidecar.doors.admin.site import Answer, Pages, Shown
+from prompt_sidecar.process.starting import StartError
+from prompt_sidecar.telemetry.scrapes import LOOK_SECONDS, BoundedServer, Bounds, sent
+from prompt_sidecar.values import split_address
+
+CONNECTIONS: Final = 16
+"""Connections at a time: some people with a browser each, which opens up to six."""
+SECONDS: Final = 10.0
+"""Of one connection."""
+QUERY_CHARACTERS: Final = 4_096
+QUERY_FIELDS: Final = 8
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+
+
+class Admin:
+    """Serves the pages. Raises StartError where it cannot listen, TokensError where the tokens cannot be used."""
+
+    def __init__(self, options: AdminOptions) -> None:
+        """Listen; nothing is answered before `start`."""
+        self._tokens_file = options.tokens_file
+        self._tokens = Tokens(_read(options.tokens_file))
+        self._visitors = Visitors("admin", "admin.hosts", Sites.of(options.hosts, links=True))
+        self._pages = Pages()
+        bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
+        try:
+            self._server = BoundedServer(split_address(options.listen), self._answer, bounds)
+        except OSError as error:
+            raise StartError(
+                f"admin.listen {options.listen}: cannot listen there: {error.strerror}; free the address or set another"
+            ) from None
+        self.address = f"{options.listen.rpartition(':')[0]}:{self._server.server_port}"
+        """With the actual port, also if port 0 was configured."""
+        self._shown: Shown | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(
+        self, shown: Shown, reached: Callable[[str], None], foreign: Callable[[str, str], None] | None = None
+    ) -> None:
+        """Answer.
+
+        Args:
+            shown: where the pages find what they show.
+            reached: called with the name of each bound that is reached.
+            foreign: called at each refusal of a page of another site.
+        """
+        self._shown = shown
+        self._server.reached = reached
+        if foreign is not None:
+            self._visitors.count = foreign
+        serve = partial(self._server.serve_forever, LOOK_SECONDS)
+        self._thread = threading.Thread(target=serve, name="admin", daemon=True)
+        self._thread.start()
+
+    def reload(self) -> Sequence[str]:
+        """Read the tokens again; return what changed. Raises TokensError."""
+        if not self._tokens_file:
+            return []
+        return [f"admin {self._tokens.replace(_read(self._tokens_file))}"]
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._thread is not None:
+            self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
+        answer = self._look(environment)
+        headers = [*_HEADERS, ("Content-Type", answer.kind), ("Content-Length", str(len(answer.body)))]
+        start(answer.status, [*headers, *answer.headers])
+        return [] if environment["REQUEST_METHOD"] == "HEAD" else [answer.body]
+
+    def _look(self, environment: Any) -> Answer:
+        if (refusal := self._refusal(environment)) is not None:
+            return Answer.plain(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", refusal.message)
+        if environment["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return Answer.plain("405 Method Not Allowed", "only GET and HEAD", ("Allow", "GET, HEAD"))
+        if self._tokens and self._tokens.caller(token_of(environment.get("HTTP_AUTHORIZATION", ""))) is None:
+            challenge = ("WWW-Authenticate", 'Basic realm="prompt-sidecar", charset="UTF-8"')
+            return Answer.plain("401 Unauthorized", "a token of admin.tokens_file is needed", challenge)
+        query = environment.get("QUERY_STRING", "")
+        if len(query) > QUERY_CHARACTERS or query.count("&") >= QUERY_FIELDS:
+            return Answer.plain("400 Bad Request", "the query is too long")
+        fields = {name: values[0] for name, values in parse_qs(query).items()}
+        assert self._shown is not None
+        return self._pages.answer(environment["PATH_INFO"], fields, self._shown)
+
+    def _refusal(self, environment: Any) -> Refusal | None:
+        """How a request is refused that a page of another site may have sent; a browser always names a host."""
+        asked = sent(environment)
+        if not asked.host:
+            return Refusal(421, "FOREIGN_HOST", "name the host that is asked")
+        return self._visitors.refusal(asked)
+
+
+def token_of(authorization: str) -> str:
+    """The token in a header: a bearer token, or a password; empty: none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return ""
+
+
+def _read(path: str) -> dict[str, str]:
+    return dict(read_tokens(path, "admin.tokens_file")) if path else {}

@@ -1,0 +1,226 @@
+"""What the pages show: the table of runs, one run, and both as JSON.
+
+Names of callers and runs come from agents, and ids of recalls from models: they are cut, what does not show is
+replaced, and they are escaped by the template engine, as all values are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import resources
+from operator import attrgetter
+from typing import Any, Final, Protocol
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from prompt_sidecar.doors.admin.curve import HEIGHT, WIDTH, curve
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
+
+LOOKED_AT: Final = 1_000
+"""Runs that are looked at, those seen last: among them are the largest that a table shows."""
+FOUND_AMONG: Final = 100_000
+"""Runs among which one is found by its id or key, those seen last: ten times as many as limits.runs lets be by default,
+looked through in a tenth of a second."""
+ROWS: Final = 100
+"""Of a table of runs."""
+CUT_ROWS: Final = 200
+"""Of each table of one run, the newest."""
+NAME_CHARACTERS: Final = 200
+"""Of the name of a caller or a run, which an agent may choose at any length."""
+_RUN = re.compile(r"/runs/([0-9a-f]{24})(\.json)?")
+_HTML: Final = "text/html; charset=utf-8"
+_JSON: Final = "application/json"
+_PLAIN: Final = "text/plain; charset=utf-8"
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+class Shown(Protocol):
+    """Where the pages find what they show."""
+
+    def summaries(self, most: int) -> Sequence[RunSummary]:
+        """The runs seen last, the newest first."""
+        ...
+
+    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
+        """Those with this id `among` the runs seen last."""
+        ...
+
+    def journal(self, key: str, most: int) -> RunJournal | None:
+        """One of them; None: it is not among them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a request gets."""
+
+    status: str
+    kind: str
+    body: bytes
+    headers: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def plain(cls, status: str, sentence: str, *headers: tuple[str, str]) -> Answer:
+        """A sentence, mostly about why there is no page."""
+        return cls(status, _PLAIN, f"{sentence}\n".encode(), headers)
+
+    @classmethod
+    def leading(cls, place: str) -> Answer:
+        """The way to another page."""
+        return cls.plain("303 See Other", "see there", ("Location", place))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order of the table, the largest first."""
+
+    name: str
+    label: str
+    of: Callable[[RunSummary], Any]
+
+
+def _cost(run: RunSummary) -> tuple[float, int]:
+    return run.cost or 0.0, run.returned_total
+
+
+ORDERS: Final[Mapping[str, Order]] = {
+    order.name: order
+    for order in (
+        Order("last_seen", "last seen", attrgetter("last_seen")),
+        Order("cost", "largest cost", _cost),
+        Order("recalls", "most recalls", lambda run: run.recalls + run.searches),
+        Order("breaks", "most cache breaks", attrgetter("breaks")),
+        Order("refused", "most refusals", attrgetter("refused")),
+        Order("findings", "most findings", attrgetter("findings")),
+    )
+}
+"""By what the table is sorted; the first where nothing else is asked for."""
+
+
+class Pages:
+    """Renders the pages."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        """`now` gives seconds since the epoch."""
+        self._now = now
+        self._style = resources.files(__package__).joinpath("pages", "page.css").read_bytes()
+        self._templates = Environment(
+            loader=PackageLoader("prompt_sidecar.doors.admin", "pages"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= {"count": _count, "share": _share, "moment": _moment, "words": _words}
+
+    def answer(self, path: str, query: Mapping[str, str], shown: Shown) -> Answer:
+        """The answer to a path; of the query `sort` and `run`, a run's id, are known."""
+        if path == "/":
+            return Answer.leading("runs")
+        if path == "/style.css":
+            return Answer("200 OK", "text/css; charset=utf-8", self._style)
+        if path in {"/runs", "/runs.json"}:
+            return self._runs(query, shown, as_json=path.endswith(".json"))
+        found = _RUN.fullmatch(path)
+        if found is None:
+            return Answer.plain("404 Not Found", "there are /runs, /runs/KEY, and both with .json")
+        journal = shown.journal(found[1], FOUND_AMONG)
+        if journal is None:
+            return Answer.plain("404 Not Found", f"this run is not among the {FOUND_AMONG:,} that were seen last here")
+        return self._run(journal, as_json=bool(found[2]))
+
+    def _runs(self, query: Mapping[str, str], shown: Shown, *, as_json: bool) -> Answer:
+        wanted = query.get("run", "")
+        lines = shown.summaries_of(wanted, FOUND_AMONG, LOOKED_AT) if wanted else shown.summaries(LOOKED_AT)
+        if wanted and len(lines) == 1 and not as_json:
+            return Answer.leading(f"runs/{lines[0].key}")
+        order = ORDERS.get(query.get("sort", ""), next(iter(ORDERS.values())))
+        ordered = sorted(lines, key=order.of, reverse=True)
+        rows = [_shown(line) for line in ordered[:ROWS]]
+        if as_json:
+            return _json({"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]})
+        kept = {"run": wanted} if wanted else {}
+        return self._page(
+            "runs.html.jinja",
+            runs=rows,
+            looked_at=len(lines),
+            wanted=_readable(wanted),
+            order=order,
+            orders=[(each, urlencode({"sort": each.name, **kept})) for each in ORDERS.values()],
+            priced=any(row.cost is not None for row in rows),
+        )
+
+    def _run(self, journal: RunJournal, *, as_json: bool) -> Answer:
+        journal = replace(
+            journal,
+            summary=_shown(journal.summary),
+            recalls=[replace(each, stash_id=_readable(each.stash_id)) for each in journal.recalls],
+        )
+        if as_json:
+            return _json(asdict(journal))
+        changed = [each for each in journal.prompts if each.trimmed or each.cache_break is not None]
+        found = [each for each in journal.prompts if each.findings]
+        return self._page(
+            "run.html.jinja",
+            run=journal.summary,
+            journal=journal,
+            curve=curve(journal.prompts, journal.recalls),
+            width=WIDTH,
+            height=HEIGHT,
+            changed=changed[: -CUT_ROWS - 1 : -1],
+            recalls=journal.recalls[: -CUT_ROWS - 1 : -1],
+            found=found[: -CUT_ROWS - 1 : -1],
+            observed=any(each.observed_only for each in journal.prompts),
+        )
+
+    def _page(self, name: str, **values: object) -> Answer:
+        now = self._now()
+        made = self._templates.get_template(name).render(ago=partial(_ago, now), now=now, **values)
+        return Answer("200 OK", _HTML, made.encode(errors="replace"))
+
+
+def _json(value: object) -> Answer:
+    return Answer("200 OK", _JSON, json.dumps(value).encode() + b"\n")
+
+
+def _shown(run: RunSummary) -> RunSummary:
+    return replace(run, caller=_readable(run.caller), run_id=_readable(run.run_id))
+
+
+def _readable(text: str) -> str:
+    """A text from outside, cut, and without what does not show or turns the direction of what follows."""
+    plain = "".join(character if character.isprintable() else "�" for character in text[: NAME_CHARACTERS + 1])
+    return plain if len(plain) <= NAME_CHARACTERS else plain[: NAME_CHARACTERS - 1] + "…"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "–"
+
+
+def _words(name: str) -> str:
+    """A name of ours as words."""
+    return name.replace("_", " ").lower()
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ago(now: float, seconds: float) -> str:
+    """How long ago something was, in one unit."""
+    passed = max(int(now - seconds), 0)
+    for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if passed >= size:
+            return f"{passed // size} {unit} ago"
+    return f"{passed} s ago"

@@ -1,0 +1,424 @@
+"""The external processor's server: grpc.aio on an event loop of its own, and threads that trim.
+
+A stream lives as long as its exchange, which may be minutes where the response is read: a server with a thread for each
+stream would let prompts pass untrimmed as soon as there are more streams than threads. Here streams wait on the event
+loop, and only a prompt takes a thread. Its answer is serialised there too, and what is very large is parsed in one.
+
+What cannot be done is not done: the request goes on as it came, which is counted by outcome. Envoy is told to go on at
+once, so that a full sidecar costs it no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from time import monotonic, perf_counter
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from prompt_sidecar.answers.restored_answers import RestoredWhole, whole_restored
+from prompt_sidecar.calls.memory import REQUEST_COPIES, Reservation
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.subjects import proven_by_grpc
+from prompt_sidecar.calls.turns import Owner
+from prompt_sidecar.doors.envoy import messages
+from prompt_sidecar.doors.envoy.exchange import Answer, Exchange, RestoreWhole, Trim
+from prompt_sidecar.doors.envoy.identity import Identities
+from prompt_sidecar.doors.envoy.options import EnvoyOptions
+from prompt_sidecar.doors.envoy.processor import Guard, Processed, Processor, until
+from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
+from prompt_sidecar.errors import TooLarge, Unauthenticated
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.process.starting import StartError
+from prompt_sidecar.telemetry.observer import Observer
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+"""Envoy's name for the service that it calls."""
+_LARGE: Final = 4_194_304
+"""Bytes of a message from which on it is parsed in a thread: a megabyte takes the event loop a tenth of a millisecond,
+and a turn of another thread may cost five."""
+_ENVELOPE: Final = 1_048_576
+"""Bytes of one message in addition to the body's."""
+_MOST_MESSAGE: Final = 2**31 - 1
+"""Bytes of the largest message that gRPC can be told of: what a C int holds."""
+_ASK_AFTER: Final = 0.1
+"""Seconds after which Envoy is asked to wait longer: half of its default message_timeout."""
+_SMALL_NEED: Final = REQUEST_COPIES * 65_536
+"""Bytes that an exchange may need unreserved, as a small body through the HTTP door."""
+T = TypeVar("T")
+_FRAME: Final = 1_048_576
+_WINDOW: Final = 16_777_216
+"""Bytes of an HTTP/2 frame, and of a stream's window: a body of a megabyte travels in one round trip."""
+_CLOSE_SECONDS: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class EnvoyDoor:
+    """A bound external processor. `start` makes it serve, `stop` ends it.
+
+    Raises:
+        StartError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        options: EnvoyOptions,
+        max_message_bytes: int,
+        observer: Observer,
+        credentials: grpc.ServerCredentials | None = None,
+        *,
+        keepalive: tuple[float, float] = (60.0, 20.0),
+        connections: int = 1_000,
+        handshake: float = 10.0,
+    ) -> None:
+        """Bind.
+
+        Args:
+            options: the door's settings.
+            max_message_bytes: bytes of one body.
+            observer: is given each request's outcome.
+            credentials: of TLS; None: no TLS.
+            keepalive: seconds after which a silent connection is pinged, and in which it must answer.
+            connections: further ones are closed.
+            handshake: seconds in which a new connection must have spoken TLS and HTTP/2.
+        """
+        self._options = options
+        self._most_bytes = max_message_bytes
+        self._keepalive = keepalive
+        self._connections = connections
+        self._handshake = handshake
+        self._observer = observer
+        self._shared: Shared
+        """As the next one, since `start`; no stream comes before it."""
+        self._processor: Processor
+        self._streams = 0
+        self._waiting_bytes = 0
+        self._stopping = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="envoy-loop", daemon=True)
+        self._thread.start()
+        try:
+            self._server, self.port = self._do(self._bind(credentials))
+        except (RuntimeError, OSError):
+            self._end_loop()
+            raise StartError(
+                f"envoy.listen {options.listen}: cannot listen there; free the address or set another"
+            ) from None
+
+    @property
+    def address(self) -> str:
+        """The address that Envoy connects to."""
+        return f"{self._options.listen.rpartition(':')[0]}:{self.port}"
+
+    @property
+    def streams(self) -> int:
+        """Exchanges in progress."""
+        return self._streams
+
+    def start(self, shared: Shared, identities: Identities) -> None:
+        """Serve what all doors share."""
+        self._shared = shared
+        shared.use_cases.keep_with(identities.conversations)
+        self._processor = Processor(shared.use_cases, shared.refusals, self._most_bytes, identities)
+        self._do(self._server.start())
+
+    def close(self) -> None:
+        """Let all further requests pass as they come; prompts at work go on, and count as in flight."""
+        self._stopping = True
+
+    def stop(self) -> None:
+        """End all streams now; their exchanges go on without the sidecar."""
+        self._stopping = True
+        self._do(self._server.stop(0))
+        self._end_loop()
+
+    # -- the event loop ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _do(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_SECONDS)
+
+    async def _bind(self, credentials: grpc.ServerCredentials | None) -> tuple[grpc.aio.Server, int]:
+        most = min(self._most_bytes + _ENVELOPE, _MOST_MESSAGE)
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", most),
+                ("grpc.max_send_message_length", most),
+                ("grpc.so_reuseport", 0),
+                # An Envoy that has gone without a word would keep its streams, and so the places of others.
+                ("grpc.keepalive_time_ms", int(self._keepalive[0] * 1_000)),
+                ("grpc.keepalive_timeout_ms", int(self._keepalive[1] * 1_000)),
+                ("grpc.http2.ping_timeout_ms", int(self._keepalive[1] * 1_000)),
+                ("grpc.max_allowed_incoming_connections", self._connections),
+                ("grpc.server_handshake_timeout_ms", int(self._handshake * 1_000)),
+                ("grpc.http2.settings_timeout", int(self._handshake * 1_000)),
+                ("grpc.http2.max_frame_size", _FRAME),
+                ("grpc.http2.lookahead_bytes", _WINDOW),
+            ]
+        )
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._process)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Process": handler}),))
+        listen = self._options.listen
+        port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
+        return server, port
+
+    async def _process(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """Serve one exchange."""
+        try:
+            peer = self._peer(context)
+        except Unauthenticated as error:
+            self._observer.envoy_request(EnvoyOutcome.UNAUTHENTICATED)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        guards = partial(self._processor.guards, peer=peer)
+        exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
+        outcome = self._no_room()
+        if outcome is not None:
+            refusal = await self._refusal(exchange, requests, peer, outcome)
+            self._observer.envoy_request(outcome if refusal is None else EnvoyOutcome.REFUSED)
+            if refusal is not None:
+                yield refusal
+            return  # Envoy goes on by itself when a stream ends
+        self._streams += 1
+        ends = self._loop.time() + self._options.exchange_age
+        reserved = self._shared.use_cases.memory.growing()
+        try:
+            while (raw := await self._next(requests, ends)) is not None:
+                async for answer in self._answers(exchange, raw, peer, reserved):
+                    if answer.outcome is not None:
+                        self._observer.envoy_request(answer.outcome)
+                    for _ in range(answer.before):
+                        yield messages.EMPTIED
+                    if answer.reply is not None:
+                        yield answer.reply
+                    if answer.then is not None:
+                        yield answer.then
+                    if answer.last:
+                        return
+        except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
+            for reply in self._failed(exchange, peer, error):
+                yield reply
+        finally:
+            self._streams -= 1
+            reserved.resize(0)
+            self._report(exchange, peer)
+            if exchange.stay is not None:
+                self._observer.masks_stayed(exchange.stay)
+            if exchange.stay is MasksStay.TOO_LONG:
+                self._observer.reached("envoy.answer_bytes")
+
+    def _failed(self, exchange: Exchange, peer: str, error: Exception) -> Sequence[bytes]:
+        """Log that an exchange failed; return what Envoy is told before its stream ends."""
+        _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
+        if exchange.is_counted:
+            return ()
+        left = self._left(exchange, peer, EnvoyOutcome.FAILED)
+        self._observer.envoy_request(left.outcome)
+        return (left.reply,) if left.outcome is EnvoyOutcome.REFUSED else ()
+
+    async def _refusal(
+        self, exchange: Exchange, requests: AsyncIterator[bytes], peer: str, outcome: EnvoyOutcome
+    ) -> bytes | None:
+        """Return the refusal of a request for which there is no room, where its body must not go on unread."""
+        first = await self._next(requests, self._loop.time() + self._options.patience)
+        with contextlib.suppress(DecodeError):
+            exchange.take(wire.ProcessingRequest.FromString(first or b""))
+        left = self._left(exchange, peer, outcome)
+        return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
+
+    def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Processed:
+        """Return what becomes of a request that was not looked at."""
+        passed = Processed(outcome, messages.request_body(None))
+        if not exchange.is_guarded:
+            return passed
+        return self._processor.left(exchange.headers, peer, exchange.format, passed)
+
+    async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
+        """Return the next message; None: there is none, or the exchange has taken too long."""
+        try:
+            async with asyncio.timeout_at(ends):
+                return await anext(requests, None)
+        except TimeoutError:
+            self._observer.reached("envoy.exchange_age")
+            return None
+
+    async def _answers(self, exchange: Exchange, raw: bytes, peer: str, reserved: Reservation) -> AsyncIterator[Answer]:
+        """Yield the answers to one message: one, or before it a request to wait longer."""
+        if not self._has_memory(reserved, exchange.needs(len(raw))):
+            yield self._without_memory(exchange, peer)
+            return
+        try:
+            message = await self._parsed(raw, peer)
+        except DecodeError:
+            if exchange.is_counted:
+                yield Answer(None, last=True)
+                return
+            left = self._left(exchange, peer, EnvoyOutcome.FAILED)
+            reply = left.reply if left.outcome is EnvoyOutcome.REFUSED else None
+            yield Answer(reply, last=True, outcome=left.outcome)
+            return
+        for _ in exchange.take_ahead(message):
+            await asyncio.sleep(0)
+        step = await self._step(exchange, message, peer)
+        if isinstance(step, Answer):
+            if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
+                left = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
+                step = Answer(left.reply, last=True, outcome=left.outcome)
+            if not step.last and not self._has_memory(reserved, exchange.needs(0)):
+                step = self._without_memory(exchange, peer)
+            yield step
+            if step.owed:
+                yield Answer(messages.wait_longer(self._options.patience))
+            return
+        if isinstance(step, RestoreWhole):
+            yield exchange.restored(await self._restored(step, peer))
+            return
+        began = perf_counter()
+        if self._is_full(len(step.body)):
+            left = self._left(exchange, peer, EnvoyOutcome.BUSY)
+            yield Answer(left.reply, last=True, outcome=left.outcome)
+            return
+        stopped = threading.Event()
+        check = until(monotonic() + self._options.patience, stopped.is_set)
+        self._waiting_bytes += len(step.body)
+        self._shared.in_flight.add()
+        work: Future[Processed] = self._shared.workers.submit_for(
+            Owner(peer, peer), len(step.body), self._work(step, exchange.headers, peer, check)
+        )
+        work.add_done_callback(lambda _: self._shared.in_flight.remove())
+        try:
+            waited = asyncio.wrap_future(work)
+            done, _ = await asyncio.wait({waited}, timeout=_ASK_AFTER)
+            if not done:
+                yield Answer(messages.wait_longer(self._options.patience))
+            processed = await waited
+        except asyncio.CancelledError:
+            self._observer.envoy_request(EnvoyOutcome.LATE)
+            raise
+        finally:
+            stopped.set()  # whoever stopped waiting
+            self._waiting_bytes -= len(step.body)
+        self._observer.envoy_answered(perf_counter() - began)
+        yield exchange.trimmed(processed)
+        reserved.resize(0)
+
+    def _work(
+        self, step: Trim | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
+    ) -> Callable[[], Processed]:
+        """Return what is done with a request's body, in a thread."""
+        if isinstance(step, Guard):
+            return partial(self._processor.guard, step, headers, peer, check)
+        return partial(self._processor.trim, step.path, headers, step.body, peer, check)
+
+    def _without_memory(self, exchange: Exchange, peer: str) -> Answer:
+        """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
+        if not exchange.is_guarded:
+            return exchange.without_memory()
+        left = self._left(exchange, peer, EnvoyOutcome.BUSY)
+        return Answer(left.reply, last=True, outcome=left.outcome)
+
+    def _has_memory(self, reserved: Reservation, need: int) -> bool:
+        """Have so many bytes reserved for an exchange, unless they are few; return whether they are there."""
+        try:
+            reserved.resize(need if need > _SMALL_NEED else 0)
+        except TooLarge:
+            self._observer.reached("limits.process_bytes")
+            return False
+        return True
+
+    async def _step(
+        self, exchange: Exchange, message: wire.ProcessingRequest, peer: str
+    ) -> Answer | Trim | Guard | RestoreWhole:
+        """Have an exchange take a message; in a thread where that may take long."""
+        if exchange.is_long:
+            with contextlib.suppress(RuntimeError):  # as in `_parsed`
+                return await self._in_thread(peer, exchange.kept_bytes, exchange.take, message)
+        return exchange.take(message)
+
+    async def _in_thread(self, peer: str, size: int, function: Callable[..., T], *arguments: object) -> T:
+        """Run a function that works on `size` bytes in a thread. Raises RuntimeError: the threads have ended."""
+        return await asyncio.wrap_future(self._shared.workers.submit_for(Owner(peer, peer), size, function, *arguments))
+
+    async def _restored(self, step: RestoreWhole, peer: str) -> RestoredWhole:
+        """Restore the masks in a whole response, in a thread."""
+        if self._is_full(len(step.body)):
+            return RestoredWhole(None, MasksStay.BUSY)
+        self._waiting_bytes += len(step.body)
+        try:
+            return await self._in_thread(peer, len(step.body), whole_restored, step.dialect, step.body, step.restore)
+        except RuntimeError:  # the door has been shut
+            return RestoredWhole(None, MasksStay.BUSY)
+        finally:
+            self._waiting_bytes -= len(step.body)
+
+    def _is_full(self, more: int) -> bool:
+        """Whether so many more bytes may not wait for a thread; the bound that forbids it is counted."""
+        if self._shared.workers.pending >= self._options.max_prompts:
+            self._observer.reached("envoy.max_prompts")
+            return True
+        if self._waiting_bytes and self._waiting_bytes + more > self._options.waiting_bytes:
+            self._observer.reached("envoy.waiting_bytes")
+            return True
+        return False
+
+    async def _parsed(self, raw: bytes, peer: str) -> wire.ProcessingRequest:
+        """Parse a message; a large one in a thread. Raises DecodeError."""
+        if len(raw) >= _LARGE:
+            with contextlib.suppress(RuntimeError):  # the threads have ended with the server, and this stream will too
+                return await self._in_thread(peer, len(raw), wire.ProcessingRequest.FromString, raw)
+        return wire.ProcessingRequest.FromString(raw)
+
+    def _report(self, exchange: Exchange, peer: str) -> None:
+        """Have what the response said reported; nobody waits for it."""
+
+        def run() -> None:
+            found = exchange.report()
+            if found is not None and found[0].identity is not None:
+                self._processor.report(found[0].identity, found[0].revision, found[1])
+
+        if not exchange.reads:
+            return
+        try:
+            self._shared.workers.submit_for(Owner(peer, peer), exchange.kept_bytes, run)
+        except RuntimeError:  # the door has been shut
+            _log.debug("a report came too late")
+
+    def _no_room(self) -> EnvoyOutcome | None:
+        if self._stopping:
+            return EnvoyOutcome.STOPPING
+        if self._streams >= self._options.max_exchanges:
+            self._observer.reached("envoy.max_exchanges")
+            return EnvoyOutcome.BUSY
+        return None
+
+    def _peer(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
+        """Return who Envoy is, where it has to say so; empty: anybody on this machine.
+
+        Raises:
+            Unauthenticated: a token is needed and none, or an unknown one, was sent.
+        """
+        if self._shared.tokens:
+            sent = [value for name, value in context.invocation_metadata() or () if name == "authorization"]
+            scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
+            caller = self._shared.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+            if caller is None:
+                raise Unauthenticated("Envoy must send initial_metadata `authorization: Bearer …` with a known token")
+            return caller
+        proven = proven_by_grpc(context.auth_context())
+        return f"mtls:{proven}" if proven else ""

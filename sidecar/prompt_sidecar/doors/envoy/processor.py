@@ -1,0 +1,246 @@
+"""What the door does with one request, in a worker thread.
+
+The core is asked, and its answer or failure is turned into what Envoy is told.
+A request goes on as it came whenever the core cannot answer; only refusals of a guard or a ceiling end it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from prompt_sidecar.answers.reported_usage import usage_call
+from prompt_sidecar.answers.restoring import Restore
+from prompt_sidecar.calls import headers as names
+from prompt_sidecar.calls.checks import checked_run_id
+from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status, is_final
+from prompt_sidecar.calls.refusals import Refusals
+from prompt_sidecar.calls.use_cases import Check, UseCases
+from prompt_sidecar.doors.envoy import messages
+from prompt_sidecar.doors.envoy.identity import Identities, Identity
+from prompt_sidecar.errors import (
+    CallCancelled,
+    DeadlinePassed,
+    GuardUnread,
+    InvalidRequest,
+    OutOfMemory,
+    RunUnknown,
+    SidecarError,
+    TooLarge,
+)
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.members import prompt_format
+from prompt_sidecar.providers.table import PathFound
+from prompt_sidecar.providers.usage import ProviderUsage
+
+_RECALL: Final = frozenset({"mcp", "tools"})
+_WINDOW_DIGITS: Final = 8
+METHOD: Final = "envoy.service.ext_proc.v3.ExternalProcessor/Process"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What Envoy is told of a request, and what the response's report needs."""
+
+    outcome: EnvoyOutcome
+    reply: bytes
+    """A serialised ProcessingResponse."""
+    identity: Identity | None = None
+    revision: bytes = b""
+    headers: Mapping[str, str] | None = None
+    """For the response: what the sidecar did."""
+    restore: Restore | None = None
+    """Restores masks in the response; None: there is nothing to restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Have the guard read this body, which is no prompt that is trimmed."""
+
+    body: bytes
+    passed: Processed
+    """What Envoy is told if it goes on as it came."""
+    why: Unread | None = None
+    """Why it cannot be read; None: it may be."""
+    signed: bool = False
+    """Whether a signature covers it."""
+
+
+class Processor:
+    """Does the work of exchanges. Thread-safe."""
+
+    def __init__(self, use_cases: UseCases, refusals: Refusals, accept_bytes: int, identities: Identities) -> None:
+        self._use_cases = use_cases
+        self._refusals = refusals
+        self._accept_bytes = accept_bytes
+        self._identities = identities
+
+    def trim(
+        self, path: PathFound, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
+    ) -> Processed:
+        """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
+        found: list[Identity] = []
+
+        def read(_: Check) -> TrimCall:
+            found.append(self._identities.of(path.format, headers, body, peer))
+            return TrimCall(
+                caller=found[0].caller,
+                run_id=found[0].run_id,
+                format=path.format,
+                body=body,
+                model=path.model,
+                context_window=_window(headers),
+                recall_unavailable=headers.get(names.RECALL, "").strip().lower() not in _RECALL,
+                accept_bytes=self._accept_bytes,
+            )
+
+        def write(_: TrimCall, answer: TrimAnswer) -> Processed:
+            caller, run_id = found[0].caller, found[0].run_id
+            restore = self._use_cases.restores(caller, run_id) if answer.restorable else None
+            return Processed(
+                EnvoyOutcome.ANSWERED,
+                messages.request_body(answer.body, plain=restore is not None),
+                found[0],
+                answer.revision,
+                {names.RUN: run_id, **names.facts(answer)},
+                restore,
+            )
+
+        try:
+            return self._use_cases.trim(body, read, check, write)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request must go on
+            caller = self._identities.caller(headers, peer)
+            if isinstance(error, InvalidRequest) and self._use_cases.unread(caller):
+                return self._masked(path, headers, body, caller, check)
+            return self._failed(path.format, error, caller)
+
+    def guards(self, headers: Mapping[str, str], peer: str) -> bool:
+        """Return whether no body of a request with these headers may go on unread."""
+        return bool(self._use_cases.unread(self._identities.caller(headers, peer)))
+
+    def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
+        """Have the guard read a body that is no prompt; it goes on masked, as it came, or not at all."""
+        caller = self._identities.caller(headers, peer)
+        try:
+            if step.why is not None:
+                self._use_cases.left_unread(Door.ENVOY, caller, step.why)
+                return step.passed
+            if not step.body.strip():
+                return step.passed
+            call = MaskCall(caller, step.body, _run(headers))
+            made = self._use_cases.mask(Door.ENVOY, call, check, signed=step.signed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing goes on that must not
+            return self._failed("", error, caller)
+        return step.passed if made is step.body else Processed(step.passed.outcome, messages.request_body(made))
+
+    def left(self, headers: Mapping[str, str], peer: str, format_name: str, otherwise: Processed) -> Processed:
+        """Return what becomes of a request that the guard could not read, as the sidecar was stopping, busy, or failed.
+
+        `otherwise`: what becomes of it where the guard does not have to.
+        """
+        caller = self._identities.caller(headers, peer)
+        if not self._use_cases.unread(caller):
+            return otherwise
+        try:
+            self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+        except GuardUnread as error:
+            return self._refused(format_name, error)
+        return otherwise
+
+    def report(self, identity: Identity, revision: bytes, usage: ProviderUsage) -> None:
+        """Report what the provider counted."""
+        try:
+            self._use_cases.report_usage(usage_call(usage, identity.caller, identity.run_id, revision), _waits)
+        except RunUnknown:
+            pass  # it was ended meanwhile
+        except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this
+            _log.error("a report of usage failed: %s", frames(error))
+
+    def _masked(
+        self,
+        path: PathFound,
+        headers: Mapping[str, str],
+        body: bytes,
+        caller: str,
+        check: Callable[[], None],
+    ) -> Processed:
+        """Mask a body that is no prompt of its path's format."""
+        call = MaskCall(caller, body, _run(headers), prompt_format(path.format, body))
+        try:
+            made = self._use_cases.mask(Door.ENVOY, call, check)
+        except Exception as error:  # noqa: BLE001 - as in `guard`
+            return self._failed(path.format, error, caller)
+        return Processed(EnvoyOutcome.INVALID, messages.request_body(None if made is body else made))
+
+    def _failed(self, format_name: str, error: Exception, caller: str) -> Processed:
+        outcome = _outcome(error)
+        if outcome is EnvoyOutcome.FAILED:
+            _log.error("a prompt was not trimmed, incident %s: %s", secrets.token_hex(6), frames(error))
+        elif outcome is not EnvoyOutcome.LATE:
+            code = error.status if isinstance(error, SidecarError) else "INTERNAL"
+            self._refusals.log(METHOD, error, code, "envoy")
+        if outcome is EnvoyOutcome.REFUSED:
+            assert isinstance(error, SidecarError)
+            return self._refused(format_name, error)
+        if self._use_cases.unread(caller):
+            try:
+                self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+            except GuardUnread as unread:
+                return self._refused(format_name, unread)
+        return Processed(outcome, messages.request_body(None))
+
+    @staticmethod
+    def _refused(format_name: str, error: SidecarError) -> Processed:
+        status = http_status(error)
+        body = error_body(format_name, status, error.message, error.reason)
+        reply = messages.immediate(status, error_headers(format_name, status), body, error.reason.lower())
+        return Processed(EnvoyOutcome.REFUSED, reply)
+
+
+def _run(headers: Mapping[str, str]) -> str:
+    """Return the run that the agent names; empty: none, or no valid one."""
+    try:
+        return checked_run_id(headers[names.RUN]) if names.RUN in headers else ""
+    except InvalidRequest:
+        return ""
+
+
+def _window(headers: Mapping[str, str]) -> int:
+    """Return the window that the agent states; 0: none, or no plausible one."""
+    text = headers.get(names.WINDOW, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _WINDOW_DIGITS else 0
+
+
+def until(ends: float, stopped: Callable[[], bool]) -> Callable[[], None]:
+    """Return a check that fails when Envoy has stopped waiting, or would have by `ends` (of `monotonic`)."""
+
+    def check() -> None:
+        if stopped():
+            raise CallCancelled("Envoy has ended the stream; what was done so far is kept and not done again")
+        if monotonic() >= ends:
+            raise DeadlinePassed("envoy.patience is over; what was done so far is kept and not done again")
+
+    return check
+
+
+def _waits() -> None:
+    """A report is short."""
+
+
+def _outcome(error: Exception) -> EnvoyOutcome:
+    if is_final(error):
+        return EnvoyOutcome.REFUSED
+    if isinstance(error, (CallCancelled, DeadlinePassed)):
+        return EnvoyOutcome.LATE
+    if isinstance(error, (TooLarge, OutOfMemory, MemoryError)):
+        return EnvoyOutcome.TOO_LARGE
+    return EnvoyOutcome.INVALID if isinstance(error, InvalidRequest) else EnvoyOutcome.FAILED

@@ -1,0 +1,60 @@
+"""Authentication: the caller of a call, to whom its runs belong.
+
+In this order: `unix` for a peer on the unix socket, the name of the bearer token where tokens are configured, the
+name in the client's certificate where client certificates are, else `local`. Python's gRPC does not expose the uid
+of a unix peer; who may connect, the socket's mode says (0600: one uid and root), so its peers are one caller and
+need no token.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+import grpc
+
+from prompt_sidecar.calls.caller_names import CallerNames
+from prompt_sidecar.calls.subjects import proven_by_grpc
+from prompt_sidecar.calls.tokens import Tokens
+from prompt_sidecar.calls.turns import Owner
+from prompt_sidecar.errors import Unauthenticated
+
+CALLER: ContextVar[str] = ContextVar("caller")
+"""The caller of the current call; set before its handler runs."""
+
+
+class Callers:
+    """Authenticates calls; where there are `tokens`, one is required."""
+
+    def __init__(self, tokens: Tokens, names: CallerNames) -> None:
+        self._tokens = tokens
+        self._names = names
+
+    def of(self, context: grpc.ServicerContext) -> str:
+        """Return the caller: the name that settings give it, else what it is.
+
+        Raises:
+            Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
+        """
+        return self._names.of(self._identity(context))
+
+    def owner(self, caller: str, peer: str) -> Owner:
+        """Return whose a call of a caller is that came on the connection of a peer."""
+        return self._names.owner(caller, peer)
+
+    def _identity(self, context: grpc.ServicerContext) -> str:
+        if context.peer().startswith("unix"):
+            return "unix"
+        if self._tokens:
+            return self._by_token(context)
+        proven = proven_by_grpc(context.auth_context())
+        return f"mtls:{proven}" if proven else "local"
+
+    def _by_token(self, context: grpc.ServicerContext) -> str:
+        sent = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise Unauthenticated("send the metadata `authorization: Bearer …` with a token of this sidecar")
+        caller = self._tokens.caller(token.strip())
+        if caller is None:
+            raise Unauthenticated("the bearer token is not known to this sidecar")
+        return caller

@@ -1,0 +1,127 @@
+"""Puts the response to TrimPrompt together from encoded pieces.
+
+Protobuf's encodings of parts of a message, one after another, are the encoding of the whole. So the prompt is sent as
+it came from the core, with a few bytes before it, and the encoded `trims` and `stash_entries`, which grow with the run
+and change only when a decision does, are kept from one response of a run to the next. The core returns the same object
+until they change, so its identity shows whether the kept piece is still valid.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from cachetools import LRUCache
+
+from prompt_sidecar.doors.grpc.conversion.trim import entry_message, rest_of_response, trim_message
+from prompt_sidecar.doors.grpc.conversion.wire import length_delimited, write_slices
+from prompt_sidecar.facts.trim_calls import StashEntry, Trim, TrimAnswer
+from prompt_sidecar.v1 import trim_pb2
+
+KEPT_BOUND = "server.answer_parts"
+KEPT_BYTES = 16 * 1024 * 1024
+"""Bytes of encoded pieces that are kept for all runs together; a run with a thousand trims needs 440 KB."""
+BYTES_PER_TRIM = 400
+"""Memory of a trim and its own piece in addition to the run's piece, measured on CPython 3.11."""
+
+_TRIMS = trim_pb2.TrimPromptResponse.TRIMS_FIELD_NUMBER
+_ENTRIES = trim_pb2.TrimPromptResponse.STASH_ENTRIES_FIELD_NUMBER
+
+Fact = TypeVar("Fact", Trim, StashEntry)
+
+Pieces = Mapping[int, tuple[Fact, bytes]]
+"""Each fact's own piece, by the fact's identity; the core keeps the facts that have not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    trims: Sequence[Trim]
+    trims_piece: bytes
+    trim_pieces: Pieces[Trim]
+    entries: Sequence[StashEntry]
+    entries_piece: bytes
+    entry_pieces: Pieces[StashEntry]
+
+
+class TrimAnswers:
+    """Writes responses to TrimPrompt; keeps encoded pieces from one to the next. Thread-safe."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES, reached: Callable[[str], None] = lambda _: None) -> None:
+        """`reached` is called with the limit's name when another run's pieces are evicted."""
+        self._reached = reached
+        self._lock = threading.Lock()
+        self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(
+            kept_bytes,
+            getsizeof=lambda kept: (
+                len(kept.trims_piece) + len(kept.entries_piece) + BYTES_PER_TRIM * len(kept.trims) + 1
+            ),
+        )
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the pieces that are kept, estimated."""
+        return int(self._kept.currsize)
+
+    def write(self, caller: str, run_id: str, answer: TrimAnswer) -> bytes:
+        """Return the encoded TrimPromptResponse."""
+        kept = self._pieces((caller, run_id), answer)
+        return b"".join(
+            (*_prompt(answer), kept.trims_piece, kept.entries_piece, rest_of_response(answer).SerializeToString())
+        )
+
+    def forget(self, caller: str, run_id: str) -> None:
+        """Drop a run's pieces."""
+        with self._lock:
+            self._kept.pop((caller, run_id), None)
+
+    def forget_all(self, caller: str) -> None:
+        """Drop the pieces of all runs of a caller."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == caller]:
+                del self._kept[key]
+
+    def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and kept.trims is answer.trims and kept.entries is answer.stash_entries:
+            return kept
+        if kept is None:
+            kept = _Kept((), b"", {}, (), b"", {})
+        trims, trim_pieces = kept.trims_piece, kept.trim_pieces
+        if kept.trims is not answer.trims:
+            trims, trim_pieces = _encoded(answer.trims, trim_pieces, _TRIMS, trim_message)
+        entries, entry_pieces = kept.entries_piece, kept.entry_pieces
+        if kept.entries is not answer.stash_entries:
+            entries, entry_pieces = _encoded(answer.stash_entries, entry_pieces, _ENTRIES, entry_message)
+        kept = _Kept(answer.trims, trims, trim_pieces, answer.stash_entries, entries, entry_pieces)
+        if kept.trims_piece or kept.entries_piece:
+            with self._lock:
+                others = len(self._kept) - (key in self._kept)
+                try:
+                    self._kept[key] = kept
+                    gave_way = len(self._kept) <= others
+                except ValueError:  # larger than the limit by itself
+                    self._kept.pop(key, None)
+                    gave_way = True
+            if gave_way:
+                self._reached(KEPT_BOUND)
+        return kept
+
+
+def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
+    if answer.body is not None:
+        return length_delimited(trim_pb2.TrimPromptResponse.JSON_BODY_FIELD_NUMBER, answer.body)
+    if answer.messages is not None:
+        conversation = write_slices(answer.messages)
+        return length_delimited(trim_pb2.TrimPromptResponse.CONVERSATION_FIELD_NUMBER, conversation)
+    return ()
+
+
+def _encoded(
+    facts: Sequence[Fact], known: Pieces[Fact], field: int, encode: Callable[[Fact], bytes]
+) -> tuple[bytes, Pieces[Fact]]:
+    """Return the encoding of a repeated field, and of each element; those that are `known` are not encoded again."""
+    each = {id(fact): known.get(id(fact)) or (fact, b"".join(length_delimited(field, encode(fact)))) for fact in facts}
+    return b"".join([each[id(fact)][1] for fact in facts]), each

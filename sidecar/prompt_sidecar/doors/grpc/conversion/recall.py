@@ -1,0 +1,207 @@
+"""RetrieveContent and SearchHistory: their requests and responses."""
+
+from __future__ import annotations
+
+from prompt_sidecar.calls.checks import MOST_TOOLS, check_count, check_name, check_names, check_number, checked_run_id
+from prompt_sidecar.doors.grpc.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.found import (
+    MOST_SNIPPET_TOKENS,
+    MOST_SNIPPETS,
+    MOST_TOTAL_TOKENS,
+    Found,
+    InPrompt,
+    SearchOutcome,
+    SearchQuery,
+    Snippet,
+)
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
+from prompt_sidecar.trim.own_text import plain_name
+from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, trim_pb2
+
+CONTEXT_LINES = 100
+"""The most lines around a match; more can be fetched as a range of lines."""
+MOST_STASH_IDS = 256
+"""Stash ids in one search: six times what a registry shows."""
+MOST_ROLES = 16
+"""Roles in one search, repeated ones counted: there are three to choose from."""
+
+_KIND = enum_numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
+_ROLE = enum_numbers(conversation_pb2.Role, "ROLE_", Role, Role.OTHER)
+_RETRIEVED = enum_numbers(retrieve_pb2.RetrieveOutcome, "RETRIEVE_OUTCOME_", Outcome)
+_SEARCHED = enum_numbers(search_pb2.SearchOutcome, "SEARCH_OUTCOME_", SearchOutcome)
+
+
+def retrieve_call(request: retrieve_pb2.RetrieveContentRequest, caller: str) -> RetrieveCall:
+    """Return the call that a RetrieveContentRequest of `caller` asks for.
+
+    Raises:
+        InvalidRequest: a field's value is wrong in any state of the sidecar.
+    """
+    check_name("stash_id", request.stash_id)
+    check_number("page_tokens", request.page_tokens, 0)
+    check_number("offset", request.offset, 0)
+    return RetrieveCall(
+        caller=caller,
+        run_id=checked_run_id(request.run_id),
+        stash_id=request.stash_id,
+        selection=_selection(request),
+        page_tokens=request.page_tokens,
+        offset=request.offset,
+    )
+
+
+def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentResponse:
+    """Return the response for what a retrieval found."""
+    return retrieve_pb2.RetrieveContentResponse(
+        outcome=_RETRIEVED[answer.outcome],
+        message=answer.message,
+        content=answer.content,
+        content_type=answer.content_type,
+        total_bytes=answer.total_bytes,
+        total_lines=answer.total_lines,
+        stretches=[
+            retrieve_pb2.Stretch(
+                start_byte=stretch.start_byte,
+                end_byte=stretch.end_byte,
+                first_line=stretch.first_line,
+                last_line=stretch.last_line,
+            )
+            for stretch in answer.stretches
+        ],
+        more=answer.more,
+        next_offset=answer.next_offset,
+        matching_lines=answer.matching_lines,
+        content_tokens=answer.content_tokens,
+    )
+
+
+def search_call(request: search_pb2.SearchHistoryRequest, caller: str) -> SearchCall:
+    """Return the call that a SearchHistoryRequest of `caller` asks for. The core checks the query itself.
+
+    Raises:
+        InvalidRequest: a field's value is wrong in any state of the sidecar.
+    """
+    run_id = checked_run_id(request.run_id)
+    check_names("tools", request.tools, MOST_TOOLS)
+    check_names("stash_ids", request.stash_ids, MOST_STASH_IDS)
+    check_number("first_iteration", request.first_iteration, 0)
+    check_number("last_iteration", request.last_iteration, 0)
+    if request.last_iteration:
+        check_number("last_iteration", request.last_iteration, request.first_iteration)
+    check_number("max_snippets", request.max_snippets, 0, MOST_SNIPPETS)
+    check_number("snippet_tokens", request.snippet_tokens, 0, MOST_SNIPPET_TOKENS)
+    check_number("total_tokens", request.total_tokens, 0, MOST_TOTAL_TOKENS)
+    query = SearchQuery(
+        query=request.query,
+        roles=_roles(request),
+        tools=frozenset(request.tools),
+        first_iteration=request.first_iteration,
+        last_iteration=request.last_iteration,
+        stash_ids=frozenset(request.stash_ids),
+        max_snippets=request.max_snippets,
+        snippet_tokens=request.snippet_tokens,
+        total_tokens=request.total_tokens,
+    )
+    return SearchCall(caller, run_id, query)
+
+
+def search_response(found: Found) -> search_pb2.SearchHistoryResponse:
+    """Return the response for what a search found."""
+    return search_pb2.SearchHistoryResponse(
+        outcome=_SEARCHED[found.outcome],
+        message=found.message,
+        snippets=[_snippet(snippet) for snippet in found.snippets],
+        rendered=found.rendered,
+        matching_items=found.matching_items,
+        first_iteration=found.first_iteration,
+        last_iteration=found.last_iteration,
+        gone_items=found.gone_items,
+        terms_left_out=found.terms_left_out,
+        not_indexed_items=found.not_indexed_items,
+        first_not_indexed_iteration=found.first_not_indexed_iteration,
+        last_not_indexed_iteration=found.last_not_indexed_iteration,
+        rendered_tokens=found.rendered_tokens,
+        in_prompt=[_in_prompt(one) for one in found.in_prompt],
+    )
+
+
+def _selection(request: retrieve_pb2.RetrieveContentRequest) -> Selection:
+    match request.WhichOneof("selection"):
+        case "lines":
+            lines = request.lines
+            check_number("lines.first", lines.first, 1)
+            if lines.last:
+                check_number("lines.last", lines.last, lines.first)
+            return LineRange(lines.first, lines.last)
+        case "bytes":
+            check_number("bytes.start", request.bytes.start, 0)
+            if request.bytes.end:
+                check_number("bytes.end", request.bytes.end, request.bytes.start)
+            return ByteRange(request.bytes.start, request.bytes.end)
+        case "pattern":
+            pattern = request.pattern
+            if not pattern.expression:
+                raise InvalidRequest("pattern.expression is empty", field="pattern.expression")
+            if not 0 <= pattern.context_lines <= CONTEXT_LINES:
+                raise InvalidRequest(
+                    f"pattern.context_lines is {pattern.context_lines}; it may be 0 to {CONTEXT_LINES}",
+                    field="pattern.context_lines",
+                )
+            return PatternMatch(pattern.expression, pattern.context_lines, pattern.ignore_case)
+        case _:
+            return None
+
+
+def _roles(request: search_pb2.SearchHistoryRequest) -> frozenset[Role]:
+    check_count("roles", request.roles, MOST_ROLES)
+    roles: set[Role] = set()
+    for index, value in enumerate(request.roles):
+        role = Role(enum_name(conversation_pb2.Role, value, "ROLE_", f"roles[{index}]"))
+        if role is Role.SYSTEM:
+            raise InvalidRequest(
+                f"roles[{index}] is ROLE_SYSTEM, by which a search cannot be narrowed; "
+                "it may be one of ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL",
+                field=f"roles[{index}]",
+            )
+        roles.add(role)
+    return frozenset(roles)
+
+
+def _snippet(snippet: Snippet) -> search_pb2.Snippet:
+    item = snippet.item
+    return search_pb2.Snippet(
+        stash_id=item.stash_id,
+        role=_ROLE[item.role],
+        kind=_KIND[item.kind],
+        tool=plain_name(item.tool),
+        call_id=item.call_id,
+        iteration=item.iteration,
+        start_byte=snippet.start_byte,
+        end_byte=snippet.end_byte,
+        first_line=snippet.first_line,
+        last_line=snippet.last_line,
+        total_bytes=item.size,
+        total_lines=snippet.total_lines,
+        content_type=item.content_type,
+        text=snippet.text,
+        score=snippet.score,
+        tokens=snippet.tokens,
+        repeats=snippet.repeats,
+    )
+
+
+def _in_prompt(one: InPrompt) -> search_pb2.InPrompt:
+    item = one.item
+    return search_pb2.InPrompt(
+        stash_id=item.stash_id,
+        role=_ROLE[item.role],
+        kind=_KIND[item.kind],
+        tool=plain_name(item.tool),
+        iteration=item.iteration,
+        first_line=one.first_line,
+        last_line=one.last_line,
+    )

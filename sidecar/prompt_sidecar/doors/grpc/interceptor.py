@@ -1,0 +1,291 @@
+"""The outermost interceptor: authenticates every call of every service, and turns errors into statuses.
+
+The caller is identified when the call arrives, before its message is read; `doors/grpc/reception.py` decides whether
+there is room for it. Everything that a handler raises, down to MemoryError and the panics of native code (which
+are BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NoReturn
+
+import grpc
+
+from prompt_sidecar.calls.memory import is_out_of_memory, out_of_memory
+from prompt_sidecar.calls.pool import ARRIVAL, InFlight
+from prompt_sidecar.calls.refusals import Refusals
+from prompt_sidecar.calls.turns import Owner
+from prompt_sidecar.doors.grpc.callers import CALLER, Callers
+from prompt_sidecar.doors.grpc.handed import ENDS
+from prompt_sidecar.doors.grpc.health import WATCH
+from prompt_sidecar.doors.grpc.own_pool import in_own_pool
+from prompt_sidecar.doors.grpc.reception import Reception
+from prompt_sidecar.doors.grpc.refusing import Refusing
+from prompt_sidecar.doors.grpc.status import abort
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
+from prompt_sidecar.telemetry.observer import Called, Observer
+
+HEALTH = "/grpc.health.v1.Health/"
+OWN = "/prompt_sidecar.v1."
+
+_Handler = Any
+"""grpc.RpcMethodHandler; its type stubs lack the attributes that are read here."""
+
+
+def check(context: grpc.ServicerContext) -> None:
+    """Check that the caller still waits for the answer.
+
+    Raises:
+        DeadlinePassed: the call's deadline has passed.
+        CallCancelled: the caller has cancelled the call or disconnected.
+    """
+    if monotonic() >= ENDS.get():
+        raise DeadlinePassed("the call's deadline has passed; what was done so far is kept and not done again")
+    if not context.is_active():
+        raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
+
+
+def seconds_left() -> float:
+    """Seconds until the deadline of the call at hand passes; a year or more where it has none."""
+    return ENDS.get() - monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Receptions:
+    """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others.
+
+    `refusing` ends those that are refused before their message is read.
+    """
+
+    own: Reception
+    health: Reception
+    watch: Reception
+    admin: Reception
+    refusing: Refusing
+
+    def of(self, method: str) -> Reception:
+        """Return the reception that takes a method's calls."""
+        if method.startswith(OWN):
+            return self.own
+        if method == WATCH:
+            return self.watch
+        return self.health if method.startswith(HEALTH) else self.admin
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """A method's handler, and the one that refuses its calls while the server stops."""
+
+    handler: _Handler
+    turn_away: _Handler
+
+
+class Interceptor(grpc.ServerInterceptor):
+    """See the module. `observer` is called at every call's begin and end, `refusals` logs those that are refused."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        receptions: Receptions,
+        observer: Observer,
+        refusals: Refusals,
+        own_pool: InFlight | None = None,
+    ) -> None:
+        """`own_pool` counts the calls that run in gRPC's own pool; None: receptions take them."""
+        self._own_pool = own_pool
+        self._callers = callers
+        self._receptions = receptions
+        self._observer = observer
+        self._refusals = refusals
+        self._methods: dict[str, _Method] = {}
+        self._closed = False
+        self._not_served = self._refusal("", _not_served)
+        self._turn_away_any = self._refusal("", _turned_away)
+
+    def close(self) -> None:
+        """Refuse all further calls except health checks; those admitted before continue."""
+        self._closed = True
+
+    def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], _Handler], handler_call_details: grpc.HandlerCallDetails
+    ) -> _Handler:
+        """Return the wrapped handler of the called method, or the refusing one. Runs on gRPC's polling thread."""
+        method = str(handler_call_details.method)
+        known = self._methods.get(method)
+        if known is None:
+            handler = continuation(handler_call_details)
+            if handler is None:  # not kept, as callers can make up names
+                return self._turn_away_any if self._closed else self._not_served
+            known = self._methods[method] = self._method(handler, method)
+        if self._closed and not method.startswith(HEALTH):
+            return known.turn_away
+        return known.handler
+
+    def _method(self, handler: _Handler, method: str) -> _Method:
+        health, own = method.startswith(HEALTH), method.startswith(OWN)
+        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        name, reception = method.removeprefix("/"), self._receptions.of(method)
+
+        def admit(context: grpc.ServicerContext) -> Owner:
+            peer = context.peer()
+            if health:
+                return Owner(peer, peer)
+            caller = self._callers.of(context)
+            CALLER.set(caller)
+            return self._callers.owner(caller, peer)
+
+        def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
+            called = self._begun(name, context, traced=own)
+            try:
+                check(context)
+                response = behaviour(request, context, *more)
+            except BaseException as error:
+                self._failed(called, context, error)
+                raise
+            ARRIVAL.answered = len(response) if isinstance(response, bytes) else 0
+            self._observer.ended(called, _code(context))
+            return response
+
+        def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+            called = self._begun(name, context, traced=False)
+            try:
+                check(context)
+                yield from behaviour(request, context)
+            except GeneratorExit:
+                self._observer.ended(called, "CANCELLED")
+                raise
+            except BaseException as error:
+                self._failed(called, context, error)
+                raise
+            self._observer.ended(called, _code(context))
+
+        non_blocking = getattr(behaviour, "experimental_non_blocking", False)
+        wrapped = self._received_by(
+            reception,
+            stream if handler.response_streaming and not non_blocking else answer,
+            admit,
+            self._refusing_with(name, traced=own),
+            streams=handler.request_streaming,
+            lasts=handler.response_streaming,
+        )
+        wrapped.experimental_non_blocking = non_blocking
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return _Method(
+            make(wrapped, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
+        )
+
+    def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:
+        """Return a handler that refuses the calls of a method; an empty name: one that is not served."""
+        traced = not name or name.startswith(OWN[1:])
+
+        def admit(_: grpc.ServicerContext) -> NoReturn:
+            raise error()
+
+        # Registered as taking a stream, so that a refused request's message is not waited for.
+        return grpc.stream_unary_rpc_method_handler(
+            self._received_by(
+                self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True
+            )
+        )
+
+    def _received_by(
+        self,
+        reception: Reception,
+        behaviour: Callable[..., Any],
+        admit: Callable[[grpc.ServicerContext], Owner],
+        refused: Callable[[BaseException], Callable[..., None]],
+        *,
+        streams: bool,
+        lasts: bool = False,
+    ) -> Any:
+        """Have gRPC submit `behaviour` to a reception and not to the server's executor, if that can be.
+
+        The other arguments are those that the reception looks for.
+        """
+        if self._own_pool is not None:
+            return in_own_pool(behaviour, admit, refused, self._own_pool)
+        return _received_by(reception, behaviour, admit, refused, streams=streams, lasts=lasts)
+
+    def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
+        """Return what makes the behaviour that ends a call of a method with an error."""
+
+        def refused(error: BaseException) -> Callable[..., None]:
+            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
+                self._refuse(name, context, error, traced=traced)
+
+            return refuse
+
+        return refused
+
+    def _refuse(self, name: str, context: grpc.ServicerContext, error: BaseException, *, traced: bool) -> NoReturn:
+        called = self._begun(name, context, traced=traced)
+        self._failed(called, context, error)
+        raise error
+
+    def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
+        return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
+
+    def _failed(self, called: Called, context: Any, error: BaseException) -> None:
+        """End the call with the error's status, unless the handler has ended it: then gRPC raised a bare Exception."""
+        if is_out_of_memory(error):
+            error = out_of_memory()
+        ended = type(error) is Exception and not error.args and context.code() is not None
+        code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
+        if not isinstance(error, (CallCancelled, GeneratorExit)):
+            self._refusals.log(called.method, error, code, context.peer())
+        try:
+            if not ended:
+                abort(context, error)
+        finally:
+            self._observer.ended(called, code, error)
+
+
+def _turned_away() -> SidecarError:
+    return Stopping("this sidecar is stopping; call another, or this one when it is back")
+
+
+def _not_served() -> SidecarError:
+    return NotServed("Method not found!")
+
+
+def _code(context: Any) -> str:
+    """Return the status of a call whose handler has returned; the caller may have disconnected by then."""
+    if context.is_active():
+        code = context.code()
+        return "OK" if code is None else str(code.name)
+    return "DEADLINE_EXCEEDED" if monotonic() >= ENDS.get() else "CANCELLED"
+
+
+def _never(*_: object) -> NoReturn:
+    raise AssertionError("a call that is not admitted is not served")
+
+
+def _received_by(
+    reception: Reception,
+    behaviour: Callable[..., Any],
+    admit: Callable[[grpc.ServicerContext], Owner],
+    refused: Callable[[BaseException], Callable[..., None]],
+    *,
+    streams: bool,
+    lasts: bool = False,
+) -> Any:
+    """Have gRPC submit `behaviour` to a reception and not to the server's executor, by an attribute that it looks for.
+
+    The other arguments are those that the reception looks for.
+    """
+
+    def run(*args: object) -> object:
+        return behaviour(*args)
+
+    found: Any = run
+    found.experimental_thread_pool = reception
+    found.admit, found.refused, found.streams, found.lasts = admit, refused, streams, lasts
+    return found

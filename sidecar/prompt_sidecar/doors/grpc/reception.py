@@ -1,0 +1,513 @@
+"""Admission of calls: they wait for their message without a thread, for a limited time, and cannot block other callers.
+
+gRPC's Python server reads a request in the thread that will serve it. So a caller that sends headers and never a
+message holds a thread, and as many of them as there are threads block all callers. Here a call is admitted, and its
+caller identified, before anything of its message is read; then gRPC's own event loop awaits the message, and a call is
+given a thread only when its whole message has arrived.
+
+A call that waits costs memory, as gRPC keeps what has arrived of its message. So only a few messages are read ahead of
+the threads, as many as there is memory for if all are of the largest size, and of one connection only while it has
+fewer of them than may still be read: others find room. A message that takes longer than `SLOW_AFTER` to arrive no
+longer delays those behind it, but the number of such messages and the time for each are limited by options. Where a
+call has to be refused to make room, it is the oldest one of the connection that has the most: a caller that sends
+little is not crowded out by one that sends much. Answers that their callers do not take are limited in the same way.
+
+    submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
+                 └────────────┴─ too slow, or in the way: refused ──┘
+
+It is a `concurrent.futures.Executor`, since gRPC submits every call to the executor of its method; see
+`prompt_sidecar.doors.grpc.handed`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from math import inf
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+from prompt_sidecar.calls.pool import ARRIVAL, InFlight, Pool
+from prompt_sidecar.calls.turns import Counts, Owner, Turns
+from prompt_sidecar.doors.grpc.handed import Handed
+from prompt_sidecar.doors.grpc.refusing import Refusing
+from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
+
+SLOW_AFTER: Final = 0.1
+"""Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
+TICK: Final = 0.05
+"""Seconds between two checks of what waits."""
+_LATEST: Final = 1.5 * TICK
+"""Most seconds that are counted between two checks."""
+_AHEAD: Final = 2
+"""Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
+_MOST_AHEAD: Final = 16
+"""And at most, as all of them may be large."""
+
+UNTAKEN_BOUND: Final = "server.untaken_bytes"
+_FIRST_SECONDS: Final = 1.0
+"""Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
+
+
+_UNKNOWN: Final = Owner("", "")
+
+
+class _Phase(Enum):
+    WAITING = auto()
+    READING = auto()
+    READY = auto()
+    RUNNING = auto()
+    ANSWERING = auto()
+    """Answered, and not yet taken."""
+    ENDED = auto()
+    """Refused or cut off, and gRPC has yet to see to it."""
+
+
+class _Call:
+    """One call and its phase. The lock of its reception protects it."""
+
+    __slots__ = (
+        "answered", "arrived", "asked", "handed", "lasts", "over", "owner", "pace", "phase", "since", "slow", "streams",
+    )  # fmt: skip
+
+    def __init__(self, handed: Handed) -> None:
+        self.handed = handed
+        self.streams: bool = handed.behaviour.streams
+        self.lasts: bool = handed.behaviour.lasts
+        self.owner = _UNKNOWN
+        self.arrived = perf_counter()
+        self.phase = _Phase.WAITING
+        self.since = 0.0
+        """When its phase began, by `monotonic`."""
+        self.pace = 0.0
+        """When its message was first waited for, by the time that was looked at."""
+        self.asked = False
+        """Whether its message was requested: gRPC takes all of it then, until the call ends."""
+        self.slow = False
+        self.over = False
+        """Whether its caller has all of the answer, or has disconnected."""
+        self.answered = 0
+        """Bytes of its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The limits of one reception."""
+
+    calls: int
+    """Calls that wait or run, and as many whose answers are not taken yet."""
+    bound: str
+    """The name that `calls` has in the settings."""
+    slow: int
+    """Calls whose message is slow."""
+    message_seconds: float
+    answer_seconds: float
+    untaken_bytes: int
+    """Of answers that their callers have yet to take."""
+    message_bytes: int = 1
+    """The largest message."""
+
+
+class Reception(ThreadPoolExecutor):
+    """Takes the calls of some methods and has `pool` run them. Its only thread is the `Clerk`'s.
+
+    A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read;
+    returns whose the call is, and raises to refuse), `refused` (returns the behaviour that answers with an error),
+    `streams` (whether it takes a stream of messages, which it reads by itself; such a call is ended after
+    `message_seconds`) and `lasts` (whether its answer is a stream that may stay open).
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        refusing: Refusing,
+        bounds: Bounds,
+        in_flight: InFlight | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`refusing` ends refused calls; `reached` is called with the name of a limit where no status reports it."""
+        super().__init__(1)
+        self._pool = pool
+        self._refusing = refusing
+        self._bounds = bounds
+        self._in_flight = in_flight or InFlight()
+        self._reached = reached
+        self._lock = threading.Lock()
+        self._ahead = min(_AHEAD * pool.workers, _MOST_AHEAD)
+        self._pace = self._looked = 0.0
+        self._closing = False
+        self.wake: Callable[[], None] = lambda: None
+        """Called when something waits that has to be checked from time to time."""
+        self.room: Callable[[], int] = lambda: sys.maxsize
+        """Bytes that the process may still take: of messages that are read ahead, each may be of the largest size."""
+        self._waiting: Turns[_Call] = Turns()
+        """A call's phase says whether it is here."""
+        self._unread_of = Counts()
+        """Calls that wait or whose messages are being read."""
+        self._reading: OrderedDict[_Call, None] = OrderedDict()
+        self._streaming: OrderedDict[_Call, None] = OrderedDict()
+        """The running calls whose threads may wait for their callers."""
+        self._answering: OrderedDict[_Call, None] = OrderedDict()
+        self._untaken = 0
+        """Bytes of the answers that wait to be taken."""
+        self._slow = 0
+        self._ready = 0
+        self._running = 0
+        self._read = Counts()
+        """Calls whose messages are read ahead: those that are being read and are not slow, and the ready ones."""
+
+    @property
+    def active(self) -> int:
+        """Calls that wait, run, or are being answered."""
+        return self._pending + len(self._answering)
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of the answers that their callers have yet to take."""
+        return self._untaken
+
+    @property
+    def _pending(self) -> int:
+        return len(self._waiting) + len(self._reading) + self._ready + self._running
+
+    def close(self) -> None:
+        """Stop waiting for slow messages, as the server stops."""
+        self._closing = True
+        self.wake()
+
+    # -- what gRPC calls, on its event loop ----------------------------------------------------------------------------
+
+    def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
+        """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
+        call = _Call(Handed(run, handed))
+        try:
+            context = call.handed.context()
+            call.owner = Owner(peer := context.peer(), peer)
+            call.owner = call.handed.enter(call.handed.behaviour.admit, context)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
+            self._refuse(call, error)
+        else:
+            self._admit(call, context)
+        return _TAKEN
+
+    def _admit(self, call: _Call, context: Any) -> None:
+        """Admit the call if there is room, or another call can be refused in its place."""
+        with self._lock:
+            victim = self._in_the_way(call) if self._pending >= self._bounds.calls else None
+            full = self._pending >= self._bounds.calls and victim is None
+            if victim is not None:
+                self._end(victim)
+            if not full:
+                self._in_flight.add()
+                call.since = monotonic()
+                self._waiting.add(call.owner, call)
+                self._unread_of.add(call.owner, 1)
+                context.add_callback(lambda: self._over(call))
+        if victim is not None:
+            self._refuse(victim, self._too_many())
+        if full:
+            self._refuse(call, self._too_many())
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Request as many messages as may be read now."""
+        while True:
+            with self._lock:
+                call = self._next()
+                if call is None:
+                    break
+                self._read.add(call.owner, 1)
+                if call.streams:
+                    self._unread_of.add(call.owner, -1)
+                    call.phase = _Phase.READY
+                    self._ready += 1
+                else:
+                    call.phase, call.since, call.pace = _Phase.READING, monotonic(), self._pace
+                    call.asked = True
+                    self._reading[call] = None
+            if call.streams:
+                self._hand_over(call)
+            else:
+                call.handed.ask(partial(self._received, call))
+        self.wake()
+
+    def _next(self) -> _Call | None:
+        """Take out the call whose message is read next; None: none may be read.
+
+        Connections take turns. One is passed over while it has as many messages read ahead as may still be read, so no
+        more of them are passed over than messages are read.
+        """
+        ahead = len(self._reading) - self._slow + self._ready
+        # Nobody knows how large a message will be, and no memory is reserved for it before it is there.
+        left = min(self._ahead, self.room() // self._bounds.message_bytes) - ahead if ahead else self._ahead
+        if left <= 0:
+            return None
+        taken = self._waiting.take(self._read, left)
+        return None if taken is None else taken[1]
+
+    def _received(self, call: _Call) -> None:
+        """Continue with a call whose message has arrived, or cannot arrive any more."""
+        with self._lock:
+            if call.phase is not _Phase.READING:
+                return
+            self._unread(call)
+            self._read.add(call.owner, 1)
+            call.phase = _Phase.READY
+            self._ready += 1
+        self._hand_over(call)
+
+    def _over(self, call: _Call) -> None:
+        """Record that the caller has the whole answer, or has disconnected."""
+        with self._lock:
+            call.over = True
+            if call.phase is _Phase.WAITING:
+                self._waiting.remove(call.owner, call)
+                self._unread_of.add(call.owner, -1)
+            elif call.phase is _Phase.ANSWERING:
+                self._taken(call)
+            elif call.phase is not _Phase.ENDED:
+                return  # the thread that has it now will finish it
+        self._in_flight.remove()
+
+    # -- in a thread of the pool ---------------------------------------------------------------------------------------
+
+    def _hand_over(self, call: _Call) -> None:
+        try:
+            self._pool.submit_for(call.owner, call.handed.size(), self._work, call).add_done_callback(
+                lambda _: self._cut_off_if_not_begun(call)
+            )
+        except (RuntimeError, MemoryError):
+            self._cut_off_if_not_begun(call)
+
+    def _cut_off_if_not_begun(self, call: _Call) -> None:
+        """Cut off a call that cannot be begun, as there is no memory for it, or the pool has ended with the server."""
+        with self._lock:
+            if call.phase is not _Phase.READY:
+                return
+            self._ready -= 1
+            self._read.add(call.owner, -1)
+            over, call.phase = call.over, _Phase.ENDED
+        if over:
+            self._in_flight.remove()
+        call.handed.cut_off()
+
+    def _work(self, call: _Call) -> None:
+        ARRIVAL.at, ARRIVAL.answered = call.arrived, 0
+        with self._lock:
+            if call.phase is not _Phase.READY:
+                return
+            self._ready -= 1
+            self._read.add(call.owner, -1)
+            self._running += 1
+            call.phase, call.since = _Phase.RUNNING, monotonic()
+            if call.streams or call.lasts:
+                self._streaming[call] = None
+        self._read_on()
+        try:
+            call.handed.serve()
+        finally:
+            with self._lock:
+                self._running -= 1
+                over = call.over
+                self._streaming.pop(call, None)
+                call.answered = ARRIVAL.answered
+                dropped = [] if over else self._answered(call)
+            if over:
+                self._in_flight.remove()
+            for victim, bound in dropped:
+                self._cut_off(victim, bound)
+
+    def _answered(self, call: _Call) -> list[tuple[_Call, str]]:
+        """Wait for an answer to be taken; return the calls to end if too much waits, each with the limit's name.
+
+        The last one that was answered stays: a single answer may have as many bytes as the options allow.
+        """
+        call.phase, call.since = _Phase.ANSWERING, monotonic()
+        self._answering[call] = None
+        self._untaken += call.answered
+        dropped: list[tuple[_Call, str]] = []
+        if len(self._answering) > self._bounds.calls:
+            dropped.append((self._of_largest(self._answering), self._bounds.bound))
+            self._cut(dropped[-1][0])
+        while self._untaken > self._bounds.untaken_bytes:
+            others = OrderedDict((each, None) for each in self._answering if each.answered and each is not call)
+            if not others:
+                break
+            dropped.append((self._of_largest(others, lambda each: each.answered), UNTAKEN_BOUND))
+            self._cut(dropped[-1][0])
+        return dropped
+
+    def _taken(self, call: _Call) -> None:
+        """Stop waiting for the answer to be taken."""
+        del self._answering[call]
+        self._untaken -= call.answered
+
+    # -- in the clerk's thread -----------------------------------------------------------------------------------------
+
+    def look(self) -> bool:
+        """End calls that have waited for too long; return whether any still wait."""
+        now, bounds = monotonic(), self._bounds
+        ended: list[tuple[_Call, SidecarError]] = []
+        with self._lock:
+            # A busy sidecar checks late, for which its clients are not to blame.
+            self._pace += min(now - self._looked, _LATEST)
+            self._looked = now
+            for call in [each for each in self._reading if not each.slow]:
+                if self._pace - call.pace < SLOW_AFTER:
+                    break  # the others arrived later
+                call.slow = True
+                self._slow += 1
+                self._read.add(call.owner, -1)
+            for call in [each for each in self._reading if each.slow]:
+                if self._closing:
+                    error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
+                elif now - call.since >= bounds.message_seconds:
+                    error = MessageLate(
+                        f"the call's message did not come within {bounds.message_seconds:g} s (server.message_timeout)",
+                        bound="server.message_timeout",
+                    )
+                else:
+                    continue
+                self._end(call)
+                ended.append((call, error))
+            slow = min(bounds.slow, max(self.room() // bounds.message_bytes, 1))
+            while self._slow > slow:
+                call = self._of_largest(OrderedDict((each, None) for each in self._reading if each.slow))
+                self._end(call)
+                ended.append((call, TooLarge(_SLOW, bound="server.slow_messages")))
+            late = [
+                each
+                for each in self._streaming
+                if now - each.since >= (bounds.message_seconds if each.streams else _FIRST_SECONDS)
+            ]
+            untaken = [each for each in self._answering if now - each.since >= bounds.answer_seconds]
+            untaken = [each for each in untaken if not each.lasts]
+            for call in late:
+                call.since = inf  # once is enough
+            for call in untaken:
+                self._cut(call)
+            waits = bool(self._waiting or self._reading or self._streaming or self._answering)
+        for call, error in ended:
+            self._refuse(call, error)
+        for call in late:
+            self._cut_off(call, "server.message_timeout")
+        for call in untaken:
+            self._cut_off(call, "server.answer_timeout")
+        self._read_on()
+        return waits
+
+    # -- which call makes room; under the lock
+    # ---------------------------------------------------------------------------------
+
+    def _in_the_way(self, new: _Call) -> _Call | None:
+        """Return the call to refuse in favour of a new one: a slow one, or one of a connection with more, or None."""
+        unread = self._unread_of
+        most = set(unread.have_most())
+        if not most:
+            return None
+        reading = [call for call in self._reading if call.owner in most]
+        slow = next((call for call in reading if call.slow), None)
+        if slow is not None:
+            return slow
+        victim = next(filter(None, map(self._waiting.oldest, most)), None) or reading[0]
+        if victim.owner.share == new.owner.share:
+            more = unread.of(victim.owner) > 1 + unread.of(new.owner)
+        else:
+            more = unread.of_share(victim.owner.share) > 1 + unread.of_share(new.owner.share)
+        return victim if more else None
+
+    @staticmethod
+    def _of_largest(calls: OrderedDict[_Call, None], size: Callable[[_Call], int] = lambda _: 1) -> _Call:
+        """Return the oldest call of the connection that has the most, by number or by the sum of a size."""
+        counts = Counts()
+        for call in calls:
+            counts.add(call.owner, size(call))
+        largest = set(counts.have_most())
+        return next(call for call in calls if call.owner in largest)
+
+    def _unread(self, call: _Call) -> None:
+        del self._reading[call]
+        if call.slow:
+            self._slow -= 1
+        else:
+            self._read.add(call.owner, -1)
+        self._unread_of.add(call.owner, -1)
+
+    def _end(self, call: _Call) -> None:
+        """Take a waiting call out; it must be refused with a reason."""
+        if call.phase is _Phase.READING:
+            self._unread(call)
+        else:
+            self._waiting.remove(call.owner, call)
+            self._unread_of.add(call.owner, -1)
+        call.phase = _Phase.ENDED
+
+    def _cut(self, call: _Call) -> None:
+        """Stop waiting for its answer to be taken; it must be ended."""
+        self._taken(call)
+        call.phase = _Phase.ENDED
+
+    # -- how a call ends that is not run -------------------------------------------------------------------------------
+
+    def _refuse(self, call: _Call, error: Exception) -> None:
+        """Refuse a call; no more of its message is read."""
+        self._refusing.refuse(call.handed, call.owner, call.arrived, error, waits=not call.asked)
+
+    def _cut_off(self, call: _Call, bound: str = "") -> None:
+        if bound:
+            self._reached(bound)
+        call.handed.cut_off()
+
+    def _too_many(self) -> SidecarError:
+        bound = self._bounds.bound
+        return TooLarge(f"as many calls run or wait as {bound} allows; retry a little later", bound=bound)
+
+
+_SLOW = (
+    "more messages take long to come than server.slow_messages allows, and this call's connection has the most of them "
+    "or this one has waited for longest; retry"
+)
+_TAKEN: Future[Any] = Future()
+"""gRPC counts running calls by their futures; here they are counted otherwise, so all calls share one."""
+_TAKEN.set_result(None)
+
+
+class Clerk:
+    """The thread that checks some receptions for calls that have waited too long, and has refusals sent."""
+
+    def __init__(self, refusing: Refusing, *receptions: Reception) -> None:
+        self._refusing = refusing
+        self._receptions = receptions
+        self._woken, self._ended = threading.Event(), threading.Event()
+        refusing.wake = self._wake
+        for reception in receptions:
+            reception.wake = self._wake
+        self._thread = threading.Thread(target=self._run, name="reception", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        self._woken.set()
+
+    def _wake(self) -> None:
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._woken.wait()
+            self._ended.wait(TICK)
+            self._woken.clear()
+            if self._refusing.look():
+                self._woken.set()
+            for reception in self._receptions:
+                if reception.look():
+                    self._woken.set()

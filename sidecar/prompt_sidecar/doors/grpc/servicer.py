@@ -1,0 +1,166 @@
+"""prompt_sidecar.v1.SidecarService: bytes in, a use case of the core, bytes out.
+
+Requests arrive unparsed: they are parsed in the thread that serves the call, not in gRPC's one polling thread, and
+bytes that are no request get an INVALID_ARGUMENT like any other bad input. The interceptor turns errors into statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from prompt_sidecar.calls.checks import check_message, checked_run_id
+from prompt_sidecar.calls.use_cases import Check, UseCases
+from prompt_sidecar.doors.grpc.callers import CALLER
+from prompt_sidecar.doors.grpc.conversion.guard import restore_call, restore_response
+from prompt_sidecar.doors.grpc.conversion.pieces import TrimAnswers
+from prompt_sidecar.doors.grpc.conversion.recall import retrieve_call, retrieve_response, search_call, search_response
+from prompt_sidecar.doors.grpc.conversion.runs import run_figures
+from prompt_sidecar.doors.grpc.conversion.tasks import create_tasks_call, task_items, update_task_call
+from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tool_response, tools_asked, tools_response
+from prompt_sidecar.doors.grpc.conversion.trim import trim_call
+from prompt_sidecar.doors.grpc.conversion.usage import usage_call, usage_response
+from prompt_sidecar.doors.grpc.interceptor import check, seconds_left
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
+
+SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
+
+METHODS: Sequence[str] = tuple(
+    method.name for method in service_pb2.DESCRIPTOR.services_by_name["SidecarService"].methods
+)
+"""The methods that are served."""
+
+Request = TypeVar("Request", bound=Message)
+
+
+class Servicer:
+    """Serves the use cases. No answer to a prompt has more than `most_bytes`."""
+
+    def __init__(self, use_cases: UseCases, most_bytes: int) -> None:
+        self._use_cases = use_cases
+        self._most_bytes = most_bytes
+        self._answers = TrimAnswers(reached=use_cases.observer.reached)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the answers' pieces that are kept for later answers, estimated."""
+        return self._answers.kept_bytes
+
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
+        """Return the handler of each method, by name."""
+        methods: Mapping[str, Callable[[bytes, grpc.ServicerContext], bytes]] = {
+            "TrimPrompt": self.trim_prompt,
+            "RetrieveContent": self.retrieve_content,
+            "SearchHistory": self.search_history,
+            "CreateTasks": self.create_tasks,
+            "UpdateTask": self.update_task,
+            "ListTasks": self.list_tasks,
+            "ListTools": self.list_tools,
+            "CallTool": self.call_tool,
+            "ReportUsage": self.report_usage,
+            "RestoreSecrets": self.restore_secrets,
+            "GetRun": self.get_run,
+            "EndRun": self.end_run,
+            "EndRuns": self.end_runs,
+        }
+        return {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+
+    def trim_prompt(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """TrimPrompt."""
+        caller = CALLER.get()
+
+        def read(pace: Check) -> TrimCall:
+            try:
+                return trim_call(raw, caller, self._most_bytes, pace)
+            except DecodeError:
+                raise InvalidRequest(
+                    "the bytes are not a TrimPromptRequest, or a typed message is not a Message"
+                ) from None
+
+        def write(call: TrimCall, answer: TrimAnswer) -> bytes:
+            return self._answers.write(caller, call.run_id, answer)
+
+        return self._use_cases.trim(raw, read, lambda: check(context), write)
+
+    def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """RetrieveContent."""
+        call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
+        return retrieve_response(self._use_cases.retrieve(call, lambda: check(context))).SerializeToString()
+
+    def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """SearchHistory."""
+        call = replace(search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get()), seconds=seconds_left())
+        return search_response(self._use_cases.search(call, lambda: check(context))).SerializeToString()
+
+    def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """CreateTasks."""
+        call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
+        tasks = task_items(self._use_cases.create_tasks(call, lambda: check(context)))
+        return task_pb2.CreateTasksResponse(tasks=tasks).SerializeToString()
+
+    def update_task(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """UpdateTask."""
+        call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
+        tasks = task_items(self._use_cases.update_task(call, lambda: check(context)))
+        return task_pb2.UpdateTaskResponse(tasks=tasks).SerializeToString()
+
+    def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """ListTasks."""
+        run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
+        tasks = task_items(self._use_cases.list_tasks(CALLER.get(), run_id, lambda: check(context)))
+        return task_pb2.ListTasksResponse(tasks=tasks).SerializeToString()
+
+    def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """ListTools."""
+        form, names = tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))
+        return tools_response(self._use_cases.list_tools(form, names)).SerializeToString()
+
+    def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """CallTool."""
+        call = replace(tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get()), seconds=seconds_left())
+        return tool_response(self._use_cases.call_tool(call, lambda: check(context))).SerializeToString()
+
+    def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """ReportUsage."""
+        call = usage_call(_parsed(usage_pb2.ReportUsageRequest, raw), CALLER.get())
+        return usage_response(self._use_cases.report_usage(call, lambda: check(context))).SerializeToString()
+
+    def restore_secrets(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """RestoreSecrets."""
+        call = restore_call(_parsed(guard_pb2.RestoreSecretsRequest, raw), CALLER.get())
+        return restore_response(self._use_cases.restore(call, lambda: check(context))).SerializeToString()
+
+    def get_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """GetRun."""
+        run_id = checked_run_id(_parsed(run_pb2.GetRunRequest, raw).run_id)
+        figures = self._use_cases.figures(CALLER.get(), run_id, lambda: check(context))
+        return run_pb2.GetRunResponse(run=run_figures(figures)).SerializeToString()
+
+    def end_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """EndRun."""
+        run_id = checked_run_id(_parsed(run_pb2.EndRunRequest, raw).run_id)
+        figures = self._use_cases.end(CALLER.get(), run_id, lambda: check(context))
+        self._answers.forget(CALLER.get(), run_id)
+        last = None if figures is None else run_figures(figures)
+        return run_pb2.EndRunResponse(ended=figures is not None, run=last).SerializeToString()
+
+    def end_runs(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """EndRuns."""
+        _parsed(run_pb2.EndRunsRequest, raw)
+        ended = self._use_cases.end_all(CALLER.get(), lambda: check(context))
+        self._answers.forget_all(CALLER.get())
+        return run_pb2.EndRunsResponse(ended=ended).SerializeToString()
+
+
+def _parsed(kind: type[Request], raw: bytes) -> Request:
+    check_message(raw)
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise InvalidRequest(f"the bytes are not a {kind.DESCRIPTOR.name}") from None

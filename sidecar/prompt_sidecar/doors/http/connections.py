@@ -1,0 +1,117 @@
+"""Connections of agents: how many there may be, and by when each must have sent its first request.
+
+Anybody who reaches the door can connect and stay silent, and each connection takes a file descriptor. So their number
+is bounded. Beyond it the connection that has waited longest for a request makes room, first of those that have never
+sent one; where all have a request in progress, the new one is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prompt_sidecar.doors.http.agents import AgentLimits
+
+
+class Connections:
+    """The connections of a door. On its event loop only."""
+
+    def __init__(self, agent_limits: AgentLimits, reached: Callable[[str], None]) -> None:
+        """`reached` is called with the name of each bound that is reached."""
+        self._most = agent_limits.connections
+        self._seconds = agent_limits.handshake
+        self._reached = reached
+        self._open = 0
+        self._silent: OrderedDict[asyncio.BaseTransport, asyncio.TimerHandle] = OrderedDict()
+        """Those that have sent no request yet."""
+        self._idle: OrderedDict[asyncio.BaseTransport, None] = OrderedDict()
+        """Those between two requests, the one idle for longest first."""
+
+    def bounded(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Return a factory of protocols that keeps to the bounds; `make` is that of the server."""
+        return lambda: _Connection(self, make())
+
+    @contextmanager
+    def asking(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+        """A request is in progress on a connection inside."""
+        if transport is None:
+            yield
+            return
+        if (timer := self._silent.pop(transport, None)) is not None:
+            timer.cancel()
+        self._idle.pop(transport, None)
+        try:
+            yield
+        finally:
+            if not transport.is_closing():
+                self._idle[transport] = None
+
+    def opened(self, transport: asyncio.Transport) -> bool:
+        """Take a new connection; return whether there is room for it."""
+        if self._open >= self._most:
+            self._reached("server.max_connections")
+            oldest = next(iter(self._silent or self._idle), None)
+            if not isinstance(oldest, asyncio.Transport):
+                return False
+            self._forget(oldest)
+            oldest.abort()
+        self._open += 1
+        self._silent[transport] = asyncio.get_running_loop().call_later(self._seconds, self._expired, transport)
+        return True
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        """Forget a connection that was taken."""
+        self._open -= 1
+        self._forget(transport)
+
+    def _expired(self, transport: asyncio.Transport) -> None:
+        self._reached("server.handshake_timeout")
+        self._forget(transport)
+        transport.abort()
+
+    def _forget(self, transport: asyncio.Transport) -> None:
+        if (timer := self._silent.pop(transport, None)) is not None:
+            timer.cancel()
+        self._idle.pop(transport, None)
+
+
+class _Connection(asyncio.Protocol):
+    """Hands everything on to the server's own protocol, unless there is no room."""
+
+    def __init__(self, connections: Connections, protocol: asyncio.Protocol) -> None:
+        self._connections = connections
+        self._protocol = protocol
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take it, or close it."""
+        assert isinstance(transport, asyncio.Transport)
+        if self._connections.opened(transport):
+            self._transport = transport
+            self._protocol.connection_made(transport)
+        else:
+            transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Make room."""
+        if self._transport is not None:
+            self._connections.closed(self._transport)
+            self._protocol.connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on."""
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Hand on."""
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        """Hand on."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on."""
+        self._protocol.resume_writing()

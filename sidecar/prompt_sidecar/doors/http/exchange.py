@@ -1,0 +1,586 @@
+"""One request of an agent and the answer to it, which may take several turns of the model.
+
+    prepare ─► ask ─┬─ refused as too long, or for its thinking ─► trim again ─► ask
+                    ├─ a hidden turn ─► answer its calls, trim again ─► ask
+                    └─ anything else ─► the agent's
+
+Everything that takes processor time runs in a worker thread; here is only what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import Any, Final, TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued, Why
+from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn
+from prompt_sidecar.answers.reported_usage import UsageReader
+from prompt_sidecar.answers.restoring import Restore, restored
+from prompt_sidecar.answers.rewriting import rewritten
+from prompt_sidecar.calls import headers as names
+from prompt_sidecar.calls.memory import ANSWER_COPIES
+from prompt_sidecar.calls.provider_errors import error_body, http_status
+from prompt_sidecar.calls.use_cases import Check
+from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.doors.http.bodies import SMALL
+from prompt_sidecar.doors.http.encodings import UNPACKED, decoded, encoding_of
+from prompt_sidecar.doors.http.passthrough import relay
+from prompt_sidecar.doors.http.prompting import Asked, Prompt, Prompter
+from prompt_sidecar.doors.http.reading import Source, TurnStream, UpstreamFailed, read_on
+from prompt_sidecar.doors.http.routes import Route
+from prompt_sidecar.doors.http.unpacking import unpacked
+from prompt_sidecar.doors.http.upstream import (
+    MOST_ERROR,
+    Upstreams,
+    checked,
+    forwarded,
+    media_type,
+    reason,
+    refuses_thinking,
+)
+from prompt_sidecar.doors.http.work import Work
+from prompt_sidecar.errors import SidecarError, TooLarge
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.structure import never
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.providers.usage_reader import MOST_BYTES as MOST_USAGE
+from prompt_sidecar.providers.usage_reader import too_long
+
+MOST_HIDDEN: Final = 6
+"""Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
+tools, so that the agent hears from it before its patience ends."""
+MOST_REFUSALS: Final = 8
+"""How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
+_SENDING_SECONDS: Final = 0.02
+"""By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
+first words of an answer often longer."""
+_ERRORS: Final = 400
+"""The first status by which a provider says that it does not answer."""
+_FAILURES: Final = 500
+"""The first one by which it says that this is its own fault."""
+T = TypeVar("T")
+_JSON: Final = "application/json"
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a request, for metrics."""
+
+    status: int = 0
+    """The upstream's; 0: it was not asked, or did not answer."""
+    hidden: int = 0
+    """Hidden turns."""
+    failed_open: str = ""
+    """Why its prompt went on untrimmed; empty: it did not."""
+    ended: str = ""
+    """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
+
+    @property
+    def word(self) -> str:
+        """The metric's value for a request that got an answer: a provider's error is none."""
+        if self.ended:
+            return self.ended
+        if self.status >= _ERRORS:
+            return "upstream_failed" if self.status >= _FAILURES else "upstream_refused"
+        return "failed_open" if self.failed_open else "answered"
+
+
+class TooLongAnswer(Exception):
+    """An upstream's answer has more bytes than any can need."""
+
+
+class Exchange:
+    """See the module.
+
+    Args:
+        request: the agent's.
+        agent: whose it is.
+        route: of the request; it has a dialect.
+        prompter: makes the prompts.
+        upstreams: the providers.
+        outcome: told what becomes of the request.
+        work: runs what takes processor time.
+        most_bytes: of an answer that is read, and of one event of a stream.
+    """
+
+    def __init__(
+        self,
+        request: web.Request,
+        agent: Agent,
+        route: Route,
+        prompter: Prompter,
+        upstreams: Upstreams,
+        *,
+        outcome: Outcome,
+        work: Work,
+        most_bytes: int,
+    ) -> None:
+        assert route.dialect is not None
+        self._request = request
+        self._agent = agent
+        self._route = route
+        self._dialect: Dialect = route.dialect
+        self._prompter = prompter
+        self._upstreams = upstreams
+        self._work = work
+        self._most_bytes = most_bytes
+        self._outcome = outcome
+        self._shown = Shown()
+        self._input = 0
+        self._refusals = 0
+        self._thinking_refused = False
+        self._response: web.StreamResponse | None = None
+        """What has been begun."""
+        self._filter: Filter | None = None
+        self._read_so_far = BytesIO()
+        """What came of an answer that is being read whole."""
+
+    async def run(self, asked: Asked) -> web.StreamResponse:
+        """Answer the agent.
+
+        Raises:
+            SidecarError: the guard or a ceiling refuses the prompt, or a header is wrong; nothing was sent.
+            aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
+            TooLongAnswer: its answer is too long; nothing was sent.
+        """
+        self._work.begin()
+        try:
+            return await self._turns(asked)
+        finally:
+            self._work.rest()
+
+    async def _turns(self, asked: Asked) -> web.StreamResponse:
+        prompt = await self._work.run(self._prompter.prepare, asked, self._work.check)
+        self._outcome.failed_open = prompt.failed_open
+        while True:
+            try:
+                step = await self._step(prompt)
+            except SidecarError as error:
+                if self._response is None:
+                    raise
+                _log.warning("a hidden turn was refused: %s", error.reason)
+                self._outcome.ended = "refused"
+                status = http_status(error)
+                body = error_body(self._dialect.format, status, error.message, error.reason)
+                return await self._end_with_error(status, body)
+            except ConnectionError:
+                if self._response is None:
+                    raise
+                self._outcome.ended = "cancelled"
+                self._agent.cut_off()
+                return self._response
+            except Exception as error:
+                if self._response is None:
+                    raise
+                _log.error("a stream was ended: %s", frames(error))
+                self._outcome.ended = "failed"
+                return await self._end_with_error(502, b"")
+            if not isinstance(step, Prompt):
+                return step
+            prompt = step
+
+    async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
+        """Ask the model once; return the next prompt, or the answer that was sent."""
+        encoding = ("content-encoding",) if prompt.asked.decoded else ()
+        headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding", *encoding)
+        headers["Accept-Encoding"] = "identity"
+        self._work.begin()
+        sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self._work.rest)
+        try:
+            async with self._upstreams.send(
+                self._route.provider, "POST", self._request.rel_url, headers, prompt.body
+            ) as answer:
+                self._agent.settle()
+                self._outcome.status = checked(answer).status
+                if answer.status >= 400:
+                    return await self._refused(prompt, answer)
+                return await self._answered(prompt, answer)
+        except (aiohttp.ClientError, TimeoutError, TooLongAnswer) as error:
+            if self._response is None or self._left:
+                raise
+            _log.warning("an upstream failed during an answer: %s", type(error).__name__)
+            self._outcome.ended = "upstream_failed"
+            return await self._end_with_error(502, b"")
+        finally:
+            sent.cancel()
+
+    @property
+    def _left(self) -> bool:
+        """Whether the agent has closed its connection."""
+        return self._request.transport is None or self._request.transport.is_closing()
+
+    async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        kind, encoding = media_type(answer), encoding_of(answer.headers)
+        if not prompt.asked.counting:
+            if kind == self._dialect.streamed and (not encoding or encoding in UNPACKED):
+                return await self._streamed(prompt, answer)
+            if kind == _JSON and self._route.in_array and not encoding:
+                return await self._read_in_passing(prompt, answer)
+            if kind == _JSON and not self._route.in_array and self._response is None:
+                return await self._whole_turn(prompt, answer)
+        if self._response is not None:
+            self._outcome.ended = "upstream_failed"
+            return await self._end_with_error(502, b"")
+        response = self._begun(prompt, answer)
+        await relay(self._request, self._agent, answer, response)
+        return response
+
+    async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Relay an array; its usage is read as it passes."""
+        reader = UsageReader(self._dialect.format, answer.status, media_type(answer))
+        response = self._begun(prompt, answer)
+
+        def whole() -> None:
+            self._report_soon(prompt, reader.end, reader.kept_bytes)
+
+        def seen(piece: bytes) -> None:
+            try:
+                if reader.reads:
+                    self._agent.hold_answer(len(piece))
+                reader.feed(piece)
+            except TooLarge:
+                reader.stop()
+            if not reader.reads:
+                self._agent.settle_answer()
+
+        async def take(piece: bytes) -> None:
+            seen(piece)
+
+        try:
+            await relay(self._request, self._agent, answer, response, seen=seen, whole=whole)
+        except (asyncio.CancelledError, ConnectionError):
+            await read_on(Source(answer), take)
+            whole()
+            raise
+        return response
+
+    # -- a whole answer --------------------------------------------------------------------------------------------
+
+    async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        body = await self._whole_body(prompt, answer)
+        if body is None:
+            return await self._passed_unread(prompt, answer)
+        plain = await self._plain(answer, body)
+        found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
+        if turn is None:
+            return await self._sent(prompt, answer, body)
+        if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
+            self._dialect.show(self._shown, turn)
+            return await self._next(prompt, turn)
+        try:
+            made = await self._for_the_agent(prompt, turn, plain, found)
+            return await self._sent(prompt, answer, made or body, plain=bool(made))
+        finally:  # the agent may close the connection as soon as it has all
+            self._work.soon(self._prompter.report, prompt, turn.usage)
+
+    async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes | None:
+        """Return an answer's body; None: there is no room for it, and what was read is in `_read_so_far`.
+
+        What the provider counted is reported also where the agent has gone meanwhile.
+        """
+        self._read_so_far = BytesIO()
+
+        async def take(piece: bytes) -> None:
+            self._read_so_far.write(piece)
+
+        try:
+            return await self._read(answer)
+        except asyncio.CancelledError:
+            await read_on(Source(answer), take)
+            body, encoding = self._read_so_far.getvalue(), encoding_of(answer.headers)
+            usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
+            self._report_soon(prompt, partial(self._counted, usage, body, encoding), len(body))
+            raise
+
+    def _counted(self, usage: UsageReader, body: bytes, encoding: str) -> ProviderUsage | None:
+        """Return what a provider counted in an answer whose agent has gone; None: there is no memory to read it."""
+        with self._work.shared.use_cases.memory.growing() as reserved:
+            try:
+                reserved.resize(ANSWER_COPIES * len(body) if len(body) > SMALL else 0)
+                plain = decoded(
+                    body, encoding, MOST_USAGE, padded=True, hold=lambda size: reserved.resize(ANSWER_COPIES * size)
+                )
+            except TooLarge:
+                return None
+            usage.feed(body if plain is None else plain)
+            return usage.end()
+
+    async def _passed_unread(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
+        _log.warning("an answer passes unread: there is no room for it")
+        self._agent.settle_answer()
+        first, self._read_so_far = self._read_so_far.getvalue(), BytesIO()
+        response = self._begun(prompt, answer)
+        await relay(self._request, self._agent, answer, response, first=first)
+        return response
+
+    def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int) -> None:
+        """Report what the provider has counted; it is read in a worker thread of `size` bytes, as they may be many."""
+        self._work.soon(lambda: self._prompter.report(prompt, counted()), size=size)
+
+    async def _run(self, size: int, function: Callable[[Check], T]) -> T:
+        """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large.
+
+        It is given what it calls between two of its steps.
+        """
+        return function(never) if size <= READ_AT_ONCE else await self._work.run_paced(size, function)
+
+    async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
+        """Return a body without its encoding, if that is known and there is room for it. Raises TooLongAnswer."""
+        if not (encoding := encoding_of(answer.headers)):
+            return body
+        try:
+            plain = await unpacked(self._work, body, encoding, self._most_bytes, ANSWER_COPIES, padded=True)
+            if plain is not None and len(plain) > self._most_bytes:
+                raise TooLongAnswer
+            self._agent.hold_answer(len(plain or b""))
+        except TooLarge:
+            _log.warning("an answer passes packed: there is no room for what it becomes")
+            return body
+        return body if plain is None else plain
+
+    def _turn_in(self, plain: bytes, prompt: Prompt, check: Check) -> tuple[dict[str, Any], Turn | None]:
+        """Return a whole answer as JSON's types, and its turn; None: it cannot be read."""
+        answer = read(plain, check)
+        if not isinstance(answer, dict):
+            return {}, None
+        try:
+            return answer, self._dialect.read(answer, prompt.own)
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+            _log.error("an answer passes as it came: %s", frames(error))
+            return answer, None
+
+    async def _for_the_agent(self, prompt: Prompt, turn: Turn, plain: bytes, found: dict[str, Any]) -> bytes:
+        """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered.
+
+        `found` is what was read of `plain`.
+        """
+        self._count(turn)
+        body = b""
+        visible: Sequence[Any] = ()
+        size = len(plain)
+        try:
+            if prompt.added or turn.own:
+                body, visible = await self._work.run_paced(size, partial(self._written, plain, found, prompt))
+            if (restore := self._prompter.restore(prompt)) is not None:
+                body = await self._work.run(self._restored, body or plain, found, restore, size=size) or body
+            if prompt.added or turn.own or turn.id:
+                await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check, size=size)
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            self._prompter.not_kept()
+            _log.error("an answer passes as far as it was made: %s", frames(error))
+        return body
+
+    def _written(
+        self, plain: bytes, found: dict[str, Any], prompt: Prompt, check: Check
+    ) -> tuple[bytes, Sequence[Any]]:
+        """Return an answer as the agent is given it, and what it then holds, as entries."""
+        visible = self._dialect.written(found, self._shown, prompt.own)
+        return rewritten(plain, found, check), visible
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
+        """Return an answer's body, read into `_read_so_far`; None: there is no room for the rest of it beside others.
+
+        Raises:
+            TooLongAnswer: it is too long.
+        """
+        found, size = self._read_so_far, 0
+        async for chunk in answer.content.iter_any():
+            found.write(chunk)
+            size += len(chunk)
+            if size > self._most_bytes:
+                raise TooLongAnswer
+            try:
+                self._agent.hold_answer(len(chunk))
+            except TooLarge:
+                return None
+        self._work.begin()
+        self._read_so_far = BytesIO()
+        return found.getvalue()
+
+    async def _sent(
+        self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
+    ) -> web.StreamResponse:
+        """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
+        headers = self._headers(prompt, answer, plain=plain)
+        return await self._agent.send(body, headers, answer.status, reason(answer))
+
+    def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
+        """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
+        done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
+        return rewritten(body, answer, self._work.go_on) if any(done) else b""
+
+    # -- a stream --------------------------------------------------------------------------------------------------
+
+    async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        dialect, response = self._dialect, self._response
+        if response is None:
+            response = self._response = self._begun(prompt, answer, plain=True)
+            self._filter = dialect.filter(prompt.own, prompt.members)
+            self._filter.restore = self._prompter.restore(prompt)
+            await response.prepare(self._request)
+        events = self._filter
+        assert events is not None
+        events.output_before = self._shown.output_tokens
+        events.last = self._outcome.hidden >= MOST_HIDDEN
+        events.begin()
+        reader = UsageReader(dialect.format, answer.status, media_type(answer))
+        passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
+        source = Source(answer, encoding_of(answer.headers))
+        stream = TurnStream(
+            source,
+            passing,
+            events,
+            reader,
+            run=self._work.run_whole,
+            hold=self._agent.hold_answer,
+            settle=self._agent.settle_answer,
+        )
+        hidden = cut = False
+        try:
+            await self._passed(prompt, stream, response)
+            hidden = stream.hides
+            if not hidden:
+                await self._agent.end(response)
+        except Discontinued as ended:
+            self._outcome.ended = "upstream_failed" if passing.why is Why.UNREADABLE else "failed"
+            await self._agent.write(response, ended.made)
+            return await self._end_with_error(502, b"")
+        except UpstreamFailed:
+            cut = True
+            self._outcome.ended = "upstream_failed"
+            self._agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
+            return response
+        except (asyncio.CancelledError, ConnectionError):  # the agent has gone
+            await stream.read_on()
+            raise
+        finally:
+            if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
+                self._report_soon(prompt, stream.counted, reader.kept_bytes)
+        if not hidden:
+            return response
+        return await self._next(prompt, await self._run(passing.taken_bytes, lambda _: events.turn()))
+
+    async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
+        """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
+        kept = False
+        async for piece in stream.pieces():
+            out = await stream.feed(piece)
+            if stream.ended and not kept:
+                kept = True
+                await self._keep(prompt, stream.taken_bytes)
+            if out:
+                await self._agent.write(response, out)
+
+    async def _keep(self, prompt: Prompt, size: int) -> None:
+        """Remember what the answer really was, before the agent has its end and sends the next request.
+
+        `size` is the bytes of the stream.
+        """
+        events = self._filter
+        assert events is not None
+        turn = await self._run(size, lambda _: events.turn())
+        if not (prompt.added or turn.own or turn.id):
+            return
+        shown = events.ids[0] if events.ids is not None else ""
+        try:
+            await self._work.run(
+                lambda: self._prompter.keep(prompt, turn, events.visible(), self._work.check, shown=shown), size=size
+            )
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the agent gets its answer, whatever it was
+            self._prompter.not_kept()
+            _log.error("what an answer really was is not remembered: %s", frames(error))
+
+    # -- between turns ---------------------------------------------------------------------------------------------
+
+    async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
+        """Answer a hidden turn."""
+        self._count(turn)
+        self._outcome.hidden += 1
+        if turn.usage is not None:
+            self._shown.output_tokens += turn.usage.output_tokens or 0
+        await asyncio.shield(self._work.run(self._prompter.report, prompt, turn.usage))
+        last = self._outcome.hidden == MOST_HIDDEN
+        return await self._work.run(self._prompter.answered, prompt, turn, self._work.check, last=last)
+
+    def _count(self, turn: Turn) -> None:
+        if turn.usage is not None:
+            self._input += turn.usage.input_tokens or 0
+
+    async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
+        self._read_so_far = BytesIO()
+        body = await self._read(answer)
+        if body is None and self._response is None:
+            return await self._passed_unread(prompt, answer)
+        if body is None:
+            return await self._end_with_error(answer.status, b"")
+        plain = await self._plain(answer, body)
+        if prompt.answer is not None and not prompt.asked.counting:
+            if refuses_thinking(answer.status, plain) and not self._thinking_refused:
+                self._thinking_refused = True
+                return await self._work.run(self._prompter.again, prompt, self._work.check, served=0)
+            if (message := too_long(answer.status, plain)) and self._refusals < MOST_REFUSALS:
+                self._refusals += 1
+                learned = await self._work.run(self._prompter.refused, prompt, message)
+                shorter = await self._work.run(self._prompter.again, prompt, self._work.check)
+                if learned is not None and learned.learned_limit and _is_shorter(shorter, prompt):
+                    return shorter
+        if self._response is not None:
+            return await self._end_with_error(answer.status, plain)
+        return await self._sent(prompt, answer, body)
+
+    async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
+        """End a stream that has begun as the provider would."""
+        assert self._response is not None
+        told = body if len(body) <= MOST_ERROR else b""
+        await self._agent.write(self._response, self._dialect.stream_error(status, told))
+        await self._agent.end(self._response)
+        return self._response
+
+    # -- headers ---------------------------------------------------------------------------------------------------
+
+    def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
+        headers = self._headers(prompt, answer, plain=plain)
+        return web.StreamResponse(status=answer.status, reason=reason(answer), headers=headers)
+
+    def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
+        headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))
+        headers.update(_facts(prompt))
+        if self._outcome.hidden:
+            headers[names.PREFIX + "hidden-turns"] = str(self._outcome.hidden)
+            headers[names.PREFIX + "total-input-tokens"] = str(self._input)
+        return headers
+
+
+def _facts(prompt: Prompt) -> dict[str, str]:
+    """The headers that tell what was done to a prompt."""
+    told: dict[str, str] = {}
+    if prompt.conversation is not None:
+        told[names.RUN] = prompt.conversation.run_id
+    if prompt.answer is not None:
+        told |= names.facts(prompt.answer) | names.revision(prompt.answer)
+    told[names.RECALL] = prompt.recall
+    if prompt.failed_open:
+        told[names.PREFIX + "untrimmed"] = prompt.failed_open
+    return told
+
+
+def _is_shorter(one: Prompt, other: Prompt) -> bool:
+    if one.answer is None or other.answer is None:
+        return False
+    return one.answer.tokens.after < other.answer.tokens.after

@@ -1,0 +1,99 @@
+"""What the door answers by itself, before it looks at who asks.
+
+Strangers' pages are refused (`browsers.py`), preflights answered, and so are paths at which no provider has anything.
+
+A WebSocket on which prompts are sent would pass unread: neither trimmed nor masked, and without recall. Agents that try
+one first use HTTP at once when it is answered 426; any other refusal Codex tries five times more (openai/codex,
+codex-rs/core/src/client.rs and responses_retry.rs, read in November 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from prompt_sidecar.browsers import Refusal, Sent, Visitors
+from prompt_sidecar.calls.provider_errors import error_body, error_headers
+from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket
+
+_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+_PREFLIGHT_SECONDS: Final = 600
+"""For which a browser need not ask again; Chromium takes up to 7,200."""
+_HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
+"""A list of names of headers (RFC 9110, 5.6.2)."""
+_HERE: Final = b"Prompt Sidecar. Agents use this address as the base URL of their model's provider.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the door answers by itself; `route` and `outcome` are those of the metric."""
+
+    response: web.Response
+    route: str
+    outcome: str = "answered"
+
+
+class Front:
+    """See the file. `visitors` refuses strangers' pages."""
+
+    def __init__(self, visitors: Visitors) -> None:
+        self._visitors = visitors
+
+    def reply(self, request: web.Request, found: Route, name: str) -> Reply | None:
+        """Return the answer to a request with this route, `name` in metrics; None: it is to be served."""
+        if (refusal := self._visitors.refusal(_sent(request))) is not None:
+            return Reply(_error(found, refusal), name, "refused")
+        if request.method == "OPTIONS":
+            return Reply(_preflight(request), name)
+        path = request.rel_url.raw_path
+        if request.method in {"GET", "HEAD"} and path in {"", "/"}:
+            return Reply(web.Response(body=_HERE, content_type="text/plain"), name)
+        if request.method in {"GET", "HEAD"} and path == "/metrics":
+            told = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
+            return Reply(_error(found, Refusal(404, "NOT_SERVED", told)), name)
+        if opens_websocket(request) and (prompts := prompts_by_websocket(path)) is not None:
+            told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
+            response = _error(prompts, Refusal(426, "USE_HTTP", told))
+            response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
+            return Reply(response, prompts.name, "sent_to_http")
+        return None
+
+
+def opens_websocket(request: web.Request) -> bool:
+    """Whether a request asks for a WebSocket; nothing that follows it on its connection is read as a request."""
+    protocols = ",".join(request.headers.getall("upgrade", ())).lower().split(",")
+    return "websocket" in (each.strip() for each in protocols)
+
+
+def _sent(request: web.Request) -> Sent:
+    headers = request.headers
+
+    def all_of(name: str) -> str:
+        return ",".join(headers.getall(name, ()))
+
+    return Sent(all_of("host"), all_of("origin"), all_of("sec-fetch-site"), all_of("sec-fetch-mode"))
+
+
+def _preflight(request: web.Request) -> web.Response:
+    """Say what may be asked; a page of this machine, or one that the settings name, may send any header."""
+    headers = {"Allow": _METHODS}
+    if origin := request.headers.get("origin"):
+        wanted = request.headers.get("access-control-request-headers", "")
+        headers |= {
+            "Access-Control-Allow-Origin": origin,
+            "Access-Control-Allow-Methods": _METHODS,
+            "Access-Control-Max-Age": str(_PREFLIGHT_SECONDS),
+            "Vary": "Origin",
+        }
+        if _HEADER_NAMES.fullmatch(wanted):
+            headers["Access-Control-Allow-Headers"] = wanted
+    return web.Response(status=204, headers=headers)
+
+
+def _error(found: Route, refusal: Refusal) -> web.Response:
+    format_name = "" if found.dialect is None else found.dialect.format
+    body = error_body(format_name, refusal.status, refusal.message, refusal.reason)
+    return web.Response(status=refusal.status, body=body, headers=error_headers(format_name, refusal.status))

@@ -1,0 +1,309 @@
+"""Endpoints that gateways call with a request's messages and send on what they get back.
+
+- `POST /v1/compress`, as users of headroom and its plugins call it: `{"messages": […], "model": …}` becomes the same
+  with other messages and figures.
+- `POST /beta/litellm_basic_guardrail_api`: LiteLLM's Generic Guardrail API, for requests. `structured_messages` become
+  the trimmed ones; what the model answers is left alone.
+
+A gateway gives the model no tools of the sidecar's, so no ids are shown. Which run: the header `x-prompt-sidecar-run`,
+for LiteLLM the header of the original request, where its `extra_headers` lets it through; else by what the conversation
+begins with. Messages are never decoded as a whole here: what is not changed goes back as the bytes that came. A request
+of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise. Where the guard masks it passes masked,
+and so do the `texts` of a request without messages, or LiteLLM is told to block it.
+
+The answer's shape is fixed by those who call: LiteLLM's documentation, "Generic Guardrail API", with the module
+`generic_guardrail_api` of LiteLLM 1.106, and the client of /v1/compress in LiteLLM's own guardrail `headroom` (read in
+November 2026). LiteLLM sends calls of the model too (`input_type` is `response`), but reads none in what is answered,
+so masks in them stay.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+
+from prompt_sidecar.answers.table import DIALECTS
+from prompt_sidecar.calls import headers as names
+from prompt_sidecar.calls.checks import checked_run_id
+from prompt_sidecar.calls.conversations import Conversations, opening_of
+from prompt_sidecar.calls.provider_errors import is_final
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.doors.http.exchange import Outcome
+from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.doors.http.work import Work, connection
+from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.members import Members, NotJson, each_element, loads
+from prompt_sidecar.providers.untyped import MOST_TOKENS, member, objects
+
+_BYPASS: Final = "x-headroom-bypass"
+_DIGITS: Final = 32
+"""Hexadecimal digits of a keyed digest of a gateway's user, in a run's id: 128 bits."""
+_WITHHELD: Final = "[present]"
+"""What LiteLLM sends in place of a header's value that its `extra_headers` does not let through."""
+_HASHED_JWT: Final = "hashed-jwt-"
+"""How LiteLLM's hash of a JWT begins; it changes with each token that is issued."""
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A gateway's request."""
+
+    caller: str
+    headers: Mapping[str, str]
+    raw: bytes
+    """Its body."""
+    check: Callable[[], None]
+    """Ends a call whose gateway has gone."""
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What answers requests to one path."""
+
+    name: str
+    """In metrics."""
+    answer: Callable[[web.Request, Agent, str, Outcome], Awaitable[web.StreamResponse]]
+    """Given a request, who has sent it, its caller, and what is told what becomes of it."""
+
+
+class Gateways:
+    """The endpoints.
+
+    Args:
+        options: of the door.
+        shared: what all doors share.
+        conversations: those that gateways bring.
+        key: for digests of a gateway's users.
+    """
+
+    def __init__(self, options: HttpOptions, shared: Shared, conversations: Conversations, key: bytes) -> None:
+        self._options = options
+        self._shared = shared
+        self._conversations = conversations
+        self._key = key
+        self._endpoints: Mapping[str, Endpoint] = {
+            "/v1/compress": Endpoint("compress", partial(self._answer, self._compress)),
+            "/beta/litellm_basic_guardrail_api": Endpoint("guardrail", partial(self._answer, self._guardrail)),
+        }
+
+    def of(self, method: str, path: str) -> Endpoint | None:
+        """Return what answers a path; None: it is none of a gateway's."""
+        return self._endpoints.get(path) if method == "POST" else None
+
+    async def _answer(
+        self, make: Callable[[_Request], bytes], request: web.Request, agent: Agent, caller: str, outcome: Outcome
+    ) -> web.StreamResponse:
+        raw = await agent.body(self._options.max_body_bytes)
+        owner = self._shared.names.owner(caller, connection(request))
+        work = Work(self._shared, owner, len(raw))
+
+        asked = _Request(caller, request.headers, raw, work.check, outcome)
+        return await agent.send(await work.run(make, asked), {"content-type": "application/json"})
+
+    def _compress(self, request: _Request) -> bytes:
+        body = _members(request)
+        messages = body.raw("messages")
+        if not _is_array(messages):
+            raise InvalidRequest("messages must be an array of messages", field="messages")
+        # What the guard would change goes nowhere that it did not look at.
+        masks = self._shared.use_cases.unread(request.caller)
+        if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
+            return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
+        window = _window(body.get("token_budget"))
+        answer, made = self._trimmed(request, body, messages, run=request.headers.get(names.RUN, ""), window=window)
+        before, after = answer.tokens.before, answer.tokens.after
+        figures = {
+            "tokens_before": before,
+            "tokens_after": after,
+            "tokens_saved": before - after,
+            "compression_ratio": after / before if before else 1.0,
+            "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in answer.trims}),
+            "ccr_hashes": [],
+        }
+        return _with_messages(figures, "messages", made)
+
+    def _guardrail(self, request: _Request) -> bytes:
+        try:
+            body = _members(request)
+        except TooLarge as error:
+            self._shared.refused("http guardrail", error, error.status, request.caller)
+            return self._untrimmed(request, error.reason)
+        messages = body.raw("structured_messages")
+        if body.get("input_type") != "request":
+            return _NONE
+        if not _is_array(messages) or _EMPTY.fullmatch(messages):
+            return self._texts(request, body.raw("texts"))
+        user = _user(body.get("request_data"))
+        named = _named(body.get("request_headers"))
+        # A run of one user is none of another's, whatever header its holder sends.
+        digest = hmac.digest(self._key, user.encode(), "sha256").hex()[:_DIGITS] if user else ""
+        try:
+            _, made = self._trimmed(request, body, messages, run=f"{digest}:{named}" if named else "", salt=user)
+        except SidecarError as error:
+            if is_final(error):
+                return _blocked(request, error)
+            if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+                raise
+            self._shared.refused("http guardrail", error, error.status, request.caller)
+            return self._untrimmed(request, error.reason, messages)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a guardrail's messages pass untrimmed: %s", frames(error))
+            return self._untrimmed(request, "INTERNAL", messages)
+        if made.strip() == messages.strip():
+            return _NONE
+        return _with_messages({"action": "GUARDRAIL_INTERVENED"}, "structured_messages", made)
+
+    def _untrimmed(self, request: _Request, reason: str, messages: bytes = b"") -> bytes:
+        """Let LiteLLM send its messages untrimmed: masked where the guard masks, not at all where it cannot read them.
+
+        Args:
+            request: LiteLLM's.
+            reason: why they are not trimmed.
+            messages: as JSON; empty: they could not be taken out of the request.
+        """
+        answer = self._masked(request, "structured_messages", messages)
+        if not answer.startswith(_BLOCKED):
+            request.outcome.failed_open = reason
+        return answer
+
+    def _texts(self, request: _Request, texts: bytes) -> bytes:
+        """Mask the texts of a request that has no messages, such as those of embeddings."""
+        return self._masked(request, "texts", texts) if _is_array(texts) else _NONE
+
+    def _masked(self, request: _Request, name: str, raw: bytes) -> bytes:
+        """Mask a member of LiteLLM's request, where the guard masks; `raw` is empty where it could not be taken out."""
+        use_cases = self._shared.use_cases
+        if not use_cases.unread(request.caller):
+            return _NONE
+        try:
+            if not raw:
+                use_cases.left_unread(Door.GATEWAY, request.caller, Unread.TOO_LARGE)
+                return _NONE
+            made = use_cases.mask(Door.GATEWAY, MaskCall(request.caller, raw), request.check)
+        except SidecarError as error:
+            if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+                raise
+            return _blocked(request, error)
+        return _NONE if made is raw else _with_messages({"action": "GUARDRAIL_INTERVENED"}, name, made)
+
+    def _trimmed(
+        self, request: _Request, asked: Members, messages: bytes, *, run: str, window: int = 0, salt: str = ""
+    ) -> tuple[TrimAnswer, bytes]:
+        """Trim messages; return the answer and the messages that it makes of them, as JSON.
+
+        Args:
+            request: the gateway's.
+            asked: its body.
+            messages: of it, as JSON.
+            run: the run's id; empty: it is derived.
+            window: tokens; 0: the model's.
+            salt: keeps apart those whom a gateway knows and the sidecar does not.
+
+        Raises:
+            SidecarError: they are no messages, or are refused.
+        """
+        model, tools = asked.get("model"), asked.raw("tools")
+        body = b'{"messages":' + messages + (b',"tools":' + tools if _is_array(tools) else b"") + b"}"
+        format_name = _format(messages)
+        if run:
+            run_id = checked_run_id(run)
+        else:
+            opening = opening_of(DIALECTS[format_name], Members(body), request.caller, salt)
+            run_id = self._conversations.of(opening).run_id
+        call = TrimCall(
+            caller=request.caller,
+            run_id=run_id,
+            format=format_name,
+            body=body,
+            model=model if isinstance(model, str) else "",
+            context_window=window,
+            output_reserve=0 if window else None,
+            recall_unavailable=True,
+            accept_bytes=self._options.max_body_bytes * 2,
+        )
+
+        def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
+            return answer, messages if answer.body is None else Members(answer.body).raw("messages")
+
+        return self._shared.use_cases.trim(body, lambda _: call, request.check, written)
+
+
+_EMPTY: Final = re.compile(rb"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*")
+_NONE: Final = orjson.dumps({"action": "NONE"})
+
+
+_BLOCKED: Final = b'{"action":"BLOCKED"'
+"""How what tells LiteLLM to block a request begins."""
+
+
+def _blocked(request: _Request, error: SidecarError) -> bytes:
+    request.outcome.ended = "refused"
+    return orjson.dumps({"action": "BLOCKED", "blocked_reason": error.message})
+
+
+def _with_messages(figures: Mapping[str, Any], name: str, messages: bytes) -> bytes:
+    """Return an object as JSON, with messages that are JSON already as one more member."""
+    answer = Members(orjson.dumps(figures))
+    answer.set(name, messages)
+    return answer.bytes()
+
+
+def _members(request: _Request) -> Members:
+    """The members of a request's body. Raises InvalidRequest, TooLarge."""
+    try:
+        return Members(request.raw)
+    except NotJson:
+        raise InvalidRequest("the body must be a JSON object") from None
+
+
+def _is_array(raw: bytes) -> bool:
+    return raw.lstrip()[:1] == b"["
+
+
+def _user(data: Any) -> str:
+    """Whom LiteLLM has authenticated: a key, or where it has none that lasts, a user; empty: nobody."""
+    found = {each: _text(member(data, f"user_api_key_{each}")) for each in ("hash", "org_id", "team_id", "user_id")}
+    key = found.pop("hash")
+    holder = "\x1f".join(found.values()) if any(found.values()) else ""
+    return (holder or key) if key.startswith(_HASHED_JWT) else (key or holder)
+
+
+def _named(headers: Any) -> str:
+    """The run that a header names, of those that LiteLLM hands on; empty: none."""
+    given = headers.items() if isinstance(headers, dict) else ()
+    named = next((_text(value) for name, value in given if name.lower() == names.RUN), "")
+    return "" if named == _WITHHELD else named
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _window(budget: Any) -> int:
+    """The window that a budget of tokens asks for."""
+    if budget is None:
+        return 0
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 0 < budget <= MOST_TOKENS:
+        raise InvalidRequest("token_budget must be a number of tokens", field="token_budget")
+    return budget
+
+
+def _format(messages: bytes) -> str:
+    """The format of bare messages: Anthropic's blocks of tools are in no other one."""
+    blocks = (block for raw in each_element(messages) for block in objects(member(loads(raw), "content")))
+    tools = any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
+    return "anthropic_messages" if tools else "openai_chat"

@@ -1,0 +1,444 @@
+"""The HTTP door's life cycle: bind, serve on an event loop in a thread of its own, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from prompt_sidecar.browsers import Sites, Visitors
+from prompt_sidecar.calls.conversations import Conversations
+from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
+from prompt_sidecar.calls.pool import InFlight
+from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.turns import Counts, Owner
+from prompt_sidecar.doors.http.agents import Agent, AgentLimits, LateBody
+from prompt_sidecar.doors.http.bodies import SMALL, USUAL, Bodies
+from prompt_sidecar.doors.http.callers import Callers
+from prompt_sidecar.doors.http.connections import Connections
+from prompt_sidecar.doors.http.encodings import encoding_of
+from prompt_sidecar.doors.http.exchange import Exchange, Outcome, TooLongAnswer
+from prompt_sidecar.doors.http.front import Front, opens_websocket
+from prompt_sidecar.doors.http.gateways import Endpoint, Gateways
+from prompt_sidecar.doors.http.hidden import HiddenTurns
+from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.doors.http.passthrough import passed
+from prompt_sidecar.doors.http.prompting import Asked, Modes, Prompter
+from prompt_sidecar.doors.http.routes import Route, route
+from prompt_sidecar.doors.http.unknown_bodies import UnknownBodies
+from prompt_sidecar.doors.http.unpacking import unpacked
+from prompt_sidecar.doors.http.upstream import Upstreams
+from prompt_sidecar.doors.http.websockets import Masking, Sockets
+from prompt_sidecar.doors.http.work import Work, connection
+from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
+from prompt_sidecar.files import read_file
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.process.starting import StartError, no_password
+from prompt_sidecar.values import split_address
+
+_BACKLOG: Final = 512
+_END_SECONDS: Final = 5.0
+"""Seconds that a stop waits for the thread after its grace."""
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS files of [server]; empty: none."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
+class HttpDoor:
+    """A bound door. `start` makes it serve, `stop` ends it.
+
+    Raises:
+        StartError: its address is in use or cannot be bound, or a TLS file cannot be used.
+    """
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        key: bytes,
+        tls: Tls | None = None,
+        modes: Modes | None = None,
+        agent_limits: AgentLimits | None = None,
+    ) -> None:
+        self._modes = modes or Modes()
+        self._limits = agent_limits or AgentLimits()
+        self._options = options
+        self._key = key
+        self._tls = _context(tls or Tls())
+        self._socket = _bound(options.listen)
+        self.port: int = self._socket.getsockname()[1]
+        """Also where port 0 was asked for."""
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._handler: _Handler | None = None
+        self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+
+    @property
+    def address(self) -> str:
+        """What agents set as their base URL."""
+        host = self._options.listen.rpartition(":")[0]
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    def start(self, shared: Shared) -> None:
+        """Serve; return once requests are accepted."""
+        ready = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            asyncio.set_event_loop(self._loop)
+            try:
+                self._loop.run_until_complete(self._open(shared))
+            except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+                failed.append(error)
+                return
+            finally:
+                ready.set()
+            self._loop.run_forever()
+            self._loop.close()
+
+        self._thread = threading.Thread(target=run, name="http", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if failed:
+            raise failed[0]
+
+    async def _open(self, shared: Shared) -> None:
+        self._handler = _Handler(self._options, self._key, shared, self._modes, self._limits)
+        application = web.Application(client_max_size=self._options.max_body_bytes)
+        application.router.add_route("*", _ANY_PATH, self._handler.handle)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            auto_decompress=False,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            shutdown_timeout=_CUT_SECONDS,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+        )
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._listener = await self._loop.create_server(
+            self._handler.connections.bounded(self._runner.server),
+            sock=self._socket,
+            ssl=self._tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=self._limits.handshake if self._tls is not None else None,
+        )
+
+    def stop(self, grace: float) -> bool:
+        """Refuse new requests, wait `grace` seconds for those in progress, end; return whether all finished."""
+        if self._thread is None or self._handler is None:
+            self._socket.close()
+            return True
+        self._handler.closing = True
+        clean = self._handler.in_progress.wait_for_none(grace)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_SECONDS)
+        self._thread = None
+        return clean
+
+    async def _close(self) -> None:
+        assert self._runner is not None
+        assert self._handler is not None
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+        await self._handler.close()
+
+
+_CUT_SECONDS: Final = 0.1
+"""For a request that is still in progress when the grace of a stop is over."""
+_KEEPALIVE_SECONDS: Final = 900.0
+"""How long a connection without requests stays open: as server.connection_idle, for the same reason."""
+_ANY_PATH: Final = "/{path:(?s:.*)}"
+"""Also with encoded line ends, which the provider may refuse."""
+_LINE_BYTES: Final = 65_536
+"""Of one header: a revision and a JWT may have some thousand bytes each."""
+
+
+class _Handler:
+    """Handles requests, on the event loop."""
+
+    def __init__(
+        self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes, agent_limits: AgentLimits
+    ) -> None:
+        self._options = options
+        self._limits = agent_limits
+        self._shared = shared
+        self._observer = shared.use_cases.observer
+        self.connections = Connections(agent_limits, self._observer.reached)
+        self._callers = Callers(shared.tokens, shared.names, key, by_credential=options.caller_by == "credential")
+        reached = self._observer.reached
+        conversations = partial(
+            Conversations, key, options.max_conversations, "http-", partial(reached, "http.max_conversations")
+        )
+        hidden = HiddenTurns(
+            options.run_hidden_bytes,
+            options.hidden_bytes,
+            reached,
+            self._observer.hidden_lost,
+            shared.use_cases.now,
+        )
+        self._prompter = Prompter(shared, options, conversations(), hidden, modes=modes)
+        self._upstreams = Upstreams(options)
+        self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
+        self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
+        of_gateways = conversations()
+        shared.use_cases.keep_with(of_gateways)
+        self._gateways = Gateways(options, shared, of_gateways, key)
+        visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
+        visitors.count = self._observer.foreign
+        self._front = Front(visitors)
+        self._signed_reported = False
+        self.closing = False
+        self.in_progress = InFlight()
+        """Requests."""
+        self._places = Counts()
+        """Those that have a place of `http.max_requests`."""
+        self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
+
+    async def close(self) -> None:
+        """Close the connections to providers."""
+        await self._upstreams.close()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Handle a request."""
+        self.in_progress.add()
+        try:
+            with self.connections.asking(request.transport):
+                response = await self._answered(request)
+            if opens_websocket(request) and not response.prepared:
+                response.force_close()  # whatever follows was taken for messages of the WebSocket that is not opened
+            return response
+        finally:
+            self.in_progress.remove()
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
+        gateway = self._gateways.of(request.method, request.rel_url.raw_path)
+        name = found.name if gateway is None else gateway.name
+        if (reply := self._front.reply(request, found, name)) is not None:
+            self._observer.requested(reply.route, reply.outcome, 0, 0)
+            return reply.response
+        return await self._handled(request, found, gateway, name)
+
+    async def _handled(
+        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str
+    ) -> web.StreamResponse:
+        agent = Agent(request, self._limits, self._observer.reached)
+        outcome, word = Outcome(), "failed"
+        place: Owner | None = None
+        try:
+            caller, place = self._admitted(request)
+            with self._held(place, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
+                response = await self._served(request, agent, gateway or found, caller, outcome)
+        except SidecarError as error:
+            word = "refused"
+            self._shared.refused(f"http {name}", error, error.status, _peer(request))
+            return _error(found, http_status(error), error.message, error.reason)
+        except web.HTTPRequestEntityTooLarge:
+            word = "refused"
+            self._observer.reached("http.max_body_bytes")
+            most = f"{self._options.max_body_bytes:,}"
+            return _error(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
+        except (aiohttp.ClientError, TimeoutError, LateBody) as error:
+            if agent.late:
+                word = "refused"
+                self._shared.refused(f"http {name}", error, "LateBody", _peer(request))
+                message = f"the body did not come within {self._limits.message:g} s (server.message_timeout)"
+                return _error(found, 408, message, "TOO_SLOW")
+            word = "upstream_failed"
+            self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
+            return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
+        except TooLongAnswer:
+            word = "upstream_failed"
+            self._observer.reached("http.max_body_bytes")
+            most = f"{self._options.max_body_bytes:,}"
+            return _error(found, 502, f"the answer has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
+        except (asyncio.CancelledError, ConnectionError):
+            word = "cancelled"
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
+            _log.error("a request failed: %s", frames(error))
+            return _error(found, 500, "the sidecar failed; see its log", "INTERNAL")
+        else:
+            word = "upstream_failed" if agent.broken else outcome.word
+            return response
+        finally:
+            if place is not None:
+                self._places.add(place, -1)
+            self._observer.requested(name, word, outcome.status, outcome.hidden)
+
+    @contextmanager
+    def _held(self, owner: Owner, agent: Agent, copies: int) -> Iterator[None]:
+        """Count what an agent's request, whose bytes are in memory so many times, and the answer to it take."""
+        held = self._bodies.of(owner, SMALL, copies), self._bodies.of(owner, USUAL, ANSWER_COPIES)
+        with held[0] as body, held[1] as answer:
+            agent.hold, agent.let_go, agent.settle = body.take, body.give, body.settle
+            agent.hold_answer, agent.settle_answer = answer.take, answer.settle
+            yield
+
+    def _admitted(self, request: web.Request) -> tuple[str, Owner]:
+        """Return a request's caller, and whose place it has from now on.
+
+        Raises:
+            Stopping: the sidecar is draining.
+            Unauthenticated: a credential is needed.
+            TooLarge: there is no place for it.
+        """
+        if self.closing:
+            raise Stopping("this sidecar is stopping; call it when it is back")
+        caller = self._callers.of(request.headers, _certificate(request))
+        owner = self._shared.names.owner(caller, connection(request))
+        left = self._options.max_requests - self._places.total
+        if left <= 0 or not self._places.share_may(owner.share, left):
+            raise TooLarge("too many requests are in progress (http.max_requests)", bound="http.max_requests")
+        self._places.add(owner, 1)
+        return caller, owner
+
+    async def _served(
+        self, request: web.Request, agent: Agent, found: Route | Endpoint, caller: str, outcome: Outcome
+    ) -> web.StreamResponse:
+        if isinstance(found, Endpoint):
+            return await found.answer(request, agent, caller, outcome)
+        if found.dialect is None:
+            if found.signed:
+                self._report_signed()
+            if opens_websocket(request):
+                mask = self._masking(request, caller)
+                response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
+                outcome.ended = "" if outcome.status else "refused"
+            elif self._unknown.reads(request, caller):
+                work = self._work(request, caller, 0)
+                response, outcome.status = await self._unknown.sent_on(request, agent, found.provider, caller, work)
+            else:
+                response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
+            return response
+        most = self._options.max_body_bytes
+        body = await agent.body(most)
+        work = self._work(request, caller, len(body))
+        plain = await self._plain(work, agent, body, encoding_of(request.headers))
+        sent = body if plain is None else plain
+        work.size = len(sent)
+        asked = Asked(
+            found.dialect,
+            caller,
+            request.headers,
+            sent,
+            found.model,
+            found.counting,
+            decoded=plain is not None,
+            recalls=not found.in_array,
+        )
+        exchange = Exchange(
+            request,
+            agent,
+            found,
+            self._prompter,
+            self._upstreams,
+            outcome=outcome,
+            work=work,
+            most_bytes=most,
+        )
+        return await exchange.run(asked)
+
+    def _work(self, request: web.Request, caller: str, size: int) -> Work:
+        """What runs functions in the worker threads for a request with so many bytes."""
+        return Work(self._shared, self._shared.names.owner(caller, connection(request)), size)
+
+    def _masking(self, request: web.Request, caller: str) -> Masking | None:
+        """What masks an agent's messages on a WebSocket; None: they go on as they come."""
+        use_cases = self._shared.use_cases
+        return Masking(use_cases, caller, self._work(request, caller, 0)) if use_cases.unread(caller) else None
+
+    async def _plain(self, work: Work, agent: Agent, body: bytes, encoding: str) -> bytes | None:
+        """Return a body without its encoding; None: it has none that is known.
+
+        Raises:
+            HTTPRequestEntityTooLarge: it becomes too large.
+            TooLarge: there is no room for what it becomes beside others.
+        """
+        if not encoding:
+            return None
+        most = self._options.max_body_bytes
+        plain = await unpacked(work, body, encoding, most, REQUEST_COPIES)
+        if plain is not None and len(plain) > most:
+            raise web.HTTPRequestEntityTooLarge(most, len(plain))
+        agent.hold(len(plain or b""))
+        return plain
+
+    def _report_signed(self) -> None:
+        if not self._signed_reported:
+            self._signed_reported = True
+            _log.warning(
+                "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
+                "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
+            )
+
+
+def _error(found: Route, status: int, message: str, reason: str) -> web.Response:
+    """An error of the sidecar's, in the provider's shape."""
+    format_name = "" if found.dialect is None else found.dialect.format
+    return web.Response(
+        status=status,
+        body=error_body(format_name, status, message, reason),
+        headers=error_headers(format_name, status),
+    )
+
+
+def _peer(request: web.Request) -> str:
+    return str(request.remote or "")
+
+
+def _certificate(request: web.Request) -> Any:
+    connection = request.get_extra_info("ssl_object")
+    return connection.getpeercert() if connection is not None else None
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = split_address(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        raise StartError(f"http.listen {listen}: cannot listen there: {error.strerror}; set another") from None
+    return found
+
+
+def _context(tls: Tls) -> ssl.SSLContext | None:
+    if not tls.certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        for path in filter(None, (tls.certificate, tls.key, tls.client_ca)):
+            read_file(path, pipes=False)  # OpenSSL would wait for a pipe's writer, and read a device for ever
+        context.load_cert_chain(tls.certificate, tls.key, password=no_password)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise StartError(f"the TLS files of [server] cannot be used for HTTP: {why}") from None
+    return context

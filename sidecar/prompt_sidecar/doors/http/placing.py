@@ -1,0 +1,499 @@
+"""Where a hidden turn belongs in a history that an agent sends back.
+
+Theory. Agents send back what they were given, and seldom exactly: some leave out what the model said beside its calls,
+shorten it, give its calls ids of their own, or name an item by its id alone. So the place of an answer is looked for by
+what is left of it, the surest first:
+
+    its text, ids and names of its calls       in its place, else in the order of the answers
+    ids and names of its calls                 in its place, else where they are only once
+    the entry before it                        its place, and calls of the same names, or a text that is a part of it
+    text, names and arguments                  where they are only once
+
+Where the agent holds the answer as it was given but for a text that is missing, the entries that the model really wrote
+stand there. Where it holds something else, such as ids of its own, which its results name, its own entries stay, and
+the sidecar's calls join them. An answer of which nothing is found, though the agent goes on from the prompt that it was
+an answer to, has its hidden calls and their answers at the end of the request at hand: the model has asked, and is to
+be answered. They stay there in later requests, so that the prefix stays.
+
+A history that shows another prompt in the answer's place is another conversation of the run, such as a subagent's, or
+one that the agent has cut: nothing is put there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.answers.base import Dialect
+from prompt_sidecar.answers.histories import NamedCall
+from prompt_sidecar.prompt.members import loads
+
+_FRAME: Final = 600
+"""Bytes of a splice's own objects."""
+_WITHOUT_ID: Final = ("None\x1e", "\x1e")
+"""How a call without an id begins in a gist."""
+_LIKE: Final = 8
+"""Places with the same call id that are compared: ids that come more often tell nothing."""
+_ENTRIES: Final = 256
+"""Entries of one answer that are looked at, to either side of one that was found; answers have one to ten."""
+_CACHE_MARKS: Final = frozenset({"cache_control", "cachePoint"})
+"""What agents move to their newest entries at each call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One entry of an answer, as the agent was given it."""
+
+    gist: str | None
+    """See `History.gist`."""
+    text: str = ""
+    calls: tuple[NamedCall, ...] = ()
+    item: str = ""
+    """The id by which a provider that stores items knows it; empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """What one answer really was."""
+
+    visible: tuple[str, ...]
+    """Gists of the entries that the agent holds, in order."""
+    entries: tuple[bytes, ...]
+    """The entries in their place."""
+    answers: tuple[Any, ...] = ()
+    """Entries that answer the sidecar's calls among those of the agent's, to stand before its results."""
+    place: int = -1
+    """How many entries the agent held before the answer; -1: not known."""
+    hidden: tuple[str, ...] = ()
+    """Gists of what the model said in the first `hidden_entries` of the entries, which the agent was not given."""
+    hidden_entries: int = 0
+    before: bytes = b""
+    """What the entry before the answer is known by; see `identity`. Empty: not known."""
+    seen: tuple[Seen, ...] = ()
+    """The entries that the agent holds, reasoning included."""
+    own: tuple[bytes, ...] = ()
+    """The sidecar's calls among those of the agent's, in the format's own form."""
+    calling: tuple[bytes, ...] = ()
+    """Entries that hold these calls alone."""
+    own_calls: tuple[tuple[str, str], ...] = ()
+    """Ids and names of all calls of the sidecar's tools that have ids."""
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """Gists of hidden calls that have ids of their own."""
+        return frozenset(
+            gist
+            for gist in self.hidden
+            if (named := gist.split("\x1f")[1:]) and not any(each.startswith(_WITHOUT_ID) for each in named)
+        )
+
+    @property
+    def size(self) -> int:
+        """What it takes, estimated."""
+        texts = (*self.visible, *self.hidden, *self.entries, *self.own, *self.calling)
+        named = [each for one in self.seen for call in one.calls for each in (call.id, call.name)]
+        named += [each for call in self.own_calls for each in call]
+        named += [each.text for each in self.seen]
+        return _FRAME + sum(map(len, texts)) + sum(map(len, named)) + len(orjson.dumps(self.answers))
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A splice, and what requests have shown of it."""
+
+    splice: Splice
+    placed: bool = False
+    """Whether a request had the answer."""
+    asked_again: bool = False
+    """Whether its prompt was sent more than once, so that the agent may hold another answer to it."""
+    tail: int = -1
+    """How many entries of the agent's are before it where nothing shows its place; -1: none does not."""
+    after: bytes = b""
+    """What the last of those is known by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A history with hidden turns."""
+
+    entries: list[bytes] | None
+    """None: it is as it came."""
+    unmatched: int = 0
+    """Splices that nothing showed the place of, as this request was the first to show."""
+    rewritten: list[Kept] = field(default_factory=list)
+    """Those that stood at the end of a request, and have no place any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    kept: Kept
+    end: int
+    """Of the answer's entries."""
+    held: bool = False
+    """Whether the agent holds the hidden turns before it."""
+    joins: bool = False
+    """Whether the agent's entries stay."""
+
+
+def identity(raw: bytes) -> bytes:
+    """Return what an entry is known by, whatever it says: a digest that does not change with marks for caches."""
+    value = loads(raw)
+    try:
+        text = raw if value is None else orjson.dumps(_unmarked(value), option=orjson.OPT_SORT_KEYS)
+    except (orjson.JSONEncodeError, RecursionError):  # nested too deep, or a number beyond 64 bits
+        text = raw
+    return blake2b(text, digest_size=16).digest()
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _unmarked(each) for name, each in value.items() if name not in _CACHE_MARKS}
+    if isinstance(value, list):
+        return [made for each in value if (made := _unmarked(each)) != {} or each == {}]
+    return value
+
+
+def restored(splices: Sequence[Kept], dialect: Dialect, entries: list[bytes]) -> Restored:
+    """Put splices into a history. See the module.
+
+    An agent may hold hidden turns itself, such as one that reads its history from the provider; these are not put in
+    again, wherever their calls are now. Nor are those of an answer that the history now begins with, if the provider
+    takes no calls there. What is found is noted in `splices`.
+    """
+    if not splices:
+        return Restored(None)
+    return _Placing(splices, dialect, entries).restored()
+
+
+class _Placing:
+    """One history, and the splices that may belong to it."""
+
+    def __init__(self, splices: Sequence[Kept], dialect: Dialect, entries: list[bytes]) -> None:
+        self._splices, self._dialect, self._entries = splices, dialect, entries
+        self._values = [loads(entry) for entry in entries]
+        self._speakers = [dialect.speaker(value) for value in self._values]
+        known = {seen.item: seen for each in splices for seen in each.splice.seen if seen.item}
+        gists = dialect.gists(self._values)
+        self._references = {
+            at: known[item]
+            for at, value in enumerate(self._values)
+            if known and (item := dialect.referred(value)) in known
+        }
+        self._gists = [self._references[at].gist if at in self._references else gist for at, gist in enumerate(gists)]
+        self._first = 0
+        if not dialect.calls_may_come_first:
+            self._first = next((at for at, who in enumerate(self._speakers) if who != "model"), len(entries))
+        self._placed: dict[int, _Placed] = {}
+        """By where the answer begins."""
+        self._taken: set[int] = set()
+        """Entries of answers that were found."""
+        self._left = {id(each): each for each in splices if each.tail < 0}
+        """Those that were not found yet."""
+        self._identities: dict[int, bytes] = {}
+
+    def restored(self) -> Restored:
+        self._exactly()
+        if self._left:
+            self._by_calls()
+        if self._left:
+            self._by_place()
+        if self._left:
+            self._by_words()
+        unmatched = self._to_the_end()
+        tails, rewritten = self._tails()
+        if not self._placed and not tails:
+            return Restored(None, rewritten=rewritten)
+        return Restored(list(self._made(tails)), unmatched, rewritten)
+
+    # -- as it was given -----------------------------------------------------------------------------------------------
+
+    def _exactly(self) -> None:
+        """Find answers that the agent sends back as they were given.
+
+        One that fits where it was given belongs there. Where an agent has changed its history, they are looked for in
+        their order, so that of two answers with the same words each gets its own.
+        """
+        gists, length = self._gists, len(self._entries)
+        in_place = {
+            each.splice.place: each
+            for each in self._left.values()
+            if 0 <= each.splice.place < length and _matches(each.splice.visible, gists, each.splice.place)
+        }
+        settled = {id(each) for each in in_place.values()}
+        waiting: dict[str, list[Kept]] = {}
+        """By the first gist of what the agent holds."""
+        for each in self._left.values():
+            if each.splice.visible and id(each) not in settled:
+                waiting.setdefault(each.splice.visible[0], []).append(each)
+        there = set(gists)
+        calls = Counter(gist for each in self._left.values() for gist in each.splice.calls)
+        at, known = self._first, 0
+        while at < length:
+            known = max(known, at)
+            while known < length and gists[known] is None:
+                known += 1
+            candidates = waiting.get(gists[known] or "", []) if known < length else []
+            if at in in_place:
+                candidates = [in_place[at]]
+            for each in candidates:
+                splice = each.splice
+                end, held = _matches(splice.visible, gists, known), _held(splice.hidden, gists, at)
+                # A call that several answers have may be another's.
+                if end and (held or not any(gist in there and calls[gist] == 1 for gist in splice.calls)):
+                    candidates.remove(each)
+                    self._place(at, _Placed(each, end, held=held, joins=self._has_other_ids(splice, at, end)))
+                    at = end
+                    break
+            else:
+                at += 1
+
+    def _has_other_ids(self, splice: Splice, at: int, end: int) -> bool:
+        """Whether the agent has given ids to calls of an answer whose gist shows none; its results name these."""
+        given = [call.id for seen in splice.seen for call in seen.calls]
+        has = [call.id for entry in range(at, end) for call in self._calls(entry, self._values[entry])]
+        return bool(splice.seen) and has != given
+
+    # -- by what is left of it -----------------------------------------------------------------------------------------
+
+    def _by_calls(self) -> None:
+        """Find answers by ids and names of their calls."""
+        there: dict[tuple[str, str], list[int]] = {}
+        for at, value in enumerate(self._values):
+            if self._speakers[at] == "model":
+                for call in self._calls(at, value):
+                    if call.id:
+                        there.setdefault((call.id, call.name), []).append(at)
+        for each in list(self._left.values()):
+            if any(call in there for call in each.splice.own_calls):  # the agent holds it itself
+                del self._left[id(each)]
+                continue
+            wanted = [call for seen in each.splice.seen for call in seen.calls]
+            begins: dict[int, None] = {}
+            for call in wanted:
+                found = there.get((call.id, call.name), ()) if call.id else ()
+                begins.update((self._begin(at), None) for at in found[: _LIKE + 1])
+            free = [begin for begin in begins if self._is_free(begin)]
+            if each.splice.place in free:
+                free = [each.splice.place]
+            elif len(free) > 1:
+                free = [begin for begin in free if _unnamed(self._calls_of(begin)) == _unnamed(wanted)]
+            if len(free) == 1 and len(begins) <= _LIKE:
+                self._join(free[0], each)
+
+    def _by_place(self) -> None:
+        """Find answers by the prompt that they were given to."""
+        for each in list(self._left.values()):
+            splice = each.splice
+            if each.asked_again or not self._goes_on(splice) or not self._is_free(splice.place):
+                continue
+            names = [call.name for seen in splice.seen for call in seen.calls]
+            has = [call.name for call in self._calls_of(splice.place)]
+            if has == names or (not has and _are_alike(self._text_of(splice.place), _said(splice))):
+                self._join(splice.place, each)
+
+    def _by_words(self) -> None:
+        """Find answers by their text and calls without ids, where the history has them once."""
+        there: dict[Any, list[int]] = {}
+        at = self._first
+        while at < len(self._entries):
+            if self._is_free(at):
+                if text := self._text_of(at):
+                    there.setdefault((text, _unnamed(self._calls_of(at))), []).append(at)
+                at = self._end(at)
+            else:
+                at += 1
+        for each in list(self._left.values()):
+            calls = [call for seen in each.splice.seen for call in seen.calls]
+            found = there.get((_said(each.splice), _unnamed(calls)), []) if calls else []
+            if len(found) == 1 and self._is_free(found[0]):
+                self._join(found[0], each)
+
+    def _join(self, begin: int, kept: Kept) -> None:
+        """Place an answer that the agent holds in its own words, from an entry on."""
+        splice, end = kept.splice, self._end(begin)
+        given = [call for seen in splice.seen for call in seen.calls]
+        theirs = self._calls_of(begin)
+        if {call_id for call_id, _ in splice.own_calls} & {call.id for call in theirs}:
+            return  # the agent has given a call of its own such an id
+        same = [(call.id, call.name) for call in theirs] == [(call.id, call.name) for call in given] and bool(given)
+        text = self._text_of(begin)
+        self._place(begin, _Placed(kept, end, joins=not same or bool(text and text != _said(splice))))
+
+    def _place(self, at: int, placed: _Placed) -> None:
+        self._placed[at] = placed
+        self._taken.update(range(at, placed.end))
+        del self._left[id(placed.kept)]
+
+    # -- where nothing shows a place -----------------------------------------------------------------------------------
+
+    def _to_the_end(self) -> int:
+        """Put the rest at the end, if the agent goes on from the prompt that it answers; return how many."""
+        length, unmatched = len(self._entries), 0
+        for each in self._left.values():
+            splice = each.splice
+            if splice.place == length and length and splice.before and self._identity(length - 1) == splice.before:
+                each.asked_again = True
+            elif not (each.placed or each.asked_again or splice.place in self._taken) and self._goes_on(splice):
+                tail = length
+                while tail and self._speakers[tail - 1] == "model":  # such as the beginning of the next answer
+                    tail -= 1
+                if tail > self._first:
+                    each.tail, each.after = tail, self._identity(tail - 1)
+                    unmatched += 1
+        return unmatched
+
+    def _goes_on(self, splice: Splice) -> bool:
+        """Whether the agent goes on from the prompt that an answer was given to."""
+        at = splice.place
+        return bool(splice.before) and 0 < at < len(self._entries) and self._identity(at - 1) == splice.before
+
+    def _tails(self) -> tuple[dict[int, list[Kept]], list[Kept]]:
+        """Those that stand behind so many of the agent's entries, and those for which there is no such place now."""
+        tails: dict[int, list[Kept]] = {}
+        rewritten: list[Kept] = []
+        for each in self._splices:
+            if each.tail < 0:
+                continue
+            if self._may_stand(each):
+                tails.setdefault(each.tail, []).append(each)
+            elif self._goes_on(each.splice):  # else it is another conversation's
+                rewritten.append(each)
+        return tails, rewritten
+
+    def _may_stand(self, kept: Kept) -> bool:
+        at = kept.tail
+        if at > len(self._entries) or self._identity(at - 1) != kept.after:
+            return False
+        return at == len(self._entries) or self._speakers[at] in ("model", "user")
+
+    # -- the history with it -------------------------------------------------------------------------------------------
+
+    def _made(self, tails: dict[int, list[Kept]]) -> Iterator[bytes]:
+        at, length = 0, len(self._entries)
+        while at <= length:
+            for each in tails.get(at, ()):
+                yield from self._alone(each.splice)
+            if at == length:
+                return
+            placed = self._placed.get(at)
+            if placed is None:
+                yield self._entries[at]
+                at += 1
+                continue
+            placed.kept.placed = True
+            splice = placed.kept.splice
+            if placed.joins:
+                hidden = splice.entries[: splice.hidden_entries]
+                shown = {item for entry in hidden if (item := self._dialect.item(loads(entry)))}
+                yield from hidden
+                theirs = [self._entries[each] for each in range(at, placed.end) if self._item(each) not in shown]
+                yield from self._dialect.called_too(theirs, splice.own)
+            else:
+                yield from splice.entries[splice.hidden_entries if placed.held else 0 :]
+            at = placed.end
+            if splice.answers:
+                following = self._entries[at : at + 1]
+                yield from self._dialect.joined(splice.answers, following)
+                at += len(following)
+                if not following:
+                    return
+
+    def _alone(self, splice: Splice) -> Iterator[bytes]:
+        """The hidden turns, and the sidecar's calls of the last one without those of the agent's.
+
+        Stored items that the agent holds itself are not named twice, which the provider refuses.
+        """
+        theirs = {item for at in range(len(self._entries)) if (item := self._item(at))}
+        for entry in splice.entries[: splice.hidden_entries]:
+            if self._dialect.item(loads(entry)) not in theirs:
+                yield entry
+        yield from splice.calling
+        yield from map(orjson.dumps, splice.answers)
+
+    # -- what the agent holds ------------------------------------------------------------------------------------------
+
+    def _identity(self, at: int) -> bytes:
+        if at not in self._identities:
+            self._identities[at] = identity(self._entries[at])
+        return self._identities[at]
+
+    def _item(self, at: int) -> str:
+        """The id of the stored item that an entry is or stands for; empty: none."""
+        return self._dialect.item(self._values[at])
+
+    def _is_free(self, at: int) -> bool:
+        """Whether an entry is the model's, and of no answer that was found."""
+        return self._first <= at < len(self._entries) and self._speakers[at] == "model" and at not in self._taken
+
+    def _begin(self, at: int) -> int:
+        """Where the answer that an entry is of begins."""
+        first = max(at - _ENTRIES, 0)
+        while self._dialect.answers_have_entries and at > first and self._is_free(at - 1):
+            at -= 1
+        return at
+
+    def _end(self, at: int) -> int:
+        """Where an answer that begins there ends."""
+        last = at + _ENTRIES
+        at += 1
+        while self._dialect.answers_have_entries and at < last and self._is_free(at):
+            at += 1
+        return at
+
+    def _calls(self, at: int, value: Any) -> Sequence[NamedCall]:
+        seen = self._references.get(at)
+        return self._dialect.calls(value) if seen is None else seen.calls
+
+    def _calls_of(self, begin: int) -> list[NamedCall]:
+        """The calls of the answer that begins there."""
+        return [call for at in range(begin, self._end(begin)) for call in self._calls(at, self._values[at])]
+
+    def _text_of(self, begin: int) -> str:
+        """What the model says in it."""
+        texts = []
+        for at in range(begin, self._end(begin)):
+            seen = self._references.get(at)
+            texts.append((self._dialect.text(self._values[at]) or "") if seen is None else seen.text)
+        return "".join(texts).strip()
+
+
+def _said(splice: Splice) -> str:
+    return "".join(seen.text for seen in splice.seen).strip()
+
+
+def _unnamed(calls: Iterable[NamedCall]) -> tuple[tuple[str, bytes], ...]:
+    """Calls without their ids."""
+    return tuple((call.name, call.digest) for call in calls)
+
+
+def _are_alike(text: str, said: str) -> bool:
+    """Whether a text is a part of what was said, or has it as a part."""
+    return bool(text and said) and (text in said or said in text)
+
+
+def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:
+    """Whether what the model said last before an answer that begins at `at` is what was hidden of it."""
+    left = len(hidden)
+    while left and at and (not gists[at - 1] or gists[at - 1] == hidden[left - 1]):
+        at -= 1
+        left -= bool(gists[at])
+    return bool(hidden) and not left
+
+
+def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> int:
+    """Return where an answer that begins at `at` ends, reasoning in it included; 0: it is another."""
+    wanted = 0
+    while at < len(gists) and wanted < len(visible):
+        gist = gists[at]
+        if gist is None:
+            at += 1
+        elif gist == visible[wanted] and gist:
+            at, wanted = at + 1, wanted + 1
+        else:
+            return 0
+    return at if wanted == len(visible) else 0

@@ -1,0 +1,457 @@
+"""A request's body becomes the prompt that is sent on. Runs in a worker thread.
+
+Which run it is, its hidden turns put back, the sidecar's tools added, trimmed. What cannot be done is left out, and the
+request goes on without it: a door that fails must not fail its agent. Only the guard's refusals are final.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar import slots
+from prompt_sidecar.answers.answer_json import write_sound
+from prompt_sidecar.answers.base import Call, Dialect, Turn
+from prompt_sidecar.answers.reported_usage import usage_call
+from prompt_sidecar.answers.restoring import Restore, safe
+from prompt_sidecar.calls import headers as names
+from prompt_sidecar.calls.checks import checked_run_id
+from prompt_sidecar.calls.conversations import Conversation, Conversations, Opening, opening_of, session_of
+from prompt_sidecar.calls.provider_errors import is_final
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.http.hidden import HiddenLoss, HiddenTurns, Splice
+from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.doors.http.placing import Seen, identity
+from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
+from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.members import Members, NotJson, array, loads, prompt_format
+from prompt_sidecar.providers.untyped import MOST_TOKENS
+from prompt_sidecar.providers.usage import ProviderUsage
+
+UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
+"""The answer to a call of the sidecar's tools that failed."""
+
+MOST_CALLS: Final = 64
+"""Calls of the sidecar's tools that are answered in one turn. A model makes one to five; the answer to each may be
+16 kB, and a provider's answer has room for a million of them."""
+CALLS_BOUND: Final = "http.tool_calls"
+TOO_MANY: Final = "Too many calls at once: this one was not answered. Call again with fewer, or go on without."
+"""The answer to each further call."""
+_PLAIN: Final = frozenset({"", "identity"})
+"""Content encodings of a body that is not packed."""
+_ENDED: Final = "ended"
+"""In place of the number of a run that was ended as soon as its prompt was trimmed."""
+_WINDOW_DIGITS: Final = 20
+"""Digits of a number in a header that are read; Python refuses to read more than 4,300."""
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What of the sidecar's settings changes what the door does."""
+
+    restores: bool = False
+    """Whether the guard may give tools values in place of masks."""
+    observes: bool = False
+    """Whether prompts go on as they came, and only facts are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of an agent's."""
+
+    dialect: Dialect
+    caller: str
+    headers: Mapping[str, str]
+    body: bytes
+    model: str = ""
+    """The model that the path names; empty: see the body."""
+    counting: bool = False
+    """Whether only tokens are to be counted: nothing is recorded."""
+    decoded: bool = False
+    """Whether the body came compressed."""
+    recalls: bool = True
+    """Whether calls of the sidecar's tools can be answered in what the provider sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent on, and what is known of it."""
+
+    asked: Asked
+    body: bytes
+    members: Members | None = None
+    """The agent's prompt with hidden turns and tools, untrimmed; None: the body is not understood."""
+    conversation: Conversation | None = None
+    own: frozenset[str] = frozenset()
+    """Names of the sidecar's tools that are offered."""
+    recall: RecallOffer = RecallOffer.UNTRIMMED
+    """Whether they are, or why not."""
+    answer: TrimAnswer | None = None
+    """None: it was not trimmed."""
+    failed_open: str = ""
+    """Why it was not trimmed: an error's reason; empty: it was, or need not be."""
+    added: tuple[bytes, ...] = ()
+    """Entries that hidden turns of this answer have added."""
+
+    number: str = ""
+    """Tells its run from others of the same name; empty: it is not known."""
+
+    @property
+    def run(self) -> tuple[str, str]:
+        """Caller and id of its run."""
+        assert self.conversation is not None
+        return self.asked.caller, self.conversation.run_id
+
+
+class Prompter:
+    """Makes prompts. Thread-safe."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        options: HttpOptions,
+        conversations: Conversations,
+        hidden: HiddenTurns,
+        *,
+        modes: Modes,
+    ) -> None:
+        self._modes = modes
+        self._use_cases = shared.use_cases
+        self._refused = shared.refused
+        self._options = options
+        self._conversations = conversations
+        self.hidden = hidden
+        self._reached = shared.use_cases.observer.reached
+        self._stored = StoredResponses(
+            options.max_conversations, options.hidden_bytes, self._reached, shared.use_cases.now
+        )
+        shared.use_cases.keep_with(conversations)
+        self.hidden.life = shared.use_cases.keep_with(self.hidden)
+        self._stored.life = shared.use_cases.keep_with(self._stored)
+        self._tools: dict[str, list[tuple[str, bytes]]] = {}
+
+    # -- before the model is asked ---------------------------------------------------------------------------------
+
+    def prepare(self, asked: Asked, check: Callable[[], None]) -> Prompt:
+        """Make the prompt of a request.
+
+        Raises:
+            SidecarError: the guard refuses it, or a header is wrong.
+        """
+        dialect = asked.dialect
+        try:
+            members = Members(asked.body)
+        except NotJson:  # the provider says what is wrong with it
+            return self._open(Prompt(asked, asked.body), "INVALID_JSON", check)
+        except TooLarge as error:
+            self._refused(f"http {dialect.format}", error, error.status, asked.caller)
+            return self._open(Prompt(asked, asked.body), error.reason, check)
+        if dialect.continues_stored(members):
+            return self._continued(asked, members, check)
+        dialect.as_entries(members)
+        conversation = self._conversation(asked, members)
+        with slots.holding(conversation.lock):
+            run = asked.caller, conversation.run_id
+            restored = self.hidden.restored(
+                run, dialect, lambda: list(dialect.entries(members)), only_look=asked.counting
+            )
+            lost = not conversation.seen or self.hidden.lost(run)
+            if restored is not None:
+                members.set(dialect.messages, array(restored))
+            recall, own = self._offered(asked, members, conversation)
+            # What the model thought under prompts that are not known here is not valid under this one.
+            served = 0 if lost and conversation.opening.answer else None
+            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall)
+            prompt = self._trimmed(prompt, check, served=served)
+            if prompt.answer is not None:
+                conversation.seen = True
+            return prompt
+
+    def again(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+        """Trim a prompt again, as the provider has refused it. Errors as `prepare`."""
+        assert prompt.conversation is not None
+        with slots.holding(prompt.conversation.lock):
+            return self._trimmed(prompt, check, served=served)
+
+    def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
+        """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
+        members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
+        assert members is not None
+        assert conversation is not None
+        added = [write_sound(each) for each in self._sendable(prompt, turn)]
+        answers = dialect.answers(self._results(prompt, turn, check))
+        if last:
+            dialect.forbid_tools(members, answers)
+        added += [orjson.dumps(each) for each in answers]
+        members.set(dialect.messages, dialect.continued(members.raw(dialect.messages), added))
+        prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
+        if prompt.answer is None:
+            return self._open(prompt, prompt.failed_open, check)
+        with slots.holding(conversation.lock):
+            return self._trimmed(prompt, check)
+
+    def _results(self, prompt: Prompt, turn: Turn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
+        answered, rest = turn.own[:MOST_CALLS], turn.own[MOST_CALLS:]
+        if rest:
+            self._reached(CALLS_BOUND)
+        answers = [(call, self._run_tool(prompt, call, check)) for call in answered]
+        results = [(call, answer.content, answer.is_error) for call, answer in answers]
+        return results + [(call, TOO_MANY, True) for call in rest]
+
+    def _run_tool(self, prompt: Prompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
+        caller, run_id = prompt.run
+        try:
+            return self._use_cases.call_tool(ToolCall(caller, run_id, call.name, call.arguments), check)
+        except SidecarError as error:
+            self._refused("http tool", error, error.status, caller)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a call of a tool failed: %s", frames(error))
+        return ToolAnswer(ToolOutcome.RUN_UNKNOWN, UNREACHABLE)
+
+    @staticmethod
+    def _sendable(prompt: Prompt, turn: Turn) -> Sequence[Any]:
+        if prompt.members is None:
+            return turn.entries
+        return prompt.asked.dialect.sendable(turn.entries, prompt.members)
+
+    # -- after the last turn ---------------------------------------------------------------------------------------
+
+    def keep(
+        self, prompt: Prompt, turn: Turn, visible: Sequence[Any], check: Callable[[], None], *, shown: str = ""
+    ) -> None:
+        """Remember what an answer really was, where the agent holds something else.
+
+        Args:
+            prompt: what was answered last.
+            turn: the answer's last turn.
+            visible: what the agent holds, as entries.
+            check: ends the work if the agent has gone.
+            shown: the id that the agent was shown, where it is not the provider's.
+        """
+        if prompt.conversation is None:
+            return
+        dialect = prompt.asked.dialect
+        answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
+        if not self._lives(prompt):  # nothing of a run that was ended may be sent again
+            self.hidden.tell(HiddenLoss.ENDED, int(bool(prompt.added) or turn.mixed))
+            return
+        if turn.id:
+            self._stored.keep(
+                prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
+            )
+        if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
+            prompt.conversation.seen = False
+        elif prompt.added or turn.mixed:
+            self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers))
+        if not self._lives(prompt):
+            self._forget(prompt)
+        self._use_cases.weigh_of_doors(*prompt.run)
+
+    def _lives(self, prompt: Prompt) -> bool:
+        """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
+        return self._use_cases.number_of(*prompt.run) == prompt.number
+
+    def _forget(self, prompt: Prompt) -> None:
+        for memory in (self.hidden, self._stored):
+            memory.forget(prompt.run)
+
+    def _splice(self, prompt: Prompt, turn: Turn, visible: Sequence[Any], answers: Sequence[Any]) -> Splice:
+        """What an answer really was, and what is known of what the agent holds of it."""
+        dialect, own = prompt.asked.dialect, prompt.own
+        sendable = self._sendable(prompt, turn)
+        sent = [loads(entry) for entry in prompt.added]
+        held = list(dialect.entries(Members(prompt.asked.body)))
+        mixed = turn.entries if turn.mixed else ()
+        ours = [call for entry in (*sent, *mixed) for call in dialect.calls(entry) if call.id and call.name in own]
+        return Splice(
+            visible=tuple(gist for entry in visible if (gist := dialect.gist(entry))),
+            entries=(*prompt.added, *(write_sound(each) for each in sendable)),
+            answers=tuple(answers),
+            place=len(held),
+            hidden=tuple(filter(None, dialect.gists(sent))),
+            hidden_entries=len(prompt.added),
+            before=identity(held[-1]) if held else b"",
+            seen=tuple(_seen(dialect, entry) for entry in visible),
+            own=tuple(map(write_sound, dialect.own_calls(mixed, own))),
+            calling=tuple(map(write_sound, dialect.calling(mixed, own))),
+            own_calls=tuple((call.id, call.name) for call in ours),
+        )
+
+    def not_kept(self) -> None:
+        """Count an answer that could not be remembered."""
+        self.hidden.tell(HiddenLoss.FAILED)
+
+    def restore(self, prompt: Prompt) -> Restore | None:
+        """Return what restores masks in the agent's calls; None: there is nothing to restore."""
+        if not self._modes.restores or prompt.conversation is None:
+            return None
+        return safe(self._use_cases.restores(*prompt.run))
+
+    def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
+        """Report what the provider counted."""
+        if usage is not None and usage.reported and prompt.answer is not None and not prompt.asked.counting:
+            self._reported(usage_call(usage, *prompt.run, prompt.answer.revision))
+
+    def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
+        """Report that the provider refused the prompt as too long; None: the report failed."""
+        if prompt.answer is None:
+            return None
+        caller, run_id = prompt.run
+        return self._reported(
+            UsageCall(caller, run_id, refusal=ReportedRefusal(message), revision=prompt.answer.revision)
+        )
+
+    def _reported(self, call: UsageCall) -> UsageAnswer | None:
+        try:
+            return self._use_cases.report_usage(call, lambda: None)
+        except SidecarError as error:
+            self._refused("http report", error, error.status, call.caller)
+            return None
+
+    # -- the parts -------------------------------------------------------------------------------------------------
+
+    def _continued(self, asked: Asked, members: Members, check: Callable[[], None]) -> Prompt:
+        """A request whose history the provider holds: it cannot be trimmed."""
+        dialect = asked.dialect
+        previous = dialect.stored_id(members)
+        stored = self._stored.find(asked.caller, previous) if previous else None
+        if stored is None:
+            return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY", check)
+        if stored.id != previous:
+            dialect.go_on_from(members, stored.id)
+        dialect.as_entries(members)
+        if stored.answers:
+            members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
+        recall, own = self._offered(asked, members, stored.conversation)
+        prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall)
+        return self._open(prompt, "PROVIDER_HISTORY", check)
+
+    def _open(self, prompt: Prompt, reason: str, check: Callable[[], None]) -> Prompt:
+        """A prompt that goes on untrimmed; masked, where the guard masks.
+
+        Raises:
+            GuardUnread: the guard cannot read it, and the settings refuse such prompts.
+            GuardRefused: a rule finds something whose action is to refuse.
+        """
+        prompt = replace(prompt, answer=None, failed_open=reason)
+        asked = prompt.asked
+        if not self._use_cases.unread(asked.caller):
+            return prompt
+        packed = asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
+        if packed and not asked.decoded:
+            self._use_cases.left_unread(Door.HTTP, asked.caller, Unread.ENCODED)
+            return prompt
+        run_id = prompt.conversation.run_id if prompt.conversation is not None else asked.headers.get(names.RUN, "")
+        call = MaskCall(asked.caller, prompt.body, run_id, prompt_format(asked.dialect.format, prompt.body))
+        return replace(prompt, body=self._use_cases.mask(Door.HTTP, call, check))
+
+    def _conversation(self, asked: Asked, members: Members) -> Conversation:
+        def opening() -> Opening:
+            return opening_of(asked.dialect, members, asked.caller, session_of(asked.headers, members))
+
+        named = asked.headers.get(names.RUN, "")
+        if named:
+            return self._conversations.named(asked.caller, checked_run_id(named), opening)
+        return self._conversations.of(opening())
+
+    def _offered(
+        self, asked: Asked, members: Members, conversation: Conversation
+    ) -> tuple[RecallOffer, frozenset[str]]:
+        """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
+
+        Returns:
+            Whether they were offered, or why not; and the names of those that were.
+        """
+        recall = self._recall(asked, members, conversation)
+        if recall is not RecallOffer.OFFERED:
+            return recall, frozenset()
+        dialect = asked.dialect
+        taken = dialect.tool_names(members)
+        offered = [each for each in self._definitions(dialect.format) if each[0] not in taken]
+        dialect.offer(members, [definition for _, definition in offered])
+        return recall, frozenset(name for name, _ in offered)
+
+    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> RecallOffer:
+        """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached."""
+        if self._modes.observes:
+            return RecallOffer.OBSERVING
+        if not asked.dialect.agent_tools(members):
+            return RecallOffer.NO_TOOLS
+        if not asked.recalls:
+            return RecallOffer.UNREADABLE
+        if conversation.recall is None:
+            conversation.recall = asked.dialect.recall(members)
+        return conversation.recall
+
+    def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
+        if format_name not in self._tools:
+            found = self._use_cases.list_tools(format_name)
+            self._tools[format_name] = [(each.name, each.definition) for each in found]
+        return self._tools[format_name]
+
+    def _trimmed(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+        asked = prompt.asked
+        assert prompt.members is not None
+        body = prompt.members.bytes()
+        caller, run_id = prompt.run
+        call = TrimCall(
+            caller=caller,
+            run_id=run_id,
+            format=asked.dialect.format,
+            body=body,
+            model=asked.model,
+            context_window=_window(asked.headers),
+            recall_unavailable=not prompt.own,
+            dry_run=asked.counting,
+            revision=_revision(asked.headers),
+            accept_bytes=self._options.max_body_bytes * 2,
+            served_iterations=served,
+        )
+        try:
+            answer = self._use_cases.trim(body, lambda _: call, check, lambda _, answer: answer)
+        except SidecarError as error:
+            if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+                raise
+            self._refused(f"http {asked.dialect.format}", error, error.status, caller)
+            return self._open(replace(prompt, body=body), error.reason, check)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a prompt goes on untrimmed: %s", frames(error))
+            return self._open(replace(prompt, body=body), "INTERNAL", check)
+        trimmed = body if answer.body is None else answer.body
+        number = prompt.number or self._use_cases.number_of(*prompt.run) or _ENDED
+        return replace(prompt, body=trimmed, answer=answer, failed_open="", number=number)
+
+
+def _seen(dialect: Dialect, entry: Any) -> Seen:
+    """What an entry is known by that an agent was given."""
+    calls = tuple(call.digested() for call in dialect.calls(entry))
+    return Seen(dialect.gist(entry), dialect.text(entry) or "", calls, dialect.item(entry))
+
+
+def _window(headers: Mapping[str, str]) -> int:
+    text = headers.get(names.WINDOW, "")
+    if not text:
+        return 0
+    if not text.isdecimal() or len(text) > _WINDOW_DIGITS or not 0 < int(text) <= MOST_TOKENS:
+        raise InvalidRequest(f"{names.WINDOW} must be a number of tokens", field=names.WINDOW)
+    return int(text)
+
+
+def _revision(headers: Mapping[str, str]) -> bytes:
+    text = headers.get(names.REVISION, "")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InvalidRequest(f"{names.REVISION} is not Base64", field=names.REVISION) from None

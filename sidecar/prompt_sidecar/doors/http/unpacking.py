@@ -1,0 +1,36 @@
+"""A compressed body is unpacked in worker threads, with memory for what it becomes before it becomes it.
+
+Nobody knows how large it will be. So it counts as a small piece of work for its first megabyte, and as a large one from
+there on; and as it grows, so does what is reserved of the process's memory for all that is made of it.
+"""
+
+from __future__ import annotations
+
+from prompt_sidecar.calls.call_pool import LARGE
+from prompt_sidecar.doors.http.encodings import Packed
+from prompt_sidecar.doors.http.work import Work
+
+
+async def unpacked(
+    work: Work, body: bytes, encoding: str, most: int, copies: int, *, padded: bool = False
+) -> bytes | None:
+    """Return a body without its encoding; None: it has none that is known, or is damaged.
+
+    Args:
+        work: runs it.
+        body: as it came.
+        encoding: the one that it is said to have.
+        most: as of `Packed`; what is returned may have a byte more.
+        copies: times that what it becomes is in memory.
+        padded: as of `Packed`.
+
+    Raises:
+        TooLarge: there is no memory for what it becomes; reading has ended.
+        CallCancelled: the agent has gone.
+    """
+    with work.shared.use_cases.memory.growing() as reserved:
+        packed = Packed(body, encoding, most, padded=padded, hold=lambda size: reserved.resize(copies * size))
+        await work.run_whole(lambda: packed.go_on(LARGE, work.go_on), size=len(body))
+        if not packed.over:
+            await work.run_whole(lambda: packed.go_on(most + 1, work.go_on), size=most)
+        return packed.plain()

@@ -1,0 +1,162 @@
+"""The providers' side: connections, addresses, headers, and what a refusal means.
+
+A request goes to the address that the settings give its provider, whatever its own `Host` or target says, and over
+verified TLS unless that is on loopback. Nothing is tried again here: an SDK has a rule of its own for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import aiohttp
+from multidict import CIMultiDict, MultiMapping
+from yarl import URL
+
+from prompt_sidecar.calls.headers import PREFIX
+from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.providers.api import Provider
+from prompt_sidecar.providers.refusals import says_bound_thinking
+
+_HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "expect",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""RFC 9110, section 7.6.1, and those that are sent in spite of it. `Expect` is answered by the door, which sends bodies
+without waiting: many servers never say `100 Continue`."""
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""All but the tab."""
+
+
+def refuses_thinking(status: int, body: bytes) -> bool:
+    """Whether a provider refused a prompt for thinking that is bound to another one."""
+    return status == 400 and says_bound_thinking(body[:MOST_ERROR].decode("utf-8", "replace"))
+
+
+def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
+    """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`.
+
+    Providers' may hold control characters, which cannot be sent on: each becomes a space (RFC 9110, section 5.5).
+    """
+    named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
+    dropped = _HOP_BY_HOP | named | set(without)
+    kept: Iterable[tuple[str, str]] = (
+        (name, _CONTROLS.sub(" ", value))
+        for name, value in headers.items()
+        if name.lower() not in dropped and not name.lower().startswith(PREFIX)
+    )
+    return CIMultiDict(kept)
+
+
+def reason(answer: aiohttp.ClientResponse) -> str | None:
+    """Return the words of an answer's status; None, for the usual ones: they have characters that cannot be sent on."""
+    words = answer.reason or ""
+    return words if words.isascii() and words.isprintable() else None
+
+
+def media_type(answer: aiohttp.ClientResponse) -> str:
+    """Return the content type of an answer in lower case, without parameters; empty: it has none.
+
+    aiohttp reads the parameters too, in time that grows with their square: a minute for a header of 60 kB.
+    """
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+MOST_ERROR: Final = 65_536
+"""Bytes of an error that are read; real ones have some hundred."""
+
+
+class NoAnswer(aiohttp.ClientError):
+    """A provider's status ends no request."""
+
+
+def checked(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    """Return an answer. Raises NoAnswer: an agent would wait for another one, or leave HTTP."""
+    if answer.status < 200:
+        raise NoAnswer
+    return answer
+
+
+class ProviderSocket(aiohttp.ClientWebSocketResponse):
+    """A WebSocket to a provider, with its connection."""
+
+    def __init__(self, reader: Any, writer: Any, protocol: str | None, response: Any, *more: Any, **named: Any) -> None:
+        super().__init__(reader, writer, protocol, response, *more, **named)
+        self.transport: asyncio.Transport = response.connection.transport
+
+
+class Upstreams:
+    """Connections to the providers. Made on the event loop, and closed there."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._bases: Mapping[Provider, str] = {
+            provider: getattr(options, f"{provider}_upstream") for provider in Provider
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            read_bufsize=_READ_BYTES,
+            ws_response_class=ProviderSocket,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+        )
+
+    def url(self, provider: Provider, target: URL) -> URL:
+        """Return where a request for `target` goes, of which only path and query are read."""
+        query = f"?{target.raw_query_string}" if target.raw_query_string else ""
+        path = target.raw_path if target.raw_path.startswith("/") else "/" + target.raw_path
+        return URL(self._bases[provider].rstrip("/") + path + query, encoded=True)
+
+    def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: Any) -> Any:
+        """Send a request; use the result with `async with`, as aiohttp's."""
+        return self._session.request(
+            method, self.url(provider, target), headers=headers, data=data, allow_redirects=False
+        )
+
+    def connect(
+        self,
+        provider: Provider,
+        target: URL,
+        headers: CIMultiDict[str],
+        protocols: tuple[str, ...],
+        most_bytes: int,
+    ) -> Any:
+        """Open a WebSocket with messages of at most `most_bytes`; use the result with `async with`, as aiohttp's.
+
+        It is a `ProviderSocket`.
+        """
+        url = self.url(provider, target)
+        return self._session.ws_connect(
+            url.with_scheme({"https": "wss", "http": "ws"}[url.scheme]),
+            headers=headers,
+            protocols=protocols,
+            max_msg_size=most_bytes,
+            autoping=True,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+_READ_BYTES: Final = 262_144
+"""Of an answer, read ahead of the agent: four times aiohttp's default, as answers reach a megabyte."""
+_LINE_BYTES: Final = 65_536
+"""Of one header: some gateways send cookies and traces of more than aiohttp's 8,190."""

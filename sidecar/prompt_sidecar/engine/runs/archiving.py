@@ -1,0 +1,277 @@
+"""What a run gives to the archive and takes from it. A run is used under its lock.
+
+Without an archive every method returns at its first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.engine.runs.archive import Archive, Place
+from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.engine.runs.table import RunTable
+from prompt_sidecar.errors import StoreUnavailable
+from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.trim.ids import Keys, caller_key
+from prompt_sidecar.trim.revision import run_digest, unseal
+
+NOT_ASKED: Final = "the store that replicas share gave no answer in time, and this process has not seen the run"
+
+RECORDED_AT_ONCE: Final = 1_000
+"""Items whose facts are recorded at once: a millisecond."""
+
+Hold = Callable[[Lock], AbstractContextManager[object]]
+"""Holds a lock while a call works; see `prompt_sidecar.engine.runs.pace.Pace.holding`."""
+
+
+class Archiving:
+    """Runs between this process and the archive."""
+
+    def __init__(
+        self, table: RunTable, archive: Archive | None, keys: Keys, first_wait: float, ahead: Callable[[], float]
+    ) -> None:
+        """Take what a prompt may wait for, and how the wall's clock differs from the table's.
+
+        Args:
+            table: the runs of this process.
+            archive: keeps them; None: nothing does.
+            keys: the sidecar's keys.
+            first_wait: seconds that a run's first prompt waits for the archive once it has been read.
+            ahead: seconds since the epoch less the table's clock.
+        """
+        self._table = table
+        self._archive = archive
+        self._keys = keys
+        self._first_wait = first_wait
+        self._ahead = ahead
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._archive is not None
+
+    def _found(
+        self, caller: str, run_id: str, wait: float | None, *, needed: bool = False
+    ) -> tuple[bytes, Place, Restored | None]:
+        """What another process left of a run that this one has not seen: by the newest key that has any of it.
+
+        Raises:
+            StoreUnavailable: it is `needed`, and the archive gave no answer.
+        """
+        assert self._archive is not None
+        places = [
+            (of_run, self._archive.find(of_run, caller_key(key, caller)))
+            for key, of_run in zip(self._keys.all, self._keys.of_run(caller, run_id), strict=True)
+        ]
+        for key, place in places:
+            found = place.restored(wait)
+            if found is not None:
+                return key, place, found
+        if needed and not all(place.looked for _, place in places):
+            raise StoreUnavailable(NOT_ASKED)
+        return *places[0], None
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def key_of(self, call: TrimCall) -> bytes | None:
+        """The key of the run that a prompt is of, if it began with a previous one and this process has not seen it.
+
+        The revision shows it, or the archive, which is asked for at most `first_wait` for each key. None: the run has
+        been seen, or nothing shows that it began elsewhere.
+        """
+        if not self._keys.previous or self._table.known(call.caller, call.run_id) is not None:
+            return None
+        sealed = call.revision or call.base_revision
+        if sealed:
+            began = {run_digest(key): key for key in self._keys.of_run(call.caller, call.run_id)}
+            opened = (unseal(key, sealed) for key in self._keys.all)
+            return next((began[each.run] for each in opened if each is not None and each.run in began), None)
+        if self._archive is None:
+            return None
+        key, _, found = self._found(call.caller, call.run_id, self._first_wait)
+        return None if found is None else key
+
+    def begin(self, run: Run) -> None:
+        """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
+        if self._archive is not None and run.archived.place is None:
+            run.archived.place = self._archive.find(run.key, self._caller_key(run))
+            run.archived.outbox = []
+
+    def first_revision(self, run: Run) -> bytes:
+        """The revision of the answer that another process gave last, where this one has yet to see a prompt.
+
+        It waits for the archive, which has had the time that reading the prompt took, and `first_wait` more.
+        """
+        if run.archived.place is not None and not run.archived.adopted:
+            restored = run.archived.place.restored(self._first_wait)
+            if restored is not None:
+                run.adopt(restored, self._ahead())
+                self._table.keep(run)
+        return run.archived.revision_left
+
+    def answered(self, run: Run, answer: TrimAnswer | None) -> None:
+        """Hand over what a prompt has brought; None: its call had to end before it was answered."""
+        place = run.archived.place
+        if place is None:
+            return
+        originals, run.archived.outbox = run.archived.outbox or (), []
+        batch = Batch(originals=originals)
+        if answer is not None:
+            revision = None
+            if answer.revision:
+                revision = RevisionState(answer.iteration, answer.revision, run.archived.iteration)
+                run.archived.iteration = answer.iteration
+            first, run.archived.revision_left = not run.archived.answered, b""
+            run.archived.answered = True
+            edits = answer.compacted or (first and bool(answer.trims))
+            batch = Batch(originals, revision, self._figures(run), run.tasks.state() if first else None, edits)
+        place.write(batch, partial(self._everything, run))
+
+    def settle(self, run: Run) -> None:
+        """See `Place.settle`. The run's lock need not be held."""
+        if run.archived.place is not None:
+            run.archived.place.settle()
+
+    # -- other calls -------------------------------------------------------------------------------------------------
+
+    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False, begins: bool = False) -> None:
+        """See that a run which another process has seen is known here too, before a call asks for it.
+
+        Args:
+            caller: whose run it is.
+            run_id: its name.
+            holding: holds its lock.
+            tasks: also where it is known, as another process may have changed its tasks since.
+            begins: whether the call begins a run that nobody has seen.
+
+        Raises:
+            StoreUnavailable: this process has not seen it, the call does not begin it, and the archive cannot be asked.
+        """
+        if self._archive is None:
+            return
+        known = self._table.known(caller, run_id)
+        if known is None:
+            key, place, found = self._found(caller, run_id, None, needed=not begins)
+            newer = None
+        else:
+            key, of_caller = known.key, self._caller_key(known)
+            place = known.archived.place or self._archive.find(key, of_caller)
+            found = None if known.archived.adopted else place.restored(None)
+            newer = self._archive.find(key, of_caller).restored(None) if tasks else None
+        if found is None and newer is None:
+            return
+        run = self._table.begun(caller, run_id, key)
+        try:
+            with holding(run.lock):
+                if run.ended:
+                    return
+                if run.archived.place is None:
+                    run.archived.place, run.archived.outbox = place, []
+                if found is not None:
+                    run.adopt(found, self._ahead())
+                if newer is not None and newer.tasks is not None:
+                    run.tasks.restore(newer.tasks)
+                self._table.keep(run)
+        finally:
+            self._table.leave(run)
+
+    def changed(self, run: Run, *, tasks: bool = False) -> None:
+        """The run's figures have changed without a prompt, or its tasks, which are nowhere else."""
+        self.begin(run)
+        place = run.archived.place
+        if place is None:
+            return
+        batch = Batch(figures=self._figures(run) if run.calls else None, tasks=run.tasks.state(), edits=tasks)
+        place.write(batch, partial(self._everything, run))
+
+    def fetch(self, run: Run, stash_id: str) -> None:
+        """Have an original that another process stored, or that this one has lost, in the stash, if it is kept.
+
+        Raises:
+            StoreUnavailable: the archive cannot be asked, and only it can know.
+        """
+        place = run.archived.place
+        if place is None:
+            return
+        if self._table.stash.alive(run.stash_key, (stash_id,)):
+            place.renew()
+            return
+        try:
+            found = place.originals((stash_id,)).get(stash_id)
+        except StoreUnavailable:
+            mine = place.looked and run.archived.restored is None
+            if mine or stash_id in self._table.stash.dead(run.stash_key):
+                return
+            raise
+        if found is not None:
+            self._store(run, (found,))
+
+    def load(self, run: Run, check: Callable[[], None]) -> None:
+        """Have the facts of all that another process recorded in the history, for a search; once for a run.
+
+        The history fetches the originals as it comes to index them, or as a query names them; the run's lock is not
+        held. `check` is called now and then; what it raises ends the call, and the next one begins again.
+
+        Raises:
+            StoreUnavailable: the archive cannot be asked, so the search would not even know what it misses.
+        """
+        place = run.archived.place
+        if place is None or run.archived.restored is None or run.archived.loaded:
+            return
+        items = [each.item for each in place.items(check) if each.item is not None]
+        fetch = partial(self._fetch_all, run, place)
+        for first in range(0, len(items), RECORDED_AT_ONCE):
+            run.history.record_elsewhere(items[first : first + RECORDED_AT_ONCE], fetch)
+        run.archived.loaded = True
+
+    def _fetch_all(self, run: Run, place: Place, stash_ids: Sequence[str]) -> None:
+        """Have those of the originals in the stash that are kept anywhere. Raises StoreUnavailable."""
+        stash = self._table.stash
+        here = stash.alive(run.stash_key, stash_ids)
+        found = place.originals([stash_id for stash_id in stash_ids if stash_id not in here])
+        self._store(run, found.values())
+
+    def _store(self, run: Run, found: Iterable[Original]) -> None:
+        """Store originals that were fetched, unless the run was ended or forgotten while they came."""
+        if not self._table.has(run):
+            return
+        stash = self._table.stash
+        stash.put_all(run.stash_key, run.name[0], [(each.stash_id, each.original, each.content_type) for each in found])
+        if not self._table.has(run):  # it was just now, and nobody else would forget these
+            stash.forget(run.stash_key)
+
+    def end(self, run: Run) -> None:
+        """The run is ended: forget it everywhere."""
+        self.begin(run)
+        if run.archived.place is not None:
+            run.archived.place.end()
+
+    def end_all(self, caller: str, check: Callable[[], None]) -> int:
+        """Forget all runs of a caller that the archive has; how many there were. Raises StoreUnavailable."""
+        if self._archive is None:
+            return 0
+        return sum(self._archive.end_all(caller_key(key, caller), check) for key in self._keys.all)
+
+    def _caller_key(self, run: Run) -> bytes:
+        """The key of the caller's runs, of the key of the sidecar's that the run has."""
+        caller, run_id = run.name
+        of_run = dict(zip(self._keys.of_run(caller, run_id), self._keys.all, strict=True))
+        return caller_key(of_run[run.key], caller)
+
+    def _figures(self, run: Run) -> RunFigures:
+        ahead = self._ahead()
+        figures = run.figures()
+        return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
+
+    def _everything(self, run: Run) -> Iterator[Original]:
+        if run.ended:
+            return
+        for stash_id, held in self._table.stash.copies(run.stash_key):
+            yield Original(stash_id, held.original, held.content_type, run.history.item(stash_id))

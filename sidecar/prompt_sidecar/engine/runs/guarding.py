@@ -1,0 +1,197 @@
+"""The guard of all runs: the rules in force for a caller, the values of its runs, and what may be given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from time import thread_time
+from typing import Final
+
+from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.received import Sighting
+from prompt_sidecar.facts.guard_calls import (
+    Finding,
+    FindingAction,
+    MaskAnswer,
+    MaskCall,
+    RestoreCall,
+    RestoredArguments,
+)
+from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.guard import lookalikes
+from prompt_sidecar.guard.masking import Masker, RunGuard
+from prompt_sidecar.guard.options import ENFORCE, GuardOptions
+from prompt_sidecar.guard.restoring import restore
+from prompt_sidecar.guard.rules import RuleSet, default_rules
+from prompt_sidecar.guard.scanner import Watch
+from prompt_sidecar.guard.vault import Value, Vault
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.trim.ids import sealed
+
+SCAN_CLOCK: Final = thread_time
+"""Measures `guard.scan_seconds`. Processor time, as on a busy machine a secret would pass by the clock on the wall."""
+MOST_RULES: Final = 64
+"""Sets of rules that stay compiled, each some megabytes: callers with rules of their own are few."""
+LOOKALIKES: Final = frozenset(rule.name for rule in lookalikes.RULES)
+OUTSIDE_REPORTED: Final = 256
+"""Findings outside the history that a run remembers to have reported, so that each is counted once; some have ten."""
+
+
+class Guarding:
+    """See the file's docstring. Thread-safe but for a run's own state, which its lock guards."""
+
+    def __init__(
+        self, options: GuardOptions, vault: Vault, bounds: Counts[str], of_caller: Callable[[str], GuardOptions] | None
+    ) -> None:
+        """Take the settings, where values are kept, and what counts bounds that were reached.
+
+        `of_caller` gives the settings of a caller; None: all have the same.
+        """
+        self._of_caller = of_caller or (lambda _: options)
+        self.vault = vault
+        self._bounds = bounds
+        self.masks_for("")  # a mistake in the rules shows at the start
+
+    def masks_for(self, caller: str) -> bool:
+        """Whether the settings mask a caller's prompts."""
+        options = self._of_caller(caller)
+        rules = _rules(options, masks=options.mode == ENFORCE)
+        return options.mode == ENFORCE and rules.changes_text
+
+    def digest(self, run: Run, caller: str) -> bytes:
+        """Digest of the rules by which a run is masked; empty: it is not."""
+        return _rules(self._of_caller(caller), masks=True).digest if run.guard.masks else b""
+
+    def masker(self, run: Run, caller: str) -> Masker | None:
+        """What masks one prompt of a run; None if there are no rules."""
+        options = self._of_caller(caller)
+        rules = _rules(options, masks=run.guard.masks)
+        if not rules.rules and not run.guard.masks:
+            return None
+        return Masker(
+            rules,
+            self.vault,
+            run.stash_key,
+            run.key,
+            run.guard,
+            watch=Watch(SCAN_CLOCK, options.scan_seconds),
+            reached=self._bounds.add,
+            fail_closed=options.fail_closed and options.mode == ENFORCE,
+            knows=run.calls > 0,
+        )
+
+    def unread(self, caller: str) -> str:
+        """What becomes of a caller's requests that cannot be read; empty: nothing is masked, so nothing is read."""
+        return self._of_caller(caller).unread if self.masks_for(caller) else ""
+
+    def mask(self, run: Run | None, keys: Sequence[bytes], call: MaskCall, check: Callable[[], None]) -> MaskAnswer:
+        """Mask a body that is no prompt.
+
+        Args:
+            run: whose values are masked too, and which gets those that are found; None: they are kept nowhere.
+            keys: of the run, the first one for new masks.
+            call: the body.
+            check: called now and then; what it raises ends the call.
+
+        Raises:
+            GuardRefused, InvalidJson, TooLarge: as `Masker.mask_body`.
+        """
+        options = self._of_caller(call.caller)
+        own = Vault(options.run_vault_bytes, options.run_vault_bytes, self._bounds.add)
+        masker = Masker(
+            _rules(options, masks=True),
+            own if run is None else self.vault,
+            "" if run is None else run.stash_key,
+            keys[0],
+            RunGuard(keys[1:], masks=True),
+            watch=Watch(SCAN_CLOCK, options.scan_seconds),
+            reached=self._bounds.add,
+            fail_closed=options.fail_closed,
+        )
+        format_ = FORMATS.get(call.format)
+        texts = () if format_ is None else (format_.messages_field, *(format_.system.names if format_.system else ()))
+        try:
+            body, noted = masker.mask_body(call.body, texts, check)
+        except BaseException:
+            masker.take_back()
+            raise
+        return MaskAnswer(
+            body, [Finding(each.rule, FindingAction(each.action.value), -1, -1, each.count) for each in noted]
+        )
+
+    def task_masker(self, run: Run, caller: str) -> Masker | None:
+        """What masks the texts of a run's tasks; None if nothing is masked."""
+        if not run.calls and not run.guard.masks:
+            run.guard.masks = self.masks_for(caller)
+        return self.masker(run, caller) if run.guard.masks else None
+
+    def findings(self, run: Run, opened: Opened, call: TrimCall) -> Sequence[Finding]:
+        """What the guard found in what is new in a prompt that was taken.
+
+        Of what the run has forgotten and reads again, nothing is reported that an earlier answer reported.
+        """
+        received, ledger, known = opened.memory.received, opened.memory.ledger, opened.recorded
+        if call.side_call or received is None:
+            return ()
+        since = run.answered_iteration if opened.continues and not known else 0
+        found: list[Finding] = []
+        for each in opened.sightings:
+            place = received.rows[each.message].place if 0 <= each.message < len(received.rows) else -1
+            if place < 0:
+                if each.message >= 0 and each.rule in LOOKALIKES:
+                    continue  # our own text that came back, or the agent's system prompt
+                if self._is_new_outside(run, each, call):
+                    found.append(finding_of(each, -1))
+            elif place >= known and max(ledger.records[place].group + 1, 1) >= since:
+                found.append(finding_of(each, place))
+        return found
+
+    def restores(self, run: Run, caller: str) -> bool:
+        """Whether a run has masks of which the settings may give a tool the values."""
+        return bool(self._of_caller(caller).restore) and self.vault.has_values(run.stash_key)
+
+    def restore(self, run: Run | None, call: RestoreCall) -> Sequence[RestoredArguments]:
+        """Fill calls' arguments; without a run no value is known."""
+        pairs = self._of_caller(call.caller).restore
+
+        def value(mask_id: str) -> Value | None:
+            return None if run is None else self.vault.get(run.stash_key, mask_id, run.guard.other_keys)
+
+        done: list[RestoredArguments] = []
+        for each in call.calls:
+            filled = restore(each.arguments, each.tool, pairs, value)
+            left = sum(filled.not_allowed.values())
+            kinds = dict(filled.restored)
+            done.append(RestoredArguments(filled.arguments, sum(kinds.values()), left, filled.unknown, kinds))
+        return done
+
+    @staticmethod
+    def _is_new_outside(run: Run, each: Sighting, call: TrimCall) -> bool:
+        """Whether something in a system prompt or a member of the body was not reported yet."""
+        reported = run.guard.reported
+        digest = sealed(run.key, f"{each.member} {each.rule} {each.action} {each.times}".encode())
+        if digest in reported:
+            return False
+        if not call.dry_run:
+            reported[digest] = None
+            while len(reported) > OUTSIDE_REPORTED:
+                del reported[next(iter(reported))]
+        return True
+
+
+@lru_cache(MOST_RULES)
+def _compiled(options: GuardOptions) -> RuleSet:
+    return default_rules(options)
+
+
+def _rules(options: GuardOptions, *, masks: bool) -> RuleSet:
+    """The rules of some settings, compiled; with `masks` as `enforce` has them, whatever the mode."""
+    mode = ENFORCE if masks else options.mode
+    return _compiled(GuardOptions(mode=mode, actions=tuple(options.actions), rules=tuple(options.rules)))
+
+
+def finding_of(each: Sighting, place: int) -> Finding:
+    """A finding at a place of the history; -1: outside it."""
+    return Finding(each.rule, FindingAction(each.action.value), place, each.item if place >= 0 else -1, each.times)

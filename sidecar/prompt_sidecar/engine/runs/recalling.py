@@ -1,0 +1,313 @@
+"""Recall: what a model lost sight of is found again, by id or by search, by programs or by the model's own tools.
+
+Recall of a run whose prompt this process has not seen is RUN_UNKNOWN, never NOT_FOUND: another process may have it, or
+this one had it before a restart; once the prompt has come again, the same question can be asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from typing import Final
+
+from prompt_sidecar.engine.runs.archiving import Archiving
+from prompt_sidecar.engine.runs.guarding import Guarding
+from prompt_sidecar.engine.runs.pace import Pace
+from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.engine.runs.table import UNKNOWN_RUN, RunTable
+from prompt_sidecar.engine.tools.calling import call_tool
+from prompt_sidecar.errors import RunUnknown, SidecarError
+from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolAnswer, ToolCall
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
+from prompt_sidecar.recall.retrieve import select
+from prompt_sidecar.recall.search import search
+from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
+from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.tokens import Counter
+
+INDEX_SECONDS: Final = 0.5
+"""Seconds that a search indexes at most before it searches what is indexed: one to three MB, so that only the first
+searches of a large run that this process has taken over, or whose index it gave up, leave something out."""
+INDEX_SHARE: Final = 4
+"""Divisor of the time that a search's caller still waits; the quotient bounds what it indexes too. The rest is for what
+goes in steps that cannot end in between: reading the facts of a run that was taken over, ranking, and its turns."""
+PAGE_ENCODING: Final = "o200k_base"
+"""What answers of recall are counted with, as no model is named there."""
+
+
+class Recalling:
+    """The use cases of recall and of tasks, on a table of runs."""
+
+    def __init__(
+        self,
+        table: RunTable,
+        counter: Counter,
+        nonce: Callable[[], str],
+        archiving: Archiving,
+        guarding: Guarding,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+    ) -> None:
+        """Take the bounds of what is answered, and what gives the random part of a fence."""
+        self._table = table
+        self._counter = counter
+        self._recall = recall
+        self._archiving = archiving
+        self._guarding = guarding
+        self.nonce = nonce
+        self.search_limits = search
+
+    def retrieve(self, call: RetrieveCall, check: Pace) -> RetrieveAnswer:
+        """See `Runs.retrieve`."""
+        self._archiving.restore(call.caller, call.run_id, check.holding)
+        run = self._seen(call.caller, call.run_id)
+        if run is None:
+            return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+        return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=check)
+
+    def page(
+        self,
+        run: Run,
+        stash_id: str,
+        selection: Selection,
+        offset: int,
+        page_tokens: int = 0,
+        *,
+        check: Pace,
+    ) -> RetrieveAnswer:
+        """A page of an original of a run that was seen."""
+        stash = self._table.stash
+        if run.other_keys:
+            with check.holding(run.lock):
+                stash_id = run.memory.id_now(stash_id)
+        check()
+        self._archiving.fetch(run, stash_id)
+        with check.reserve(stash.size_of(run.stash_key, stash_id)):
+            held = stash.get(run.stash_key, stash_id)
+            if isinstance(held, Outcome):
+                outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
+                self._note(run, stash_id or "?", outcome, 0)
+                return RetrieveAnswer(outcome, describe(outcome))
+            page = select(
+                held.original,
+                held.content_type,
+                selection,
+                offset,
+                page_tokens or self._recall.page_tokens,
+                self.count,
+                check,
+                check.holding,
+            )
+        answer = page_answer(page, searched=isinstance(selection, PatternMatch))
+        self._note(run, stash_id, answer.outcome, answer.content_tokens)
+        item = run.history.item(stash_id)  # not from the ledger: a prompt may hold the run's lock for long
+        return answer if item is None else replace(answer, tool=item.tool)
+
+    def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int) -> None:
+        """Have the run's journal say what was asked for."""
+        run.journal.recalled(stash_id, outcome, tokens, run.last_seen)
+        if run.journal.kept_bytes:
+            self._table.weigh(run)
+
+    def search(self, call: SearchCall, check: Pace) -> Found:
+        """See `Runs.search`."""
+        self._archiving.restore(call.caller, call.run_id, check.holding)
+        run = self._seen(call.caller, call.run_id)
+        if run is None:
+            return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+        return self.find(run, check, call.query)
+
+    def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
+        """What is found in the history of a run that was seen."""
+        began = perf_counter()
+        enough = check.spent(INDEX_SHARE, INDEX_SECONDS)
+        try:
+            return replace(self._found(run, check, query, enough), seconds=perf_counter() - began)
+        finally:
+            self._table.index_later(run)  # also where the call had to end
+
+    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool]) -> Found:
+        self._archiving.load(run, check)
+        with check.holding(run.lock):
+            visible = frozenset(run.memory.whole)
+            left = run.archived.restored  # of a run whose next prompt has yet to come to this process
+            last_iteration = max(run.memory.ledger.iteration, left.iteration if left is not None else 0, 1)
+        found = search(
+            run.history,
+            query,
+            self.search_limits,
+            last_iteration=last_iteration,
+            count=self.count,
+            nonce=self.nonce,
+            check=check,
+            enough=enough,
+            visible=visible,
+        )
+        run.journal.recalled("", found.outcome, found.rendered_tokens, run.last_seen)
+        self._table.weigh(run)
+        with check.holding(run.lock):
+            run.searches += 1
+            run.searches_found += found.outcome is SearchOutcome.FOUND
+        return found
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def create_tasks(self, call: CreateTasksCall, pace: Pace) -> Sequence[TaskItem]:
+        """See `Runs.create_tasks`."""
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
+        with self._table.entered(call.caller, call.run_id, pace.holding) as run:
+            tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
+            if run.registered or not run.unused:
+                self._table.keep(run)
+            self._archiving.changed(run, tasks=True)
+        self._archiving.settle(run)
+        return tasks
+
+    def write_tasks(
+        self,
+        run: Run,
+        items: Sequence[str],
+        *,
+        append: bool,
+        request_id: str,
+        statuses: Sequence[TaskStatus] = (),
+    ) -> Sequence[TaskItem]:
+        """Put masked tasks in the place of a run's tasks, or after them. The run's lock is held. Raises as `create`."""
+        masker = self._guarding.task_masker(run, run.name[0])
+        if masker is None:
+            return run.tasks.create(items, append, request_id, statuses)
+        try:
+            return run.tasks.create(items, append, request_id, statuses, mask=masker.mask_task)
+        except SidecarError:
+            masker.take_back()
+            raise
+
+    def update_task(self, call: UpdateTaskCall, pace: Pace) -> Sequence[TaskItem]:
+        """See `Runs.update_task`."""
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+        with self._table.seen(call.caller, call.run_id, pace.holding) as run:
+            tasks = run.tasks.update(call.id, call.status, request_id=call.request_id)
+            self._archiving.changed(run, tasks=True)
+        self._archiving.settle(run)
+        return tasks
+
+    def list_tasks(self, caller: str, run_id: str, pace: Pace) -> Sequence[TaskItem]:
+        """See `Runs.list_tasks`."""
+        self._archiving.restore(caller, run_id, pace.holding, tasks=True)
+        with self._table.seen(caller, run_id, pace.holding) as run:
+            return tuple(run.tasks.items)
+
+    # -- the model's tools -------------------------------------------------------------------------------------------
+
+    def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
+        """See `Runs.call_tool`. Where the run is ended meanwhile, the call is made in the one that begins then."""
+        begins = call.name == CREATE_TASKS
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
+        while True:
+            run = self._table.begun(call.caller, call.run_id)
+            try:
+                with pace.holding(run.tools_lock):
+                    answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
+                    run.tool_calls += 1
+                with pace.holding(run.lock):
+                    if run.tasks.items and not run.registered and not run.ended:
+                        self._table.keep(run)  # its tasks began it
+                    if answer.tasks is not None and not run.ended:
+                        self._archiving.changed(run, tasks=True)
+            except _RunEnded:
+                continue
+            finally:
+                self._table.leave(run)
+            self._table.weigh(run)
+            self._archiving.settle(run)
+            return answer
+
+    def _seen(self, caller: str, run_id: str) -> Run | None:
+        """A run whose prompt this process has seen."""
+        run = self._table.known(caller, run_id)
+        return run if run is not None and run.calls else None
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that recall answers."""
+        return self._counter.count(text, PAGE_ENCODING)
+
+
+def page_answer(page: Page, *, searched: bool) -> RetrieveAnswer:
+    """A page as the answer to a retrieval; `searched`: it answers a pattern."""
+    return RetrieveAnswer(
+        outcome=Outcome.HIT,
+        message=describe_page(page, searched=searched),
+        content=page.content,
+        content_type=page.content_type,
+        total_bytes=page.total_bytes,
+        total_lines=page.total_lines,
+        stretches=page.stretches,
+        more=page.more,
+        next_offset=page.next_offset,
+        matching_lines=page.matching_lines,
+        content_tokens=page.content_tokens,
+    )
+
+
+class _RunEnded(Exception):
+    """The run was ended while one of its tool calls waited for its lock."""
+
+
+class _Backend:
+    """One run, as the model's tools use it. See `prompt_sidecar.engine.tools.calling.Backend`."""
+
+    def __init__(self, recalling: Recalling, run: Run, check: Pace) -> None:
+        self._recalling = recalling
+        self._run = run
+        self._check = check
+        self.search_limits = recalling.search_limits
+        self.count = recalling.count
+        self.nonce = recalling.nonce
+
+    def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
+        self._must_be_seen()
+        return self._recalling.page(self._run, stash_id, selection, offset, page_tokens, check=self._check)
+
+    def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
+        self._must_be_seen()
+        with self._check.holding(self._run.lock):
+            if self._run.other_keys:
+                stash_id = self._run.memory.id_now(stash_id)
+            return self._run.memory.in_prompt(stash_id, tags, self._run.calls)
+
+    def search(self, query: SearchQuery) -> Found:
+        self._must_be_seen()
+        return self._recalling.find(self._run, self._check, query)
+
+    def create_tasks(
+        self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
+    ) -> Sequence[TaskItem]:
+        with self._entered():
+            return self._recalling.write_tasks(
+                self._run, items, append=append, request_id=request_id, statuses=statuses
+            )
+
+    def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
+        with self._entered():
+            return self._run.tasks.update(id, status, request_id=request_id)
+
+    def answer(self, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
+        return tagged(self._run.key, kind, stash_id, headline, body)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with self._check.holding(self._run.lock):
+            if self._run.ended:
+                raise _RunEnded
+            yield
+
+    def _must_be_seen(self) -> None:
+        if not self._run.calls:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")

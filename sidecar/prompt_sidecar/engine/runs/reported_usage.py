@@ -1,0 +1,413 @@
+"""What the provider counted: one run's last prompts, and what the reports on them teach.
+
+A report is about a prompt that was returned. It says what that prompt cost, which takes the place of an estimate in
+what ceilings count and in the comparison with never trimming (`engine/runs/comparing.py`). And it teaches three things.
+The real input tokens correct the factor of caller, model and format (`tokens/calibration.py`). A refusal teaches the
+limit, for this run alone: one agent cannot lower another's. Cached tokens are compared with the prefix that the
+answer said was kept.
+
+A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
+limit alone does not do that, as our count may be wrong by the very share that got the prompt refused. So a refusal also
+sets a *ceiling* in our own raw tokens, from what it proves:
+
+    limit and real size named    real / raw is this prompt's ratio: ceiling = limit / ratio, less `MARGIN`
+    limit alone                  unknown ratio: ceiling = limit / `UNKNOWN_FACTOR`, less `MARGIN`; limit / factor, less
+                                 `TRUSTED_MARGIN`, once the factor is trusted
+    neither                      0.9 of the raw tokens that were refused, then 0.75 of those refused again
+
+The ceiling from a named limit goes once the factor has taken in reports from after the refusal; the other stays, as
+nothing else knows the limit. What the provider accepts raises both: a limit that it passed is none.
+
+Providers cache prompts in blocks (OpenAI 128 tokens, others up to 1,024) and only from 1,024 tokens on; entries expire
+within minutes, and Anthropic's reach to the last mark that the agent set. So less than predicted is a suspicion, and
+only beyond `CACHE_SLACK`. After a refused prompt nothing is predicted, since it was never cached.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prompt_sidecar.engine.runs.comparing import NEITHER, Sides, Told, counted, estimated
+from prompt_sidecar.facts.comparison import Recount
+from prompt_sidecar.facts.usage_calls import (
+    CacheUse,
+    Calibrated,
+    InputCounting,
+    ReportedRefusal,
+    UsageAnswer,
+    UsageCall,
+    UsageFigures,
+    UsageOutcome,
+)
+from prompt_sidecar.guard.ceilings import NOTHING, Price, Prices, Use
+from prompt_sidecar.providers.table import APIS
+from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
+from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
+
+PROMPTS: Final = 8
+"""Prompts of a run that a report may still be about: a report follows its prompt by one model call, and few agents have
+more than some calls of one run open at once."""
+TAG_BYTES: Final = 16
+"""Bytes of a revision that distinguish it from the others: its signature, which comes first."""
+MARGIN: Final = 0.03
+"""Share that is kept below a limit reckoned from a ratio: the next prompt is another mixture, in the same framing."""
+UNKNOWN_FACTOR: Final = 1.4
+"""What our count may be short by where nothing is known of the model's tokenizer; the most measured is 1.33."""
+TRUSTED_MARGIN: Final = 0.1
+"""Share that is kept where the factor is trusted and yet the prompt was refused."""
+TRUSTED_REPORTS: Final = 3
+"""Reports from which a factor is trusted; see `tokens/calibration.py`."""
+STEPS: Final = (0.9, 0.75)
+"""What is left of a refused prompt's tokens at the first and each later refusal that names no limit."""
+CACHE_LEAST: Final = 1_024
+"""Tokens below which no provider caches a prompt."""
+CACHE_SLACK: Final = (1_024, 0.1)
+"""Tokens and share that the cache may fall short of the prediction: a block, and the estimate's error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A prompt that was returned. Tokens are raw."""
+
+    model: str
+    format: str
+    tokens: int
+    kept: int
+    """Of the prefix that it shares with the prompt before."""
+    factor: float = 1.0
+    """What the figures of its answer were multiplied with."""
+    opaque: int = 0
+    """Tokens of encrypted text in it, as they were counted."""
+    opaque_factor: float = 1.0
+    """What those were multiplied with. `tokens` and `kept` hold them already in proportion to `factor`."""
+    limit: int = 0
+    """What windows and reserve left, without what this run has learned; the provider's tokens."""
+    reserve: int = 0
+    """Tokens of the window that were kept for the answer."""
+    media: bool = False
+    """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
+    exact: bool = False
+    """Whether the model's own vocabulary counted it."""
+    charge: Use = NOTHING
+    """What it counts for until there is a report."""
+    sides: Sides | None = None
+    """What it is compared as with never trimming; None: it is not compared."""
+    revision: bytes = b""
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A returned prompt and what was reported on it."""
+
+    returned: Returned
+    kept: int
+    charge: Use
+    answer: UsageAnswer | None = None
+
+
+class Usage:
+    """What one run's reports taught. Not thread-safe: a run is used under its lock."""
+
+    def __init__(self) -> None:
+        self._prompts: OrderedDict[bytes, _Prompt] = OrderedDict()
+        self._limit: int | None = None
+        self._ceiling: int | None = None
+        self._ceiling_guessed = False
+        """Whether the ceiling comes from a refusal that named no limit."""
+        self._unnamed = 0
+        """Refusals in a row that named no limit."""
+        self._since_refusal = 0
+        """Reports since the last refusal that corrected the factor."""
+        self._refused_last = False
+        self._cache_seen = False
+        self._last: tuple[str, Counted] | None = None
+        """The prompt that was reported last, with its model."""
+        self._sums = UsageFigures()
+
+    @property
+    def learned_limit(self) -> int:
+        """Tokens, as the provider counts, that refusals left for a prompt of this run; 0: none named a limit."""
+        return self._limit or 0
+
+    def figures(self) -> UsageFigures:
+        """The run's sums."""
+        return replace(self._sums, learned_limit=self.learned_limit)
+
+    def in_force(self, limit: int, factor: float) -> InForce:
+        """The limit of the next prompt, given the one that windows and reserve leave, and the factor."""
+        if self._limit is not None:
+            limit = min(limit, self._limit)
+        raw = int(limit / factor)
+        if self._ceiling is not None and raw > self._ceiling:
+            raw = self._ceiling
+            limit = min(limit, calibrated_tokens(raw, factor))
+        return InForce(limit, raw)
+
+    def carry(self, limit: int) -> None:
+        """Take over a limit that another process had learned for the run; 0: none."""
+        if limit and self._limit is None:
+            self._limit = max(limit, LEAST_TOKENS)
+
+    def restore(self, figures: UsageFigures) -> None:
+        """Take over the sums, and the learned limit, of another process."""
+        if not self._sums.reports:
+            self._sums = replace(figures, learned_limit=0)
+        self.carry(figures.learned_limit)
+
+    def prompt_returned(self, returned: Returned) -> None:
+        """Remember a prompt that changed the run; not a dry run's and not a side call's."""
+        tag = returned.revision[:TAG_BYTES]
+        last = next(reversed(self._prompts.values()), None)
+        if last is not None and last.returned.sides is returned.sides:  # the same prompt again: it is compared once
+            last.returned = replace(last.returned, sides=None)
+        self._prompts.pop(tag, None)
+        kept = 0 if self._refused_last else returned.kept
+        self._prompts[tag] = _Prompt(replace(returned, revision=b""), kept, returned.charge)  # the tag names it
+        self._refused_last = False
+        if len(self._prompts) > PROMPTS:
+            self._prompts.popitem(last=False)
+
+    def returned(self, revision: bytes) -> bool:
+        """Whether a revision is of one of the last prompts that this process returned."""
+        return revision[:TAG_BYTES] in self._prompts
+
+    @property
+    def unanswered(self) -> Returned | None:
+        """The last prompt, if there is no report on it and it is compared with never trimming."""
+        last = next(reversed(self._prompts.values()), None)
+        return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
+
+    @property
+    def unreported(self) -> bool:
+        """Whether there is no report on the last prompt."""
+        last = next(reversed(self._prompts.values()), None)
+        return last is not None and last.answer is None
+
+    def charge_last(self, use: Use) -> None:
+        """Add to what the last prompt counts for."""
+        last = next(reversed(self._prompts.values()), None)
+        if last is not None:
+            last.charge = last.charge.plus(use)
+
+    def report(self, call: UsageCall, calibration: Calibration, prices: Prices | None = None) -> UsageAnswer:
+        """Take a report; `prices`: for what the model call cost. A second one on the same prompt changes nothing."""
+        prompt = self._find(call.revision)
+        if prompt is None:
+            return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
+        if prompt.answer is not None:
+            return replace(prompt.answer, outcome=UsageOutcome.REPEATED)
+        sent = prompt.returned
+        refusal = _refusal_of(call.refusal) if call.refusal is not None else None
+        real = _real_tokens(call, sent) if refusal is None else refusal.real_tokens or 0
+        calibrated, correction = self._correct(call, sent, prompt.kept, real, calibration)
+        if refusal is not None:
+            self._refused_last = prompt is next(reversed(self._prompts.values()))
+            self._learn(refusal, sent, calibration.reports(call.caller, sent.model, sent.format), correction)
+        elif real:
+            self._accepted(sent, real, used=calibrated is Calibrated.USED)
+        expected = int(prompt.kept * sent.factor) if prompt.kept * sent.factor >= CACHE_LEAST else 0
+        cache = self._cache_use(call, expected) if refusal is None else CacheUse.NOT_TOLD
+        cached = (call.cached_tokens or 0) if refusal is None else 0
+        self._count(call, real, cached, cache)
+        answer = UsageAnswer(
+            outcome=UsageOutcome.RECORDED,
+            estimated_tokens=calibrated_tokens(sent.tokens, sent.factor),
+            real_tokens=real,
+            error=correction.error if real else 0.0,
+            factor_before=correction.factor_before,
+            factor_after=correction.factor_after,
+            calibrated=calibrated,
+            learned_limit=self.learned_limit,
+            next_limit=self.in_force(sent.limit, calibration.factor(call.caller, sent.model, sent.format)).limit,
+            cache=cache,
+            cached_expected=expected,
+            cached_tokens=cached,
+            cache_hit_share=min(1.0, cached / real) if real else 0.0,
+            model=sent.model,
+            limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
+            correction=_real_use(call, sent, real, prompt.charge, prices or Prices({})).minus(prompt.charge),
+            recount=_recount(call, sent, real, prices or Prices({})),
+        )
+        # A report counts once: what it was compared as is not asked for again.
+        prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
+        return answer
+
+    def _find(self, revision: bytes) -> _Prompt | None:
+        if revision:
+            return self._prompts.get(revision[:TAG_BYTES])
+        return next(reversed(self._prompts.values()), None)
+
+    def _correct(
+        self, call: UsageCall, sent: Returned, kept: int, real: int, calibration: Calibration
+    ) -> tuple[Calibrated, Correction]:
+        """Correct the factor of the model that answered, if the report says something about its tokenizer."""
+        model = sent.model if same_model(call.model, sent.model) else call.model
+        why = _not_telling(call, sent, kept, real)
+        if why is None:
+            counted = counted_of(sent, real)
+            before = self._last if self._last is not None and self._last[0] == model else None
+            self._last = (model, counted)
+            correction = calibration.report(
+                call.caller,
+                model,
+                sent.format,
+                counted,
+                before=before and before[1],
+                told_with=Factors(sent.factor, sent.opaque_factor),
+            )
+            return (Calibrated.USED if correction.used else Calibrated.IMPLAUSIBLE), correction
+        factor = calibration.factor(call.caller, model, sent.format)
+        error = sent.tokens * sent.factor / real - 1 if real else 0.0
+        return why, Correction(factor, factor, error, used=False, reports=0)
+
+    def _learn(self, refusal: Refusal, sent: Returned, reports: int, correction: Correction) -> None:
+        """Take from a refusal what it proves; see the module."""
+        self._since_refusal = 0
+        limit = refusal.input_limit(sent.reserve)
+        if limit is None:
+            ceiling = sent.tokens * STEPS[min(self._unnamed, len(STEPS) - 1)]
+            self._unnamed += 1
+            self._ceiling_guessed = True
+        else:
+            limit = max(limit, LEAST_TOKENS)
+            self._limit = min(self._limit or limit, limit)
+            if refusal.real_tokens is not None:
+                ceiling = limit * sent.tokens / refusal.real_tokens * (1 - MARGIN)
+            elif sent.exact or reports >= TRUSTED_REPORTS:
+                ceiling = limit / correction.factor_after * (1 - TRUSTED_MARGIN)
+            else:
+                ceiling = limit / max(UNKNOWN_FACTOR, correction.factor_after) * (1 - MARGIN)
+            ceiling = min(ceiling, sent.tokens * STEPS[0])  # whatever was meant, less must be sent than was refused
+            self._unnamed = 0
+            self._ceiling_guessed = False
+        lowest = max(LEAST_TOKENS, int(ceiling))
+        self._ceiling = min(self._ceiling or lowest, lowest)
+
+    def _accepted(self, sent: Returned, real: int, *, used: bool) -> None:
+        """Take from a prompt that was accepted that the limit is not below it."""
+        self._unnamed = 0
+        self._since_refusal += used
+        if self._limit is not None:
+            self._limit = max(self._limit, real)
+        if self._ceiling is not None:
+            self._ceiling = max(self._ceiling, sent.tokens)
+            if self._since_refusal >= TRUSTED_REPORTS and not self._ceiling_guessed:
+                self._ceiling = None
+
+    def _cache_use(self, call: UsageCall, expected: int) -> CacheUse:
+        seen = self._cache_seen
+        self._cache_seen = seen or bool(call.cached_tokens) or bool(call.cache_write_tokens)
+        if call.cached_tokens is None:
+            return CacheUse.NOT_TOLD
+        if not expected:
+            return CacheUse.NOTHING_EXPECTED
+        slack, share = CACHE_SLACK
+        if call.cached_tokens >= expected * (1 - share) - slack:
+            return CacheUse.AS_EXPECTED if call.cached_tokens else CacheUse.NOTHING_EXPECTED
+        return CacheUse.BREAK_SUSPECTED if seen or call.cached_tokens else CacheUse.NEVER_USED
+
+    def _count(self, call: UsageCall, real: int, cached: int, cache: CacheUse) -> None:
+        sums, refused = self._sums, call.refusal is not None
+        self._sums = UsageFigures(
+            reports=sums.reports + 1,
+            refusals=sums.refusals + refused,
+            input_tokens=sums.input_tokens + (0 if refused else real),
+            cached_tokens=sums.cached_tokens + cached,
+            cache_write_tokens=sums.cache_write_tokens + (0 if refused else call.cache_write_tokens or 0),
+            output_tokens=sums.output_tokens + (0 if refused else call.output_tokens or 0),
+            cache_breaks=sums.cache_breaks + (cache is CacheUse.BREAK_SUSPECTED),
+        )
+
+
+def counted_of(sent: Returned, real: int) -> Counted:
+    """A returned prompt as it was counted, without any factor."""
+    return Counted(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
+
+
+def same_model(reported: str, sent: str) -> bool:
+    """Whether a provider's name for the model that answered is that of the model that a prompt was for.
+
+    Providers answer with the dated name of an alias, and gateways put their own in front: the factor belongs to the
+    name that prompts come with. A fallback to another model is recognised by a name of which neither begins the other.
+    """
+    reported, sent = reported.lower().rpartition("/")[2], sent.lower().rpartition("/")[2]
+    return not reported or reported.startswith(sent) or sent.startswith(reported)
+
+
+def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calibrated | None:
+    """Why a report says nothing about the tokenizer; None: it does."""
+    if not real:
+        return Calibrated.NO_COUNT
+    if sent.media:
+        return Calibrated.MEDIA
+    whole = calibrated_tokens(sent.tokens, sent.factor)
+    return Calibrated.CACHE_UNTOLD if call.refusal is None and _cache_untold(call, sent, kept, real, whole) else None
+
+
+def _cache_untold(call: UsageCall, sent: Returned, kept: int, real: int, whole: int) -> bool:
+    """Whether cached tokens may be missing from what was reported; `kept` and `whole`: what was expected."""
+    return call.cached_tokens is None and _counted_apart(call, sent) and kept >= CACHE_LEAST and real < whole
+
+
+def _real_tokens(call: UsageCall, sent: Returned) -> int:
+    """The whole prompt's tokens; 0 if they were not reported."""
+    if call.input_tokens is None:
+        return 0
+    apart = (call.cached_tokens or 0) + (call.cache_write_tokens or 0)
+    if _counted_apart(call, sent) or apart > call.input_tokens:  # no part is larger than its whole
+        return call.input_tokens + apart
+    return call.input_tokens
+
+
+def _counted_apart(call: UsageCall, sent: Returned) -> bool:
+    if call.counting is InputCounting.AS_PROVIDER:
+        return sent.format in APIS and APIS[sent.format].usage.cached_apart
+    return call.counting is InputCounting.WITHOUT_CACHED
+
+
+def _refusal_of(reported: ReportedRefusal) -> Refusal:
+    """What a refusal teaches: the message's numbers, and the agent's own limit before the message's."""
+    read = read_refusal(reported.message)
+    if not reported.limit:
+        return read
+    return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
+
+
+def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, prices: Prices) -> Use:
+    """What a prompt counts for by the report on it; `real`: its input tokens."""
+    if call.refusal is not None:  # a provider does not charge for it
+        return replace(charge, input_tokens=0, cost=0.0)
+    if not real:
+        return charge
+    price = _price(call, sent, prices)
+    if price is None:
+        return replace(charge, input_tokens=real)
+    cached, written = call.cached_tokens or 0, call.cache_write_tokens or 0
+    plain = max(0, real - cached - written)
+    cost = price.of(plain=plain, cached=cached, written=written, output=call.output_tokens or 0)
+    return replace(charge, input_tokens=real, cost=cost)
+
+
+def _recount(call: UsageCall, sent: Returned, real: int, prices: Prices) -> Recount | None:
+    """What a report changes of the comparison with never trimming; `real`: the prompt's input tokens."""
+    if sent.sides is None:
+        return None
+    before = estimated(sent.sides)
+    if call.refusal is not None:
+        return Recount(before, NEITHER)
+    expected = sent.sides.sent
+    if not real or _cache_untold(call, sent, expected.kept, real, expected.tokens):
+        return None
+    cached = call.cached_tokens
+    if cached is None and _counted_apart(call, sent):
+        cached = 0  # all of it was counted, so nothing was cached
+    told = Told(real, cached, call.cache_write_tokens, _price(call, sent, prices))
+    after = counted(sent.sides, told)
+    return Recount(before, after) if after is not None else None
+
+
+def _price(call: UsageCall, sent: Returned, prices: Prices) -> Price | None:
+    """The prices of the model that answered."""
+    return prices.of(call.model or sent.model) or prices.of(sent.model)

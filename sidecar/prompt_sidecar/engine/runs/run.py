@@ -1,0 +1,272 @@
+"""One run as this process knows it: what makes its prompts, what it recorded, its tasks, and its sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.engine.runs.archive import Archived
+from prompt_sidecar.engine.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, Kept, Name
+from prompt_sidecar.engine.runs.journal import Journal
+from prompt_sidecar.engine.runs.marks import Marks
+from prompt_sidecar.engine.runs.reported_usage import Usage
+from prompt_sidecar.engine.steps.memory import Memory
+from prompt_sidecar.engine.steps.received import Draft
+from prompt_sidecar.engine.steps.recording import Recorder
+from prompt_sidecar.engine.tools.shown_before import ShownBefore
+from prompt_sidecar.engine.tools.tasks import TaskList
+from prompt_sidecar.facts.archived import Restored
+from prompt_sidecar.facts.comparison import Comparison, Recount
+from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
+from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.totals import Event
+from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
+from prompt_sidecar.guard.ceilings import NOTHING
+from prompt_sidecar.guard.masking import RunGuard
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.found import SearchLimits
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.tokens.calibration import Factors
+
+KEY_DIGITS: Final = 24
+"""Hexadecimal digits of the digest that names a run where its journal is shown."""
+
+
+class Run:
+    """One run. `lock` guards all but the history, which has a lock of its own."""
+
+    def __init__(
+        self,
+        name: Name,
+        key: bytes,
+        now: float,
+        hold_bytes: int,
+        stash: Stash,
+        *,
+        number: int,
+        other_keys: Sequence[bytes] = (),
+        search: SearchLimits,
+        recall: RecallLimits,
+        bounds: Counts[str],
+        events: Counts[Event],
+        journal_entries: int = 0,
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            name: its caller, and its id.
+            key: mints its ids.
+            now: the time, by the clock that never steps.
+            hold_bytes: bytes of the largest original that can be kept.
+            stash: keeps its originals.
+            number: which run of this process it is; a later one of the same name has another number.
+            other_keys: what `key` would be by the sidecar's other keys.
+            search: bounds of a search.
+            recall: bounds of recall by the model.
+            bounds: counts bounds that were reached.
+            events: counts what becomes of its tasks.
+            journal_entries: of each kind that its journal keeps.
+        """
+        self.lock = Lock()
+        self.tools_lock = Lock()
+        """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
+        self.name = name
+        self.key = key
+        self.other_keys = other_keys
+        self.stash_key = f"{key.hex()}.{number}"
+        """Its part of the stash and of the vault. A run that begins again under its name has another, so what is stored
+        too late, when the run has been forgotten, is not taken for that one's."""
+        self._stash = stash
+        self.memory = Memory(Recorder(key, hold_bytes, other_keys))
+        self.history = History(
+            search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
+        )
+        self.tasks = TaskList(events)
+        self.usage = Usage()
+        self.journal = Journal(journal_entries, bounds.add)
+        self.marks = Marks()
+        self.size: HistorySize | None = None
+        self.carried_factors: tuple[str, Factors] | None = None
+        """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
+        known. None: neither has come."""
+        self.shown_before = ShownBefore(recall, bounds.add)
+        self.guard = RunGuard(other_keys)
+        self.draft: Draft | None = None
+        """What a call has read of a prompt before it had to end."""
+        self.started = self.last_seen = now
+        self.calls = 0
+        self.in_use = 0
+        """Calls that work on it or wait for it; the table's lock guards it."""
+        self.ended = False
+        self.torn = False
+        """Whether a call was stopped in the middle of changing the memory, which the next one then makes again."""
+        self.registered = False
+        """Whether it was counted among the runs that began."""
+        self.answered_iteration = 0
+        """Of the last answer; decisions up to there were reported, though the memory of them may be gone."""
+        self.tokens: TokenFigures | None = None
+        self.cache: CacheFigures | None = None
+        self.sent_total = 0
+        self.returned_total = 0
+        self.comparison = Comparison()
+        self.used = NOTHING
+        """By all prompts, as `prompt_sidecar.engine.runs.metering` counts."""
+        self.priced = False
+        """Whether a model of one of them has a price."""
+        self.archived = Archived()
+        self.searches = 0
+        self.searches_found = 0
+        self.tool_calls = 0
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing has come of the run yet."""
+        return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
+
+    def forget_caches(self) -> None:
+        """Give up all that the next prompt, or the next search, makes again, and what only people look at."""
+        self.memory = self.memory.fresh()  # a call that is at it now keeps its own and puts it back
+        self.draft = None
+        self.history.drop_index()
+        self.journal.forget()
+
+    def kept(self) -> Kept:
+        """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""
+        memory, recorded = self.memory, self.history.figures()
+        received = memory.received
+        caches = self.journal.kept_bytes + (recorded.index_bytes if recorded.passages else 0)
+        if received is not None:
+            caches += received.kept_bytes + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
+            caches += memory.own.kept_bytes
+            caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
+            caches += len(memory.system_read[0]) if memory.system_read is not None else 0
+        facts = RUN_BYTES + ITEM_BYTES * recorded.items
+        return Kept(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
+
+    def sum_up(self, answer: TrimAnswer) -> None:
+        """Take an answer into the run's sums."""
+        self.tokens, self.cache = answer.tokens, answer.cache
+        self.answered_iteration = answer.iteration
+        if not answer.sent_again:
+            self.sent_total += answer.tokens.before
+            self.returned_total += answer.tokens.after
+        if answer.compared is not None:
+            self.comparison = self.comparison.plus(answer.compared)
+        self.journal.answered(answer, self.last_seen)
+
+    def recounted(self, recount: Recount | None) -> None:
+        """A report says what a prompt really cost."""
+        if recount is not None:
+            self.comparison = self.comparison.recounted(recount)
+
+    def adopt(self, restored: Restored, ahead: float) -> None:
+        """Take over what another process left of the run; once, but for its tasks, which may have changed since.
+
+        `ahead`: seconds since the epoch less the clock of `started`.
+        """
+        if restored.tasks is not None:
+            self.tasks.restore(restored.tasks)
+        if self.archived.adopted:
+            return
+        self.archived.adopted = True
+        self.archived.revision_left = restored.revision
+        was = restored.figures
+        self.calls += was.calls if was is not None else restored.seen
+        if was is None:
+            return
+        self.archived.restored = replace(was, started=was.started - ahead, last_seen=was.last_seen - ahead)
+        self.started = min(self.started, self.archived.restored.started)
+        self.tokens, self.cache = self.tokens or was.tokens, self.cache or was.cache
+        self.size = self.size or was.size
+        self.sent_total += was.tokens_sent_total
+        self.returned_total += was.tokens_returned_total
+        self.comparison = was.comparison.and_then(self.comparison)
+        self.searches += was.history.searches
+        self.searches_found += was.history.searches_found
+        self.tool_calls += was.history.tool_calls
+        self.usage.restore(was.usage)
+
+    @property
+    def journal_key(self) -> str:
+        """What names the run where people look at it; neither its id nor its key follows from it."""
+        return sha256(b"journal" + self.key).hexdigest()[:KEY_DIGITS]
+
+    def summary(self, ahead: float) -> RunSummary:
+        """The run in a line; needs no lock. `ahead`: seconds since the epoch less the clock of `started`."""
+        tokens = self.tokens
+        line = RunSummary(
+            key=self.journal_key,
+            caller=self.name[0],
+            run_id=self.name[1],
+            started=self.started + ahead,
+            last_seen=self.last_seen + ahead,
+            iteration=self.answered_iteration,
+            before=tokens.before if tokens is not None else 0,
+            after=tokens.after if tokens is not None else 0,
+            limit=tokens.limit if tokens is not None else 0,
+            sent_total=self.sent_total,
+            returned_total=self.returned_total,
+            cost=self.used.cost if self.priced else None,
+        )
+        return self.journal.summary(line)
+
+    def read_journal(self, ahead: float) -> RunJournal:
+        """What its journal keeps; see `summary`."""
+        return self.journal.read(self.summary(ahead), ahead)
+
+    def figures(self) -> RunFigures:
+        """The run's figures. What a prompt makes known is another process's until one has come to this one."""
+        here = self._figures()
+        was = self.archived.restored
+        if was is None or len(self.memory.ledger):
+            return here
+        return replace(
+            here,
+            iteration=was.iteration,
+            messages=was.messages,
+            trimmed_items=was.trimmed_items,
+            repeated=was.repeated,
+            stash=here.stash if here.stash.entries else was.stash,
+            history=replace(here.history, items=max(here.history.items, was.history.items)),
+        )
+
+    def _figures(self) -> RunFigures:
+        recorded = self.history.figures()
+        ledger = self.memory.ledger
+        return RunFigures(
+            run_id=self.name[1],
+            started=self.started,
+            last_seen=self.last_seen,
+            calls=self.calls,
+            iteration=ledger.iteration if len(ledger) else 0,
+            messages=len(ledger),
+            tokens=self.tokens,
+            cache=self.cache,
+            tokens_sent_total=self.sent_total,
+            tokens_returned_total=self.returned_total,
+            trimmed_items=len(self.memory.listed.trims),
+            stash=self._stash.figures(self.stash_key),
+            history=HistoryFigures(
+                items=recorded.items,
+                passages=recorded.passages,
+                index_bytes=recorded.index_bytes,
+                waiting_bytes=self.history.waiting_bytes,
+                first_iteration=recorded.first_iteration,
+                searches=self.searches,
+                searches_found=self.searches_found,
+                tool_calls=self.tool_calls,
+            ),
+            unfinished_tasks=tuple(self.tasks.unfinished),
+            size=self.size,
+            repeated=self.memory.recorder.repeated.figures,
+            usage=self.usage.figures(),
+            cost=self.used.cost if self.priced else None,
+            comparison=self.comparison,
+        )

@@ -1,0 +1,409 @@
+"""The runs that this process knows: found by caller and run id, bounded in number and in what they keep.
+
+Which run goes when there are too many is decided here, and nowhere else; what a run does is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import count, islice
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.engine.runs.budget import Kept, MemoryBudget, Name, Over
+from prompt_sidecar.engine.runs.door_memory import DoorMemory
+from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.errors import RunUnknown, StoreUnavailable
+from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.facts.totals import Event, Totals
+from prompt_sidecar.guard.vault import Vault
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.found import SearchLimits
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.trim.ids import Keys
+
+UNKNOWN_RUN: Final = "this process has not seen the run; send its prompt first"
+INDEX_SLICE: Final = 8_192
+"""Bytes that one slice indexes: about a millisecond, for which a call may wait."""
+SWEEP_RUNS: Final = 16
+"""Idle runs that one slice of housekeeping forgets."""
+
+
+def _held(lock: Lock) -> Lock:
+    """A lock, waited for as long as it takes."""
+    return lock
+
+
+class RunTable:
+    """All runs of this process, and the stash that they share. Thread-safe."""
+
+    def __init__(
+        self,
+        keys: Keys,
+        clock: Callable[[], float],
+        limits: Limits,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+        vault_bytes: tuple[int, int],
+        journal_entries: int = 0,
+    ) -> None:
+        """`keys` mint ids; `clock` gives seconds that never step, as times to live are counted by it.
+
+        `vault_bytes` bound the values of all runs, and of one; `journal_entries` what the journal of one keeps.
+        """
+        self._keys = keys
+        self._clock = clock
+        self._limits = limits
+        self._search = search
+        self._recall = recall
+        self._journal_entries = journal_entries
+        self._lock = Lock()
+        self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._budget = MemoryBudget(limits.memory_bytes)
+        self._to_index: OrderedDict[Run, None] = OrderedDict()
+        self._held_up: OrderedDict[Run, None] = OrderedDict()
+        """Runs that wait to be indexed and whose originals could not be fetched when it was tried last."""
+        self._begun = count()
+        """Numbers of the runs that have begun."""
+        self.bounds: Counts[str] = Counts()
+        """Bounds that were reached and no caller got an error."""
+        self.events: Counts[Event] = Counts()
+        self.stash = Stash(
+            limits.stash_bytes,
+            limits.run_stash_bytes,
+            limits.time_to_live,
+            clock,
+            hold_bytes=limits.original_bytes,
+            bounds=self.bounds,
+        )
+        self.vault = Vault(*vault_bytes, self.bounds.add)
+        self.doors: list[DoorMemory] = []
+        """What doors keep of runs. Each is added before its door serves."""
+
+    def __len__(self) -> int:
+        """Runs remembered."""
+        return len(self._runs)
+
+    def known(self, caller: str, run_id: str) -> Run | None:
+        """A run that has been seen and has not ended."""
+        with self._lock:
+            run = self._runs.get((caller, run_id))
+            if run is None or run.ended:
+                return None
+            run.last_seen = self._clock()
+            self._runs.move_to_end((caller, run_id))
+            return run
+
+    def has(self, run: Run) -> bool:
+        """Whether a run is known still: it was neither ended nor forgotten."""
+        with self._lock:
+            return self._has(run)
+
+    def _has(self, run: Run) -> bool:
+        return self._runs.get(run.name) is run and not run.ended
+
+    def run_ids(self, caller: str) -> Sequence[str]:
+        """The runs of a caller that have been seen and have not ended."""
+        with self._lock:
+            return [run_id for of, run_id in self._runs if of == caller]
+
+    def latest(self, most: int) -> Sequence[Run]:
+        """The runs seen last, the newest first. They count as seen no later for it."""
+        with self._lock:
+            return [run for run in islice(reversed(self._runs.values()), most) if not run.ended]
+
+    @contextmanager
+    def seen(
+        self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
+    ) -> Iterator[Run]:
+        """A run that this process has seen, with its lock held, as `holding` holds it.
+
+        Raises:
+            RunUnknown: it was not seen, or it was ended while the call waited for the lock.
+        """
+        run = self.known(caller, run_id)
+        if run is None:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")
+        with holding(run.lock):
+            if run.ended:
+                raise RunUnknown(UNKNOWN_RUN, field="run_id")
+            yield run
+
+    @contextmanager
+    def entered(
+        self,
+        caller: str,
+        run_id: str,
+        holding: Callable[[Lock], AbstractContextManager[object]] = _held,
+        key: bytes | None = None,
+    ) -> Iterator[Run]:
+        """A run with its lock held, as `holding` holds it; it begins now, as in `begun`, if it has not been seen.
+
+        A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
+        nobody would ever forget. A run that has come to nothing in here has not been seen.
+        """
+        while True:
+            run = self.begun(caller, run_id, key)
+            try:
+                with holding(run.lock):
+                    if not run.ended:
+                        yield run
+                        return
+            finally:
+                self.leave(run)
+
+    def begun(self, caller: str, run_id: str, key: bytes | None = None) -> Run:
+        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten.
+
+        `key`: the one that a run that begins has, if another process began it; None: it follows from the first key.
+        """
+        name = (caller, run_id)
+        now = self._clock()
+        with self._lock:
+            run = self._runs.get(name)
+            if run is None:
+                keys = self._keys.of_run(caller, run_id)
+                own = keys[0] if key is None else key
+                run = self._runs[name] = Run(
+                    name,
+                    own,
+                    now,
+                    self._limits.original_bytes,
+                    self.stash,
+                    number=next(self._begun),
+                    other_keys=tuple(other for other in keys if other != own),
+                    search=self._search,
+                    recall=self._recall,
+                    bounds=self.bounds,
+                    events=self.events,
+                    journal_entries=self._journal_entries,
+                )
+            run.last_seen = now
+            run.in_use += 1
+            self._runs.move_to_end(name)
+        return run
+
+    def leave(self, run: Run) -> None:
+        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes.
+
+        One that was kept stays until it is forgotten as all others, though nothing may be left of it, as of tasks that
+        were removed: the stash knows it, and the budget.
+        """
+        with self._lock:
+            run.in_use -= 1
+            if run.unused and not run.registered and not run.in_use and self._runs.get(run.name) is run:
+                del self._runs[run.name]
+                self.vault.forget(run.stash_key)
+
+    def keep(self, run: Run) -> None:
+        """A call of the run has come to something: see that it is counted, and that there are not too many.
+
+        The run's lock is held, and the run has not ended.
+        """
+        with self._lock:
+            caches = self._give_up(self._budget.use(run.name, self._kept(run)))
+            if not run.registered:
+                run.registered = True
+                self.events.add(Event.RUN_STARTED)
+            if len(self._runs) > self._limits.runs and self._forget_oldest(Event.RUN_TOO_MANY):
+                self.bounds.add("limits.runs")
+        for other in caches:
+            other.forget_caches()
+        self.stash.touch_run(run.stash_key)
+        self.index_later(run)
+
+    def weigh(self, run: Run) -> None:
+        """What a run keeps may have changed without a prompt: its index was built, for a search or in between."""
+        with self._lock:
+            if self._runs.get(run.name) is not run:
+                return
+            caches = self._give_up(self._budget.grow(run.name, self._kept(run)))
+        for other in caches:
+            other.forget_caches()
+
+    def remove(self, run: Run) -> None:
+        """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
+
+        Who waits for the lock begins a new run only then, so that no original of that one is forgotten with them.
+        """
+        with self._lock:
+            self._budget.drop(run.name)
+            if self._runs.get(run.name) is run:
+                del self._runs[run.name]
+            self.events.add(Event.RUN_ENDED, run.registered)
+            self._unqueue(run)
+            self.vault.forget(run.stash_key)
+            self._forget_in_doors(run.name)
+
+    def ended(self, caller: str, run_id: str = "") -> None:
+        """A run was ended that may be unknown here, or with no id all of a caller: doors keep nothing of it."""
+        with self._lock:
+            if run_id:
+                self._forget_in_doors((caller, run_id))
+            else:
+                for door in self.doors:
+                    door.forget_all(caller)
+
+    def _forget_in_doors(self, name: Name) -> None:
+        for door in self.doors:
+            door.forget(name)
+
+    def _kept(self, run: Run) -> Kept:
+        """What a run keeps, with what doors keep of it, which exists nowhere else."""
+        kept = run.kept()
+        return replace(kept, facts=kept.facts + sum(door.kept_bytes(run.name) for door in self.doors))
+
+    def weigh_of_doors(self, name: Name) -> None:
+        """What a door keeps of a run has changed."""
+        with self._lock:
+            run = self._runs.get(name)
+        if run is not None:
+            self.weigh(run)
+
+    def number_of(self, name: Name) -> str:
+        """What tells a run from others of the same name, before and after it; empty: it is not known."""
+        with self._lock:
+            run = self._runs.get(name)
+            return run.stash_key if run is not None and not run.ended else ""
+
+    def sweep(self) -> None:
+        """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live.
+
+        What doors keep of a run goes with the originals that it quotes, after the time to live.
+        """
+        self.stash.sweep()
+        self.stash.compress_some()
+        now = self._clock()
+        for door in self.doors:
+            door.sweep(now - self._limits.time_to_live)
+        horizon = now - 2 * self._limits.time_to_live
+        for _ in range(SWEEP_RUNS):
+            with self._lock:
+                if not self._forget_oldest(Event.RUN_IDLE, horizon):
+                    return
+
+    def shed(self, size: int) -> None:
+        """Free about `size` bytes, as the process comes near what it may take, those of runs idle for longest first.
+
+        Caches go before originals, as they can be made again and originals cannot.
+        """
+        self.bounds.add("limits.process_bytes")
+        with self._lock:
+            before = self._budget.total
+            caches = [self._runs[name] for name in self._budget.shed(size) if name in self._runs]
+            left = size - (before - self._budget.total)
+        for run in caches:
+            run.forget_caches()
+        self.stash.shed(left)
+
+    def index_some(self) -> int:
+        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing can be done.
+
+        Runs whose originals cannot be fetched now let all others go first. Each slice tries one of them again, so that
+        it takes no longer however many there are.
+        """
+        with self._lock:
+            run = self._held_up.popitem(last=False)[0] if self._held_up else None
+        while True:
+            done = self._index_some_of(run) if run is not None else 0
+            if done:
+                return done
+            with self._lock:
+                if not self._to_index:
+                    return 0
+                run, _ = self._to_index.popitem(last=False)
+
+    def _index_some_of(self, run: Run) -> int:
+        """A slice of one run; 0: nothing waits, or it is held up. Of one that was forgotten nothing is fetched."""
+        try:
+            done = run.history.index_some(INDEX_SLICE) if self.has(run) else 0
+        except StoreUnavailable:
+            with self._lock:
+                if self._has(run):
+                    self._held_up[run] = None
+            return 0
+        if done:
+            self.index_later(run)
+            self.weigh(run)
+        return done
+
+    def totals(self) -> Totals:
+        """What all runs hold, and what happened to them."""
+        with self._lock:
+            runs = list(self._runs.values())
+            memory_bytes = self._budget.total
+        histories = [run.history.figures() for run in runs]
+        return Totals(
+            stash=self.stash.totals(),
+            stash_limit=self._limits.stash_bytes,
+            runs=sum(run.registered for run in runs),
+            memory_bytes=memory_bytes,
+            memory_limit=self._limits.memory_bytes,
+            draft_bytes=0,
+            calibration_bytes=0,
+            vault=self.vault.totals(),
+            history_bytes=sum(history.recorded_bytes for history in histories),
+            index_bytes=sum(history.index_bytes for history in histories),
+            index_waiting=sum(history.waiting_bytes for history in histories),
+            events=self.events.read(),
+            bounds=self.bounds.read(),
+        )
+
+    def kept_bytes(self) -> int:
+        """What all runs keep: originals, and all else, estimated."""
+        return self._budget.total + self.stash.held_bytes
+
+    def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> bool:
+        """Forget the run that was idle for longest, if it was last seen by then; whether there was one.
+
+        A run that a call works on is passed over: the answer may name originals that would be gone. The originals go
+        while the table is locked: a run of the same name that begins next must not lose its own with them.
+        """
+        oldest = next(((name, run) for name, run in self._runs.items() if not run.in_use), None)
+        if oldest is None or oldest[1].last_seen > seen_by:
+            return False
+        name, run = oldest
+        del self._runs[name]
+        self._budget.drop(name)
+        self.events.add(event, run.registered)
+        self._forget(run)
+        return True
+
+    def _give_up(self, over: Over) -> list[Run]:
+        """Forget the runs that are to be forgotten, under the lock; returns those that are to forget their caches.
+
+        A run that a call works on stays, as in `_forget_oldest`; it counts again once the call is through.
+        """
+        self.bounds.add("limits.memory_bytes", len(over.forget) + len(over.remove))
+        for name in over.remove:
+            gone = self._runs.get(name)
+            if gone is not None and not gone.in_use:
+                del self._runs[name]
+                self.events.add(Event.RUN_TOO_MANY, gone.registered)
+                self._forget(gone)
+        return [self._runs[name] for name in over.forget if name in self._runs]
+
+    def _forget(self, run: Run) -> None:
+        """A run's originals and values go, and what doors keep of it; the lock is held."""
+        self._unqueue(run)
+        self.stash.forget(run.stash_key)
+        self.vault.forget(run.stash_key)
+        self._forget_in_doors(run.name)
+
+    def _unqueue(self, run: Run) -> None:
+        """Nothing of a run waits to be indexed any more; the lock is held."""
+        self._to_index.pop(run, None)
+        self._held_up.pop(run, None)
+
+    def index_later(self, run: Run) -> None:
+        """What of a run waits to be indexed is indexed between calls, after that of the runs that wait already."""
+        if run.history.waiting_bytes:
+            with self._lock:
+                if self._has(run):
+                    self._held_up.pop(run, None)
+                    self._to_index[run] = None

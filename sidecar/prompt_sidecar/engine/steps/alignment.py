@@ -1,0 +1,133 @@
+"""Aligning a prompt with the run's history: which message is which, and where they part.
+
+The agent may send its untrimmed history, the trimmed prompt that it got, or a mix. A sent message is the next one of
+the history if it decodes to that message as it first came, or to a form in which the sidecar returned it; messages
+that were dropped may be absent. Nothing is recognised by looking for markers in text. Where neither holds, the agent
+has rewritten or branched its history: what follows is forgotten and taken as new. So it has where it holds a part of
+what was dropped together, such as a call whose result is gone: what the rest was follows from the prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, Read, Row
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.trim.entries import Record
+from prompt_sidecar.trim.ledger import Ledger
+
+LOOK_AHEAD: Final = 64
+"""Messages that are looked at to find out whether dropped ones were sent; so many alike in a row are rare."""
+
+
+def align(
+    reads: Sequence[Read],
+    carried: Sequence[Row],
+    ledger: Ledger,
+    forms: Callable[[int], set[bytes]],
+    is_own: Callable[[bytes], bool],
+    *,
+    leading_system: bool,
+) -> list[Row]:
+    """Find the place of each sent message, up to the first that is new.
+
+    The records up to what the last row expects next stay; those after it are not in the prompt.
+
+    Args:
+        reads: the prompt's messages.
+        carried: rows of its first messages, which are the same bytes as in the last prompt and keep their places.
+        ledger: the history.
+        forms: for each record the identities of the forms in which it was returned.
+        is_own: whether the identity is that of our own text.
+        leading_system: whether leading system messages are the system prompt, and so no part of the history.
+    """
+    rows = list(carried)
+    leading = leading_system and all(row.place in (OWN, SYSTEM) for row in rows)
+    records = ledger.records
+
+    def matches(identity: bytes, place: int) -> bool:
+        record = records[place]
+        return record.identity == identity or (record.touched > 0 and identity in forms(place))
+
+    _, expected, tokens, opaque, whole = rows[-1] if rows else FIRST
+    dropped = False
+    for index in range(len(rows), len(reads)):
+        read = reads[index]
+        if read.role is Role.SYSTEM and is_own(read.identity):
+            place = OWN
+        elif leading and read.role is Role.SYSTEM:
+            place = SYSTEM
+        else:
+            leading = False
+            found = _find(reads, index, expected, matches, ledger)
+            if found < 0:
+                break
+            place = found
+            dropped = dropped or _in_pairs(records[found])
+            expected = found + 1
+            tokens += read.tokens
+            opaque += read.opaque
+            whole += records[found].identity == read.identity
+        rows.append(Row(place, expected, tokens, opaque, whole))
+    return _without_parts(rows, ledger) if dropped else rows
+
+
+def _in_pairs(record: Record) -> bool:
+    """Whether a message was dropped together with those that it calls or answers."""
+    return record.dropped and bool(record.calls or record.answers)
+
+
+def _without_parts(rows: list[Row], ledger: Ledger) -> list[Row]:
+    """The rows up to the first of a message that was dropped together with others of which some are absent."""
+    records = ledger.records
+    sent = {row.place for row in rows}
+    length = rows[-1].next
+    absent = [index for index in range(length) if index not in sent and _in_pairs(records[index])]
+    if not absent:
+        return rows
+    units = ledger.units()
+    torn = {units[records[index].group] for index in absent}
+    for number, row in enumerate(rows):
+        if row.place >= 0 and _in_pairs(records[row.place]) and units[records[row.place].group] in torn:
+            return rows[:number]
+    return rows
+
+
+def _find(
+    reads: Sequence[Read], index: int, expected: int, matches: Callable[[bytes, int], bool], ledger: Ledger
+) -> int:
+    """The record that a message is: the expected one, or the first after those that were dropped; -1 if neither."""
+    records = ledger.records
+    if expected >= len(records):
+        return -1
+    identity = reads[index].identity
+    present = matches(identity, expected)
+    if not records[expected].dropped:
+        return expected if present else -1
+    live = ledger.next_live(expected)
+    if live >= len(records) or not matches(identity, live):
+        if present:
+            return expected
+        # An earlier answer dropped less than the last one did, and the agent holds that.
+        between = range(expected + 1, min(live, len(records)))
+        return next((place for place in between if matches(identity, place)), -1)
+    if not present:
+        return live
+    # Trimmed calls look alike where ids are empty, so the message can be either. What follows decides.
+    with_dropped = without = 0
+    place = expected
+    for read in reads[index : index + LOOK_AHEAD]:
+        if place >= len(records) or not matches(read.identity, place):
+            break
+        with_dropped += 1
+        place += 1
+    place = live
+    for read in reads[index : index + LOOK_AHEAD]:
+        if place >= len(records) or not matches(read.identity, place):
+            break
+        without += 1
+        place = ledger.next_live(place + 1)
+    if with_dropped == without:
+        return expected if len(reads) - index >= len(records) - expected else live
+    return expected if with_dropped > without else live

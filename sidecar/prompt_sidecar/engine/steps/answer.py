@@ -1,0 +1,280 @@
+"""The answer to a call: the prompt or its edits, facts about what was done, and the bound on its size.
+
+Edits are how the sent prompt becomes the returned one, for agents that patch their own objects. First, from the last
+message to the first, what is dropped is removed and what is trimmed is replaced; then our own text is inserted, each
+piece at its final place. A pointer is therefore good at the moment its edit is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from prompt_sidecar.engine.steps.frame import Framed
+from prompt_sidecar.engine.steps.memory import Memory
+from prompt_sidecar.engine.steps.opening import Opened, Work
+from prompt_sidecar.engine.steps.received import SYSTEM
+from prompt_sidecar.engine.steps.turn import Result
+from prompt_sidecar.errors import AmbiguousJson, TooLarge
+from prompt_sidecar.facts.trim_calls import (
+    CacheFigures,
+    Edit,
+    EditOperation,
+    NoFit,
+    OwnTextPlace,
+    Phases,
+    RevisionUse,
+    TokenFigures,
+    TrimAnswer,
+)
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.jsontext import value_at
+from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
+from prompt_sidecar.trim.inputs import Inputs
+from prompt_sidecar.trim.policy import FitStage
+from prompt_sidecar.trim.repeated_calls import MOST_LISTED
+
+BYTES_PER_TRIM: Final = 64
+"""An upper bound on one encoded trim: eight small numbers and an id."""
+BYTES_PER_LINE: Final = 768
+"""An upper bound on one encoded entry of the registry: a name of 64 and arguments of 80 characters, escaped."""
+BYTES_AROUND: Final = 65_536
+"""An upper bound on the rest: figures, our own text, the revision's fixed part."""
+
+
+def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> TrimAnswer:
+    """Put the answer together, with raw figures."""
+    inputs, framed, opened = work.inputs, result.framed, work.opened
+    memory, format_, as_edits = opened.memory, opened.format, opened.call.edits
+    ledger = memory.ledger
+    fits = result.after <= inputs.limit
+    body = messages = None
+    if not as_edits:
+        if format_.is_json:
+            body = _joined(opened.body, framed, memory)
+        else:
+            messages = framed.parts
+    return TrimAnswer(
+        body=body,
+        messages=messages,
+        edits=edits_of(opened, framed) if as_edits else (),
+        trims=memory.listed.trims,
+        stash_entries=memory.own.entries,
+        tokens=TokenFigures(
+            before=inputs.overhead + result.sent_tokens,
+            after=result.after,
+            limit=inputs.limit,
+            encoding=opened.encoding,
+            exact=opened.exact and not ledger.media,
+            factor=1.0,
+            own_text=result.own_tokens,
+        ),
+        fits=fits,
+        no_fit=None if fits else _why_not(memory, inputs),
+        revision=revision,
+        revision_use=use,
+        cache=CacheFigures(
+            first_changed=result.shared.first_changed,
+            kept=result.shared.kept,
+            rewritten=result.after - result.shared.kept,
+            batch_point=result.batch_point,
+            batch_points=ledger.batches,
+        ),
+        own_text=framed.own,
+        compacted=result.compacted,
+        iteration=ledger.iteration,
+        not_stashable=ledger.not_holdable,
+        phases=Phases(),
+        size=result.size,
+        repeated=result.repetitions[-MOST_LISTED:],
+        news=result.news,
+        model=opened.model,
+        thinking_invalid_from=_invalid_from(opened, framed),
+        provider_edits=opened.provider_edits,
+    )
+
+
+def calibrated(answer: TrimAnswer, opened: Opened, in_force: InForce, factor: float) -> TrimAnswer:
+    """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
+    tokens = calibrated_figures(answer.tokens, in_force, factor)
+    tokens = replace(tokens, window_assumed=opened.window_assumed)
+    if answer.size is None:
+        return replace(answer, tokens=tokens)
+    # A factor of one leaves every figure as it is.
+    size = answer.size if factor == 1 else answer.size.scaled(partial(calibrated_tokens, factor=factor))
+    kept = min(calibrated_tokens(answer.cache.kept, factor), tokens.after)  # with `rewritten` it adds up to the prompt
+    cache = replace(answer.cache, kept=kept, rewritten=tokens.after - kept)
+    return replace(answer, tokens=tokens, cache=cache, size=size)
+
+
+def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
+    """A prompt's raw figures as its answer has them: multiplied with the factor, the limit as the provider counts.
+
+    What is within the raw limit is within the calibrated one, and what is not is not.
+    """
+    return replace(
+        tokens,
+        before=calibrated_tokens(tokens.before, factor),
+        after=calibrated_tokens(tokens.after, factor),
+        own_text=calibrated_tokens(tokens.own_text, factor),
+        limit=in_force.limit,
+        exact=tokens.exact and factor == 1.0,
+        factor=factor,
+    )
+
+
+def as_sent(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
+    """An answer that returns the prompt as it was sent and changes nothing later; the rest says what would be done.
+
+    It has none of our own text, no edits and no revision, which would have a later process repeat what was not done.
+    """
+    call = opened.call
+    body: bytes | None = None
+    messages: Sequence[bytes] | None = None
+    if not call.edits:
+        whole = bool(call.base_revision)  # what was sent is the end of what is returned
+        if opened.format.is_json:
+            body = opened.body.raw if whole else call.body
+        elif whole or call.messages is None:
+            messages = [opened.body.message(index) for index in range(len(opened.body))]
+        else:
+            messages = call.messages
+    return replace(
+        answer,
+        body=body,
+        messages=messages,
+        edits=(),
+        own_text=(),
+        revision=b"",
+        thinking_invalid_from=None,
+        observed_only=True,
+    )
+
+
+def _invalid_from(opened: Opened, framed: Framed) -> int | None:
+    """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
+    if opened.format.reasoning is not ReasoningRule.BOUND:
+        return None
+    if any(piece.place in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) for piece in framed.own):
+        return 0
+    ledger = opened.memory.ledger
+    changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
+    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text follows that
+    return min((*changed, *inside, *_first_masked(opened)), default=None)
+
+
+def _first_masked(opened: Opened) -> Sequence[int]:
+    """The first record of which the agent's own prompt holds values in place of masks; none if there is none."""
+    sent, body, received = opened.sent, opened.body, opened.memory.received
+    if sent is body or received is None:
+        return ()
+    if any(sent.field(name) != body.field(name) for name in sent.fields):
+        return (0,)
+    places = (row.place for index, row in enumerate(received.rows) if sent.message(index) != body.message(index))
+    return [max(place, 0) for place in places][:1]
+
+
+def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
+    """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
+    if not framed.own and not framed.members and not memory.listed.trims and len(framed.parts) == len(split):
+        return split.raw
+    return b"".join((framed.head, b",".join(framed.parts), framed.tail))
+
+
+def most_bytes(opened: Opened) -> int:
+    """Bytes that the answer to a prompt takes at the most, known before anything is done."""
+    body = opened.body
+    items = len(opened.memory.ledger.by_id) + 8 * (len(body) - body.same)
+    return len(body.raw) + BYTES_AROUND + BYTES_PER_TRIM * items
+
+
+def check_size(answer: TrimAnswer, accept: int) -> None:
+    """Raises TooLarge if the answer may take more bytes than the caller accepts."""
+    size = len(answer.body or b"") + sum(len(message) + 6 for message in answer.messages or ()) + len(answer.revision)
+    size += sum(len(edit.value) + 64 for edit in answer.edits)
+    size += sum(len(own.text.encode()) + 16 for own in answer.own_text)
+    size += BYTES_PER_TRIM * (len(answer.trims) + 4) + BYTES_PER_LINE * len(answer.stash_entries)
+    if size > accept:
+        raise TooLarge(
+            f"the answer may take {size:,} bytes and the caller accepts {accept:,}; "
+            "raise its receive limit and accept_bytes, or ask for edits",
+            field="accept_bytes",
+            bound="accept_bytes",
+        )
+
+
+def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
+    if inputs.policy.fit_stage is FitStage.OFF:
+        return NoFit.POLICY
+    return NoFit.NOT_STASHABLE if memory.ledger.not_holdable else NoFit.PROTECTED_TEXT
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
+    """The edits that make what was sent what is returned."""
+    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.sent
+    if received is None:
+        return []
+    base = pointer_base(split, opened.format)
+    edits: list[Edit] = []
+    for index in range(len(split) - 1, -1, -1):
+        place = received.rows[index].place
+        now = slices[place] if place >= 0 else opened.body.message(index) if place == SYSTEM else None
+        if now is None:
+            edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
+        elif now == opened.body.message(index):
+            edits += masking_edits(opened, index, base)
+        elif now != split.message(index):
+            edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
+    edits.extend(
+        Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index])
+        for own in framed.own
+        if own.message_index >= 0
+    )
+    members = {name: opened.body.field(name) or b"" for name in split.fields} if split is not opened.body else {}
+    members = {name: value for name, value in members.items() if value != split.field(name)}
+    for name, value in (members | dict(framed.members)).items():
+        operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
+        edits.append(Edit(operation, f"/{name}", value))
+    return edits
+
+
+def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
+    """The edits that mask a message: its texts are replaced one by one.
+
+    A typed message, a bare text, and a message that two parsers may read differently are replaced as a whole.
+    """
+    if opened.sent is opened.body:
+        return []
+    raw, masked = opened.sent.message(index), opened.body.message(index)
+    if raw == masked:
+        return []
+    strings, where = opened.format.strings, opened.format.messages_path
+    whole = [Edit(EditOperation.REPLACE, f"{base}{index}", masked)]
+    if not opened.format.is_json or opened.body.is_text:
+        return whole
+    try:
+        pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
+    except AmbiguousJson:
+        return whole
+    return [
+        Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), value_at(masked, new.path))
+        for old, new in pairs
+        if old.text != new.text
+    ]
+
+
+def _pointer(path: Path) -> str:
+    """A path as the end of a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+
+
+def pointer_base(split: Split, format_: Format) -> str:
+    """What a JSON pointer to a message begins with."""
+    return f"/{format_.messages_field}/" if split.is_object or not format_.is_json else "/"

@@ -1,0 +1,495 @@
+"""Opening a prompt: what it is, and what is in force for it, found once and before anything of its run changes.
+
+A body that differs from the run's others in its format, or in what decides the variant of one, is another history:
+our own text is not placed alike in both. A side call is a slice of the run's history, whatever surrounds it.
+
+The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
+kept for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from prompt_sidecar.engine.steps.memory import Memory
+from prompt_sidecar.engine.steps.received import Draft, Guarded, Read, Reading, Sighting, read
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.guard.masked_body import Before
+from prompt_sidecar.guard.masking import Done, Masked, Masker, Noted, Progress
+from prompt_sidecar.prompt.ambiguous import load_any
+from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.jsontext import canonical, decoded_once
+from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
+from prompt_sidecar.providers.claude import binds_thinking
+from prompt_sidecar.tokens import encoding_for, known_window
+from prompt_sidecar.tokens.calibration import Factors
+from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
+from prompt_sidecar.trim.ids import Keys
+from prompt_sidecar.trim.inputs import Inputs
+from prompt_sidecar.trim.own_text import NoteFacts, Room
+from prompt_sidecar.trim.policy import Policy, ReasoningBinding
+from prompt_sidecar.trim.revision import Revision, run_digest, unseal
+
+_SPACE: Final = b" \t\r\n"
+
+Count = Callable[[str], int]
+CountMany = Callable[[Sequence[str]], Sequence[int]]
+
+
+def _never() -> None:
+    """Nobody stops the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A prompt that was split, read and checked."""
+
+    call: TrimCall
+    format: Format
+    """The variant that the body is in."""
+    body: Split
+    """Masked: nothing behind the guard sees more than this."""
+    sent: Split
+    """As the agent sent it, for edits of that and for the comparison with the next prompt; `body` itself where nothing
+    is masked."""
+    masks: bool
+    """Whether the guard masks the run's prompts."""
+    unmasked: Mapping[int, bytes]
+    """Identities of messages as they were sent, by index, where the revision is of a history that was not masked."""
+    originals: Mapping[int, bytes]
+    """Messages in which the guard has broken imitations, by index, as they were before."""
+    sightings: Sequence[Sighting]
+    """What the guard's rules found in what is new."""
+    guarded: Guarded | None
+    """What the guard has done, for a retry; None: there is none."""
+    recorded: int
+    """Messages that the history had before the prompt's first call: a retry may find more."""
+    reads: list[Read]
+    """Its messages; their texts are forgotten as records are made of them."""
+    memory: Memory
+    """What it is taken into: the run's, or an empty one where the prompt is another history."""
+    continues: bool
+    """Whether that is the run's."""
+    policy: Policy
+    provider_edits: Sequence[ProviderEdit]
+    """What the body asks the provider to remove."""
+    model: str
+    encoding: str
+    exact: bool
+    """Whether the model's own vocabulary counts it."""
+    limit: int
+    """Tokens that the prompt may take, as the provider counts, by windows and reserve."""
+    reserve: int
+    """Tokens of the window that are kept for the answer."""
+    revision: Revision | None
+    """The one that was sent, read only where the run is not known or binds reasoning to its prompts; None: there is
+    none, or it is of another run, key or version."""
+
+    @property
+    def window_assumed(self) -> bool:
+        """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+        return not self.call.context_window and known_window(self.model) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Which model calls of a history had the prompts that the sidecar returned; the agent may have sent others."""
+
+    iterations: int | None = None
+    """So many at the start, as the agent says; None: it does not say."""
+    revision: Revision | None = None
+    """Where the agent does not say: all up to this one, the last that it got; None: those that this process
+    returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A prompt that was opened, with what is in force for it in its run."""
+
+    opened: Opened
+    inputs: Inputs
+    room: Room
+    shown: NoteFacts
+    """What the note and the registry's end show in addition to what was trimmed."""
+    count: Count
+    count_many: CountMany
+    revision: Revision | None = None
+    """What a fresh process goes on from; None: nothing was sent, or the run is known."""
+    served: Served | None = None
+    """None: nothing is known, and all are taken to be."""
+    check: Callable[[], None] = field(default=_never)
+    """Called now and then while the prompt is taken; what it raises ends the call, and what is decided so far stays."""
+    since: int = 0
+    """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
+    is no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What the call that opens a prompt brings in addition to it."""
+
+    counting: Callable[[str], CountMany]
+    """For an encoding what counts each of some texts."""
+    check: Callable[[], None]
+    """Called now and then; what it raises ends the call."""
+    keep: Callable[[Draft], None]
+    """Takes what was read when the call has to end."""
+    draft: Draft | None
+    """What an earlier call has read of the prompt."""
+    masker: Masker | None = None
+    """The guard; None: nothing is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens the prompts of all runs."""
+
+    keys: Keys
+    """Sign revisions."""
+    limits: Limits
+
+    def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass) -> Opened:
+        """Open a prompt; `memory` is its run's.
+
+        Raises:
+            InvalidRequest: the body is not of the format's shape, or another field is wrong.
+            TooLarge: it has too many messages, or too many new items.
+            RevisionUnknown: `base_revision` is not a state of this run that this process knows.
+            GuardRefused: it holds what a rule of the guard refuses.
+        """
+        named = FORMATS[call.format]
+        if named.single:
+            return self._open_single(call, named, memory, policy, by)
+        into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
+        body = self._split(call, named, into, by.check)
+        model = call.model or _string_member(body, "model")
+        variant = _variant(call, named, body, model, into, policy.reasoning_binding)
+        if len(into.ledger) and variant is not into.format:
+            ours = into.own
+            into = memory.fresh()
+            into.own.take_over(ours)
+            body = self._split(call, named, into, by.check)
+        if len(body) > self.limits.run_messages:
+            raise TooLarge(
+                f"the prompt has {len(body):,} messages; limits.run_messages allows {self.limits.run_messages:,}",
+                field=named.messages_path,
+                bound="limits.run_messages",
+            )
+        sent = body
+        encoding, exact = encoding_for(model)
+        with decoded_once():  # by the guard and the reader
+            guarded, kept = self._guarded(sent, into, variant, by)
+            body = guarded.split
+            provider_edits = edits_of_provider(body)
+            reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, kept)
+            reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
+        check_annotations(call, len(body))
+        limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
+        asked = not len(into.ledger) or variant.reasoning is ReasoningRule.BOUND
+        revision = self.revision(call.revision or call.base_revision, into) if asked else None
+        masks = by.masker is not None and by.masker.masks
+        sightings = kept.sightings if kept is not None else None
+        if sightings is None:
+            sightings = sighted(guarded.noted, reads)
+        return Opened(
+            call=call,
+            format=variant,
+            body=body,
+            sent=sent,
+            masks=masks,
+            unmasked=_unmasked(sent, body, variant) if masks and revision is not None and not revision.rules else {},
+            originals=guarded.originals,
+            sightings=sightings,
+            guarded=replace(kept, sightings=sightings) if kept is not None else None,
+            recorded=kept.recorded if kept is not None else len(into.ledger),
+            reads=reads,
+            memory=into,
+            continues=into is memory,
+            policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
+            provider_edits=provider_edits,
+            model=model,
+            encoding=encoding,
+            exact=exact,
+            limit=limit,
+            reserve=reserve,
+            revision=revision,
+        )
+
+    def _open_single(self, call: TrimCall, format_: Format, memory: Memory, policy: Policy, by: Pass) -> Opened:
+        """Open a single result: a body of one message, which is all but the white space around it."""
+        if call.base_revision:
+            raise InvalidRequest(
+                "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
+            )
+        raw = call.body
+        first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
+        sent = Split(raw, [first], [max(first, last)], {}, is_object=False)
+        check_annotations(call, len(sent))
+        fresh = memory.fresh()
+        guarded = self._masked(sent, fresh, format_, by)
+        body = guarded.split
+        limit, reserve = limit_of(call, body, format_, call.model, self.limits.default_window)
+        encoding, exact = encoding_for(call.model)
+        message = format_.read(body.message(0), FIELD)
+        weight = weigh([message], by.counting(encoding))[0]
+        reads = [Read(message.identity, weight.total, message.role, message, weight)]
+        return Opened(
+            call=call,
+            format=format_,
+            body=body,
+            sent=sent,
+            masks=by.masker is not None and by.masker.masks,
+            unmasked={},
+            originals=guarded.originals,
+            sightings=sighted(guarded.noted, reads),
+            guarded=None,
+            recorded=0,
+            reads=reads,
+            memory=fresh,
+            continues=False,
+            policy=policy,
+            provider_edits=(),
+            model=call.model,
+            encoding=encoding,
+            exact=exact,
+            limit=limit,
+            reserve=reserve,
+            revision=None,
+        )
+
+    def was_masked(self, call: TrimCall, memory: Memory) -> bool:
+        """Whether the run's prompts were masked elsewhere, as the revision says that was sent."""
+        revision = self.revision(call.revision, memory) if call.revision else None
+        return revision is not None and bool(revision.rules)
+
+    def _guarded(self, sent: Split, memory: Memory, format_: Format, by: Pass) -> tuple[Masked, Guarded | None]:
+        """What the guard makes of what was sent, and what a retry of the call is to go on from."""
+        if by.masker is None:
+            return Masked(sent), None
+        kept = by.draft.guarded if by.draft is not None else None
+
+        def so_far() -> Guarded | None:
+            progress = by.masker.progress if by.masker is not None else None
+            if progress is None:
+                return None
+            return kept if kept is not None and kept.progress is progress else Guarded(progress, len(memory.ledger))
+
+        try:
+            masked = self._masked(sent, memory, format_, by, kept.progress if kept is not None else None)
+        except (DeadlinePassed, CallCancelled):
+            by.keep(Draft(format_.name, sent, [], so_far()))
+            raise
+        return masked, so_far()
+
+    @staticmethod
+    def _masked(sent: Split, memory: Memory, format_: Format, by: Pass, done: Progress | None = None) -> Masked:
+        """What the guard makes of what was sent, and what it found; `done`: what an earlier call has done of that."""
+        if by.masker is None:
+            return Masked(sent)
+        received = memory.received
+
+        def stands(raw: bytes) -> bool:
+            identity = format_.read(raw, "history").identity
+            return any(
+                record.identity == identity
+                or (record.touched > 0 and identity in memory.rendered.known_forms(index, format_))
+                for index, record in enumerate(memory.ledger.records)
+            )
+
+        before = Before(received.sent, received.split) if received is not None else None
+        return by.masker.mask(sent, before, format_, by.check, stands, done)
+
+    def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
+        """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
+        for key in self.keys.all if sealed else ():
+            revision = unseal(key, sealed)
+            if revision is not None and revision.run == run_digest(memory.recorder.of_run):
+                return revision
+        return None
+
+    def _split(self, call: TrimCall, format_: Format, memory: Memory, check: Callable[[], None]) -> Split:
+        received = memory.received
+        if call.base_revision:
+            before, kept = self._base(call.base_revision, memory)
+            new = (
+                split(call.body, None, format_.messages_field, check=check)
+                if format_.is_json
+                else join_slices(call.messages or ())
+            )
+            return continued(before, kept, new, is_json=format_.is_json)
+        known = received.sent if received is not None else None
+        if format_.is_json:
+            return split(call.body, known, format_.messages_field, text=format_.text_message, check=check)
+        if not call.messages:
+            raise InvalidRequest(
+                "conversation.messages is empty; it must hold at least one message", field="conversation"
+            )
+        return join_slices(call.messages, known)
+
+    def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
+        """The last prompt, and how many of its messages make up the history that a revision stands for."""
+        revision = self.revision(sealed, memory)
+        records = memory.ledger.records
+        received = memory.received
+        if (
+            revision is not None
+            and received is not None
+            and not received.split.is_text
+            and 0 < revision.length <= len(records)
+            and records[revision.length - 1].chain == revision.chain
+        ):
+            kept = len(received.rows)
+            while kept and received.rows[kept - 1].next > revision.length:
+                kept -= 1
+            if kept and received.rows[kept - 1].next == revision.length:
+                return received.sent, kept
+        raise RevisionUnknown(
+            "base_revision is not a revision of this run that this process knows; send the whole history",
+            field="base_revision",
+        )
+
+
+def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
+    """Identities of the masked messages as they were sent."""
+    if sent is body:
+        return {}
+    return {
+        index: format_.read(sent.message(index), "history").identity
+        for index in range(len(sent))
+        if sent.message(index) != body.message(index)
+    }
+
+
+def sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting]:
+    """What was found, by the item that it is in."""
+    counts: dict[tuple[int, str, int, str, Done], int] = {}
+    for each in noted:
+        message = reads[each.message].message if each.message >= 0 else None
+        items = message.items if message is not None else ()
+        inside = [
+            (len(item.path), number) for number, item in enumerate(items) if item.path == each.path[: len(item.path)]
+        ]
+        where = each.message, each.member, max(inside, default=(0, -1))[1], each.rule, each.action
+        counts[where] = counts.get(where, 0) + each.count
+    return [Sighting(*where, count) for where, count in counts.items()]
+
+
+def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
+    """What is in force at an evaluation of the prompt, and the room for our own text.
+
+    Args:
+        opened: the prompt.
+        limit: tokens that it may take, raw.
+        factors: what calibration multiplies the counts with.
+        count: counts tokens.
+    """
+    format_, policy = opened.format, opened.policy
+    room = opened.memory.room(opened.encoding, limit, policy, count, opened.masks)
+    edited = () if policy.trim_beside_provider else opened.provider_edits
+    overhead = _overhead_of(opened, count)
+    inputs = Inputs(
+        policy,
+        limit,
+        overhead,
+        room.total,
+        not opened.call.recall_unavailable,
+        reasoning=policy.reasoning_rule(format_.reasoning, edited),
+        reasoning_messages=format_.reasoning_messages,
+        own_in_history=format_.placement.lists is Stands.INSIDE,
+        behind_registry=overhead if _rewrites_overhead(format_) else 0,
+        own_after_user=format_.placement.after_user,
+        alternating=format_.alternating,
+        opaque_factor=factors.opaque / factors.text,
+    )
+    return inputs, room
+
+
+def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int]:
+    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
+    if call.context_window < 0:
+        raise InvalidRequest(
+            f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
+        )
+    windows = [window for window in (call.context_window, known_window(model)) if window]
+    window = min(windows) if windows else default_window
+    reserve = call.output_reserve
+    if reserve is None:
+        asked = (_whole_number(body, name) for name in format_.reserve_fields)
+        reserve = min(next((tokens for tokens in asked if tokens is not None), 0), window // 2)
+    if not 0 <= reserve < window:
+        raise InvalidRequest(
+            f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
+            field="output_reserve",
+        )
+    return window - reserve, reserve
+
+
+def check_annotations(call: TrimCall, messages: int) -> None:
+    """Raises InvalidRequest if an annotation names a message that was not sent."""
+    wrong = [index for index in (*call.pinned, *call.annotations) if not 0 <= index < messages]
+    if wrong:
+        raise InvalidRequest(
+            f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"
+        )
+
+
+def _variant(  # noqa: PLR0917 - what decides it
+    call: TrimCall, format_: Format, body: Split, model: str, memory: Memory, binding: ReasoningBinding
+) -> Format:
+    """The variant of its format that a body is in."""
+    if call.side_call and len(memory.ledger) and memory.format is not None:
+        return memory.format
+    variant = format_ if format_.variant is None else format_.variant(body, model)
+    bound = binds_thinking(model) if binding is ReasoningBinding.AUTO else binding is ReasoningBinding.BOUND
+    return variant.bound if bound and variant.bound is not None else variant
+
+
+def _overhead_of(opened: Opened, count: Count) -> int:
+    """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
+    body, format_, memory = opened.body, opened.format, opened.memory
+    tokens = PRIMING
+    for name in format_.tool_fields:
+        value = body.field(name)
+        if value is not None and value != b"null":
+            tokens += memory.member_tokens(name, value, partial(_weigh_schemas, name, count))
+    name, value = format_.member(body)
+    if format_.system is not None and value is not None and value != b"null":
+        tokens += memory.member_tokens(name, value, partial(_weigh_system, format_.system, memory, count))
+    return tokens + (memory.leading_tokens(opened.reads) if format_.leading_system else 0)
+
+
+def _rewrites_overhead(format_: Format) -> bool:
+    """Whether a change of the registry has the provider read system prompt, tools and leading messages again."""
+    outside = format_.placement.lists is Stands.OUTSIDE
+    return outside and format_.system is not None and format_.system.one_text
+
+
+def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
+    decoded = load_any(value, f"json.body.{name}")
+    return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
+
+
+def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: bytes) -> int:
+    """Tokens of a system prompt without ours. Refuses a shape that our text could not be added to."""
+    value = system.without(value, memory.own.is_own_text)
+    system.add(value, "")
+    return sum(count_opaque(text, count) if text[:1] == "{" else count(text) for text in system.texts(value))
+
+
+def _string_member(body: Split, name: str) -> str:
+    value = body.field(name)
+    decoded = load_any(value, f"json.body.{name}") if value is not None else ""
+    return decoded if isinstance(decoded, str) else ""
+
+
+def _whole_number(body: Split, name: str) -> int | None:
+    value = body.field(name)
+    decoded = load_any(value, f"json.body.{name}") if value is not None else None
+    return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None

@@ -1,0 +1,328 @@
+"""The returned prompt: what each record looks like now, kept from call to call, changed where a decision changed.
+
+A record that is not trimmed is the very slice that was sent. A trimmed one is that slice with its items replaced; if
+the agent sent it trimmed to the same form already, it is the slice again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.engine.steps.received import Read
+from prompt_sidecar.facts.trim_calls import Trim
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, Replacement
+from prompt_sidecar.prompt.items import Item, ItemKind, Message
+from prompt_sidecar.prompt.utf8 import utf8
+from prompt_sidecar.trim import elide
+from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
+from prompt_sidecar.trim.ledger import Ledger
+
+KEPT_BYTES: Final = 1_048_576
+"""Least bytes of a message that stays decoded from its recording until the call ends; see `Sources.keep`."""
+
+
+@dataclass(slots=True)
+class Rendered:
+    """The history as it is returned."""
+
+    slices: list[bytes | None]
+    """For each record its bytes; None once dropped."""
+    forms: list[set[bytes]]
+    """For each record the identities of the trimmed forms in which it was returned, the present one left out while
+    nobody has asked for it: most agents send their own history and never what they got."""
+    unidentified: set[int]
+    """Records whose present form is not among their forms yet."""
+    live: list[int]
+    """Indices of the records that are returned, in order."""
+    parts: list[bytes]
+    """Their bytes."""
+    size: int = 0
+    """Bytes of `parts` in all."""
+
+    @classmethod
+    def empty(cls) -> Rendered:
+        """No history yet."""
+        return cls([], [], set(), [], [])
+
+    def position(self, index: int) -> int:
+        """The place among the live records of the first one at or after `index`."""
+        return bisect_left(self.live, index)
+
+    def cut(self, length: int) -> None:
+        """Forget records from `length` on."""
+        del self.slices[length:], self.forms[length:]
+        self.unidentified = {index for index in self.unidentified if index < length}
+        place = self.position(length)
+        self.size -= sum(map(len, self.parts[place:]))
+        del self.live[place:], self.parts[place:]
+
+    def append(self, raw: bytes) -> None:
+        """Take a record at the end, as it was sent."""
+        self.live.append(len(self.slices))
+        self.parts.append(raw)
+        self.size += len(raw)
+        self.slices.append(raw)
+        self.forms.append(set())
+
+    def known_forms(self, index: int, format_: Format) -> set[bytes]:
+        """The identities of all trimmed forms in which a record was returned."""
+        raw = self.slices[index]
+        if index in self.unidentified and raw is not None:
+            self.unidentified.discard(index)
+            self.forms[index].add(format_.read(raw, "history").identity)
+        return self.forms[index]
+
+    def put(self, index: int, raw: bytes | None, *, dropped_before: bool) -> None:
+        """Change one record's bytes; `rebuild` must follow if it came or went."""
+        self.slices[index] = raw
+        if raw is not None and not dropped_before:
+            place = self.position(index)
+            self.size += len(raw) - len(self.parts[place])
+            self.parts[place] = raw
+
+    def rebuild(self) -> None:
+        """Gather the live records again, after some were dropped or came back."""
+        self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
+        self.parts = [raw for raw in self.slices if raw is not None]
+        self.size = sum(map(len, self.parts))
+
+
+class Sent:
+    """The messages of the prompt in hand, by the records that they are.
+
+    A value of its own: what refers back to the call would keep that alive until the collector comes round. It keeps the
+    message that was asked for last, as the steps of a call ask for the same one, whose text may be most of the prompt.
+    """
+
+    def __init__(self, split: Split, reads: Sequence[Read], sent_at: Sequence[int]) -> None:
+        """`sent_at`: for each record the index of its message; -1 if it is absent."""
+        self._split = split
+        self._reads = reads
+        self._sent_at = sent_at
+        self._last = -1, b""
+
+    def __call__(self, index: int) -> tuple[bytes, bytes] | None:
+        """A record's bytes and identity as the prompt has them; None if it is absent."""
+        at = self._sent_at[index]
+        return None if at < 0 else (self.message(at), self._reads[at].identity)
+
+    def size(self, at: int) -> int:
+        """Bytes of a message of the prompt."""
+        return self._split.ends[at] - self._split.starts[at]
+
+    def message(self, at: int) -> bytes:
+        """The bytes of a message of the prompt."""
+        if self._last[0] != at:
+            self._last = at, self._split.message(at)
+        return self._last[1]
+
+
+class Sources:
+    """The messages of the prompt in hand, decoded again where a decision or an edit needs their text.
+
+    At most one call long: a message is decoded once however many of its items are trimmed.
+    """
+
+    def __init__(
+        self, ledger: Ledger, rendered: Rendered, sent: Callable[[int], tuple[bytes, bytes] | None], format_: Format
+    ) -> None:
+        self._ledger = ledger
+        self._rendered = rendered
+        self._sent = sent
+        self._format = format_
+        self._decoded: dict[int, tuple[bytes, Message, bool]] = {}
+        self._kept = -1
+
+    def keep(self, index: int, raw: bytes, message: Message) -> None:
+        """Keep a record's message as it was decoded to be recorded, if it is large; of several the last.
+
+        It will most likely be trimmed, and to decode it again takes a third of a call's memory.
+        """
+        if len(raw) >= KEPT_BYTES:
+            self._decoded.pop(self._kept, None)
+            self._kept = index
+            self._decoded[index] = raw, message, True
+
+    def source(self, index: int) -> tuple[bytes, Message, bool]:
+        """A record's bytes and message, and whether they are the untrimmed ones."""
+        known = self._decoded.get(index)
+        if known is None:
+            sent = self._sent(index)
+            record = self._ledger.records[index]
+            returned = self._rendered.slices[index]
+            if sent is not None and (sent[1] == record.identity or returned is None):
+                raw, whole = sent[0], sent[1] == record.identity
+            else:
+                assert returned is not None, "a record that was neither sent nor returned has no text"
+                raw, whole = returned, False
+            known = self._decoded[index] = (raw, self._format.read(raw, "history", identify=False), whole)
+        return known
+
+    def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
+        """The first and last bytes of an item's text: more than `most` or all of it, or what its elision keeps."""
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent, and it is not elided"
+        text, kept = item.text, entry.kept
+        if kept is not None:
+            tail = text[max(0, len(text) - kept.tail) :].encode()
+            return text[: kept.head].encode()[: kept.head], tail[max(0, len(tail) - kept.tail) :]
+        if most is not None and len(text) > most:
+            return text[: most + 1].encode(), text[len(text) - most - 1 :].encode()
+        whole = utf8(text)
+        return whole, whole
+
+    def whole(self, entry: Entry) -> tuple[Item, bytes]:
+        """An item and the UTF-8 of its text, as the message in the prompt has it."""
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent"
+        return item, utf8(item.text)
+
+    def has(self, entry: Entry) -> bool:
+        """Whether the prompt in hand holds an item, whole or trimmed; reasoning may be absent from its message."""
+        sent = self._sent(entry.message)
+        if sent is None:
+            return False
+        raw, message, _ = self.source(entry.message)
+        if raw != sent[0]:  # an earlier form than the one that was returned last
+            message = self._format.read(sent[0], "history", identify=False)
+        return _items_of(self._ledger.records[entry.message], message)[entry.item] is not None
+
+    def shown(self, entry: Entry) -> str:
+        """What the prompt shows of an item, as it is decided now."""
+        if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:
+            return ""  # dropped, and a rewind has brought it back: it is dropped again, as the agent has it no more
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        if item is None:
+            return ""
+        return item.text if entry.action is None else self._text(entry, item) or ""
+
+    def arguments(self, entry: Entry, label: str) -> str | None:
+        """What arguments become that keep their short strings; None: they become empty."""
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent"
+        return elide.clipped_arguments(item.text, label, free_text=item.free_text)
+
+    def originals(self, record: Record, renew: Callable[[str], bool]) -> list[tuple[Entry, Item, bytes]]:
+        """What of a record must be in the stash before it is returned trimmed, and is not yet.
+
+        `renew` says of an id that it is there, as it was recorded a moment ago: to write it again would take its bytes.
+
+        An opaque item is the whole message: it is stored with the first of its parts that is trimmed, as an agent that
+        goes on from trimmed prompts does not send the whole again.
+        """
+        touched = record.dropped or any(entry.action is not None for entry in record.entries)
+        wanted = [
+            entry
+            for entry in record.entries
+            if not entry.stored
+            and not entry.recalled
+            and (record.dropped or entry.action is not None or (touched and entry.kind is ItemKind.OPAQUE))
+        ]
+        if not wanted:
+            return []
+        # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
+        raw, message, _ = self.source(wanted[0].message)
+        items = _items_of(record, message)
+        found: list[tuple[Entry, Item, bytes]] = []
+        for entry in wanted:
+            item = items[entry.item]
+            if item is None:
+                continue
+            entry.stored = renew(entry.stash_id)
+            if not entry.stored:
+                found.append((entry, item, self._format.original(raw, item)))
+        return found
+
+    def original(self, entry: Entry) -> tuple[Item, bytes]:
+        """The original of an item whose message is in the prompt, untrimmed."""
+        raw, message, _ = self.source(entry.message)
+        item = message.items[entry.item]
+        return item, self._format.original(raw, item)
+
+    def render(self, index: int, sent: bytes, *, with_reasoning: bool = False) -> bytes:
+        """A trimmed record's bytes, as an edit of what was sent.
+
+        `with_reasoning`: though it was decided to remove that.
+        """
+        raw, message, _ = self.source(index)
+        if raw != sent:
+            message = self._format.read(sent, "history", identify=False)
+        replacements: dict[Item, Replacement] = {}
+        record = self._ledger.records[index]
+        items = _items_of(record, message)
+        for entry in record.entries:
+            item = items[entry.item]
+            if entry.action is None or item is None or (with_reasoning and entry.kind is ItemKind.REASONING):
+                continue
+            text = self._text(entry, item)
+            empty = "" if item.free_text else "{}"
+            shown = empty if text is None else text
+            alike = item.kind is entry.kind or (item.kind, entry.kind) == (ItemKind.TEXT, ItemKind.SNAPSHOT)
+            if alike and item.text != shown:
+                replacements[item] = text
+        return self._format.write(sent, replacements) if replacements else sent
+
+    def _text(self, entry: Entry, item: Item) -> Replacement:
+        """What an item becomes; `item` is as it is in the message at hand, whole or clipped already."""
+        label = entry.stash_id if entry.advertised else ""
+        if entry.action is Action.COLLAPSED:
+            return elide.collapsed(entry.counts) if entry.counts else elide.COLLAPSED
+        if entry.action is Action.CLIPPED or entry.kept is None:
+            if entry.kind is ItemKind.REASONING:
+                return elide.placeholder(entry.kind, "", entry.size)
+            if entry.again:
+                return elide.repeated(label, entry.size, entry.again)
+            if entry.kind is ItemKind.SNAPSHOT:
+                return elide.clipped_snapshot(item.text, label, entry.size)
+            if entry.leaves:
+                return elide.clipped_arguments(item.text, label, free_text=item.free_text)
+            shown = elide.placeholder(entry.kind, label, entry.size)
+            return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
+        head, tail = self.ends(entry)
+        return elide.elided(head, tail, entry.size, entry.kept, label)
+
+
+def _items_of(record: Record, message: Message) -> Sequence[Item | None]:
+    """For each entry of a record its item in the message at hand, which may have come without its reasoning.
+
+    Reasoning leaves a message all at once, so it is all there or all gone.
+    """
+    items = message.items
+    if len(items) == len(record.entries):
+        return items
+    if record.only_reasoning:
+        return (None,) * len(record.entries)
+    others = iter(items)
+    return [None if entry.kind is ItemKind.REASONING else next(others, None) for entry in record.entries]
+
+
+def trims_of(record: Record) -> list[Trim]:
+    """Items of a message that are trimmed now; an opaque item only if its message is gone."""
+    return [_trim(record, entry) for entry in record.entries if record.dropped or entry.action is not None]
+
+
+def _trim(record: Record, entry: Entry) -> Trim:
+    return Trim(
+        message_index=entry.message,
+        item_index=entry.item,
+        kind=entry.kind,
+        action=_action(record, entry),
+        reason=record.dropped_for if record.dropped else entry.reason or Reason.FIT,
+        tokens_saved=entry.full_tokens - (0 if record.dropped else entry.tokens),
+        stash_id=entry.stash_id,
+        decided_iteration=record.dropped_in if record.dropped else entry.decided,
+    )
+
+
+def _action(record: Record, entry: Entry) -> Action:
+    if record.dropped and record.dropped_for is not Reason.FEEDBACK:
+        return Action.DROPPED
+    return entry.action or Action.CLIPPED

@@ -1,0 +1,296 @@
+"""How large a run's history is: estimated tokens and items, in all and by kind, as it came and as it is returned.
+
+Two sums are kept for each kind: what its items took when they first came, and what they take now. A record adds to both
+when it is appended; when a decision changes it, what it last added to the second is taken back and what it takes now
+is added; when a rewind forgets it, both are taken back. So a call costs what is new, changed or forgotten, and the sums
+are those that a recount of the whole ledger gives:
+
+    returned by all kinds  =  overhead + ledger.total + own text  =  the prompt's tokens after trimming
+    sent by all kinds      =  overhead + the untrimmed history
+
+An agent that goes on from trimmed prompts sends less than the second line: the size is that of the run's history.
+
+A rewind needs no word from the ledger. Records are objects that live as long as their place in the history does, so
+those at the end that are no longer the ledger's own are the forgotten ones.
+
+What surrounds a message's items (role, separators, tool names, the framing of calls and results) goes to the one
+kind that the message is mostly there for; with blocks that no reader knows to OTHER. Encrypted text outside the items,
+as the signature of a call, is REASONING.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add, sub
+from typing import Final
+
+from prompt_sidecar.engine.steps.frame import Framed
+from prompt_sidecar.engine.steps.recording import is_own_tool
+from prompt_sidecar.facts.history_size import HistorySize, KindSize, SizeKind
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.tokens.weigh import PRIMING
+from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.ledger import Ledger, weighed
+
+_PLACE: Final = {kind: place for place, kind in enumerate(SizeKind)}
+_BY_ROLE: Final = {
+    Role.SYSTEM: SizeKind.SYSTEM,
+    Role.USER: SizeKind.USER,
+    Role.ASSISTANT: SizeKind.ASSISTANT_TEXT,
+    Role.TOOL: SizeKind.RESULTS,
+    Role.OTHER: SizeKind.OTHER,
+}
+_BY_ITEM: Final = {
+    ItemKind.ARGUMENTS: SizeKind.CALLS,
+    ItemKind.RESULT: SizeKind.RESULTS,
+    ItemKind.IMAGE: SizeKind.MEDIA,
+    ItemKind.OPAQUE: SizeKind.OTHER,
+    ItemKind.REASONING: SizeKind.REASONING,
+}
+"""Items of other kinds are text, which belongs to its speaker."""
+_PLACE_BY_ROLE: Final = {role: _PLACE[kind] for role, kind in _BY_ROLE.items()}
+_PLACE_BY_ITEM: Final = {kind: _PLACE[_BY_ITEM[kind]] for kind in _BY_ITEM}
+
+_CALLS, _RESULTS, _OTHER = _PLACE[SizeKind.CALLS], _PLACE[SizeKind.RESULTS], _PLACE[SizeKind.OTHER]
+_REASONING = _PLACE[SizeKind.REASONING]
+
+Sums = tuple[int, ...]
+"""A number for each kind, in the order of `SizeKind`."""
+_NOTHING: Final[Sums] = (0,) * len(SizeKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a prompt holds in addition to its history."""
+
+    overhead: int
+    """Tokens of system prompt, tool schemas and what opens the answer."""
+    tool_schemas: int
+    """Of it: tool schemas."""
+    schema_members: int
+    """The body's members that hold these."""
+    system_texts: int
+    """Leading system messages, or the body's system member."""
+    system_messages: int
+    own_tokens: int
+    own_texts: int
+    messages_returned: int
+
+
+def around_of(
+    format_: Format,
+    split: Split,
+    framed: Framed,
+    members: Mapping[str, tuple[bytes, int]],
+    *,
+    overhead: int,
+    system_messages: int,
+    own_tokens: int,
+) -> Around:
+    """Measure what surrounds a prompt's history.
+
+    Args:
+        format_: the prompt's format.
+        split: the body that was sent.
+        framed: the prompt that is returned.
+        members: the body's members that take tokens, as last seen, with their tokens.
+        overhead: tokens of system prompt, tool schemas and what opens the answer.
+        system_messages: leading system messages, without ours.
+        own_tokens: tokens of our own text.
+    """
+    schemas = [name for name in format_.tool_fields if _stands(split, name)]
+    in_body = format_.member(split)[1] not in {None, b"null"}
+    return Around(
+        overhead=overhead,
+        tool_schemas=sum(members[name][1] for name in schemas if name in members),
+        schema_members=len(schemas),
+        system_texts=system_messages + in_body,
+        system_messages=system_messages,
+        own_tokens=own_tokens,
+        own_texts=len(framed.own),
+        messages_returned=len(framed.parts),
+    )
+
+
+@dataclass(slots=True)
+class SizeTracker:
+    """The sums of one run's history. A cache of the ledger: copy it together with that, never alone."""
+
+    _records: list[Record] = field(default_factory=list)
+    """The records that were counted."""
+    _sent: Sums = _NOTHING
+    _returned: Sums = _NOTHING
+    _items: Sums = _NOTHING
+    recalls: int = 0
+    """Of the untrimmed history, tokens of calls of the sidecar's own tools and of their answers."""
+    _changed: dict[int, Sums] = field(default_factory=dict)
+    """For records that a decision has changed, what they last added to `_returned`; others add what they came as."""
+
+    def measure(self, ledger: Ledger, around: Around, limit: int, opaque_factor: float = 1.0) -> HistorySize:
+        """Take in what has happened since the last call, and return the size.
+
+        Call it once for each prompt, after the last decision is written and before `ledger.dirty` is cleared.
+        """
+        self._follow(ledger)
+        plus = _beside(around)
+        sent = _sum(self._sent, plus)
+        returned = _plus(_sum(self._returned, plus), SizeKind.OWN_TEXT, around.own_tokens)
+        sent = _plus(sent, SizeKind.REASONING, weighed(ledger.full_opaque, opaque_factor))
+        returned = _plus(returned, SizeKind.REASONING, weighed(ledger.opaque, opaque_factor))
+        items = _plus(self._items, SizeKind.SYSTEM, around.system_texts)
+        items = _plus(items, SizeKind.TOOL_SCHEMAS, around.schema_members)
+        items = _plus(items, SizeKind.OWN_TEXT, around.own_texts)
+        total = sum(returned)
+        return HistorySize(
+            by_kind={kind: KindSize(sent[at], returned[at], items[at]) for kind, at in _PLACE.items()},
+            messages=len(self._records) + around.system_messages,
+            messages_returned=around.messages_returned,
+            tokens_sent=sum(sent),
+            tokens_returned=total,
+            share_of_limit=total / limit if limit > 0 else 0.0,
+        )
+
+    def _follow(self, ledger: Ledger) -> None:
+        mine, records = self._records, ledger.records
+        while mine and (len(mine) > len(records) or mine[-1] is not records[len(mine) - 1]):
+            self._forget(len(mine) - 1)
+        for index in ledger.dirty:
+            if index < len(mine):
+                self._count_again(index)
+        if len(mine) < len(records):
+            self._count(records[len(mine) :])
+
+    def _count(self, new: Sequence[Record]) -> None:
+        """Take in records at the end; what they come as is added up in one go, as an unseen prompt brings thousands."""
+        sent, items = list(_NOTHING), list(_NOTHING)
+        first = len(self._records)
+        for record in new:
+            _add_sent(record, sent, items)
+            self.recalls += of_recall(record)
+        self._records += new
+        self._sent = _sum(self._sent, sent)
+        self._items = _sum(self._items, items)
+        self._returned = _sum(self._returned, sent)
+        for index, record in enumerate(new, first):
+            if record.touched:
+                self._count_again(index)
+
+    def _count_again(self, index: int) -> None:
+        record = self._records[index]
+        before, now = self._added(index), as_returned(record)
+        self._returned = _sum(_difference(self._returned, before), now)
+        self._changed[index] = now
+
+    def _forget(self, index: int) -> None:
+        self._returned = _difference(self._returned, self._added(index))
+        self._changed.pop(index, None)
+        record = self._records.pop()
+        self.recalls -= of_recall(record)
+        sent, items = as_sent(record)
+        self._sent = _difference(self._sent, sent)
+        self._items = _difference(self._items, items)
+
+    def _added(self, index: int) -> Sums:
+        """What a record last added to `_returned`."""
+        changed = self._changed.get(index)
+        return as_sent(self._records[index])[0] if changed is None else changed
+
+
+# -- one record ------------------------------------------------------------------------------------------------------
+
+
+def as_sent(record: Record) -> tuple[Sums, Sums]:
+    """A record's tokens by kind as it first came, and its items."""
+    tokens, items = list(_NOTHING), list(_NOTHING)
+    _add_sent(record, tokens, items)
+    return tuple(tokens), tuple(items)
+
+
+def of_recall(record: Record) -> int:
+    """Tokens of a record, as it first came, that are there for the sake of the sidecar's own tools."""
+    own = [entry for entry in record.entries if entry.tool and is_own_tool(entry.tool)]
+    if not own:
+        return 0
+    return record.full_tokens if len(own) == len(record.entries) else sum(entry.full_tokens for entry in own)
+
+
+def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:
+    """Add what a record came as to the sums of tokens and items."""
+    speaker = home = _PLACE_BY_ROLE[record.role]
+    if record.calls:
+        home = _CALLS
+    elif record.answers:
+        home = _RESULTS
+    signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
+    tokens[_REASONING] += signed
+    around = record.full_tokens - signed
+    for entry in record.entries:
+        at = _PLACE_BY_ITEM.get(entry.kind, speaker)
+        tokens[at] += entry.full_tokens
+        items[at] += 1
+        around -= entry.full_tokens
+        if entry.kind is ItemKind.OPAQUE:
+            home = _OTHER
+    tokens[home] += around
+
+
+def as_returned(record: Record) -> Sums:
+    """A record's tokens by kind as it is returned now."""
+    if record.dropped:
+        return _NOTHING
+    tokens = list(_NOTHING)
+    signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
+    tokens[_REASONING] += signed
+    around = record.tokens - signed
+    for entry in record.entries:
+        tokens[_PLACE[kind_of(entry, record)]] += entry.tokens
+        around -= entry.tokens
+    tokens[_PLACE[_home(record)]] += around
+    return tuple(tokens)
+
+
+def kind_of(entry: Entry, record: Record) -> SizeKind:
+    """What an item's tokens are spent on."""
+    return _BY_ITEM.get(entry.kind) or _BY_ROLE[record.role]
+
+
+def _home(record: Record) -> SizeKind:
+    """The kind that takes what surrounds a message's items."""
+    if any(entry.kind is ItemKind.OPAQUE for entry in record.entries):
+        return SizeKind.OTHER
+    if record.calls:
+        return SizeKind.CALLS
+    if record.answers:
+        return SizeKind.RESULTS
+    return _BY_ROLE[record.role]
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------
+
+
+def _beside(around: Around) -> Sums:
+    sums = _plus(_NOTHING, SizeKind.SYSTEM, around.overhead - PRIMING - around.tool_schemas)
+    return _plus(_plus(sums, SizeKind.TOOL_SCHEMAS, around.tool_schemas), SizeKind.OTHER, PRIMING)
+
+
+def _stands(split: Split, name: str) -> bool:
+    return split.field(name) not in {None, b"null"}
+
+
+def _sum(one: Sums, other: Sequence[int]) -> Sums:
+    return tuple(map(add, one, other))
+
+
+def _difference(one: Sums, other: Sums) -> Sums:
+    return tuple(map(sub, one, other))
+
+
+def _plus(sums: Sums, kind: SizeKind, number: int) -> Sums:
+    at = _PLACE[kind]
+    return (*sums[:at], sums[at] + number, *sums[at + 1 :])

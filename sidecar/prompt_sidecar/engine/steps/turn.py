@@ -1,0 +1,714 @@
+"""One prompt through one run.
+
+    open ─► align ─► record ─► fold ─► stash ─► render ─► frame
+    (body,  (places   (new      (ledger) (originals (slices)  (own text,
+     slices) in the    items)             first)               body)
+             history)
+
+Everything that can fail on the caller's account (a wrong body, a deadline while it is read) happened when the prompt
+was opened, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from prompt_sidecar.engine.steps.alignment import align
+from prompt_sidecar.engine.steps.frame import Framed, OwnTexts, Places, frame
+from prompt_sidecar.engine.steps.memory import Brought, Listed
+from prompt_sidecar.engine.steps.news import Gathered
+from prompt_sidecar.engine.steps.opening import Served, Work
+from prompt_sidecar.engine.steps.own_state import Lists
+from prompt_sidecar.engine.steps.prefix import Prefix, Shared, Since, compare
+from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
+from prompt_sidecar.engine.steps.recording import Came, Said, is_own_tool
+from prompt_sidecar.engine.steps.rendering import Sent, Sources, trims_of
+from prompt_sidecar.engine.steps.size_tracker import Around, around_of, of_recall
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.trim_calls import News, Trim
+from prompt_sidecar.guard import masks
+from prompt_sidecar.prompt.body import equal_slice
+from prompt_sidecar.prompt.format import ReasoningRule, Stands
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.tokens.weigh import weigh
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.elide import Kept, refitted
+from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.ledger import weighed
+from prompt_sidecar.trim.policy import NotePlace
+from prompt_sidecar.trim.repeated_calls import Repetition
+from prompt_sidecar.trim.residue import drop_again
+from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
+from prompt_sidecar.trim.stages import Evaluation
+
+RECORD_AT_ONCE: Final = 128
+"""New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
+RECORD_BYTES: Final = 1_048_576
+"""Bytes of a message whose items are handed over at once, so that they are not kept together with it."""
+
+
+class Store(Protocol):
+    """Where a run's originals go: the stash, and the history that is searched."""
+
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
+        """Keep items that are new, before any stage touches them. Their absence later is no fault: a budget may evict.
+
+        `items` and their originals are not changed afterwards.
+        """
+        ...
+
+    def put(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original from which something is taken now; it must be there when this returns."""
+        ...
+
+    def renew(self, stash_id: str) -> bool:
+        """Store an original that was recorded, if it is still there: as `put`, without its bytes. False: it is not."""
+        ...
+
+    def again(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original that had expired and has come again."""
+        ...
+
+    def dead(self) -> Collection[str]:
+        """Ids that can no longer be retrieved."""
+        ...
+
+    def missing(self) -> Sequence[str]:
+        """Ids that have expired and were not stored again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result of taking one prompt. Tokens, raw."""
+
+    framed: Framed
+    own_tokens: int
+    sent_tokens: int
+    after: int
+    opaque: int
+    """Of `after`, tokens of encrypted text as they were counted."""
+    shared: Shared
+    """What the prompt has in common with the one before it."""
+    untrimmed: int
+    """Tokens of the whole prompt, had the sidecar never been there: nothing trimmed, and nothing recalled."""
+    untrimmed_kept: int
+    """Of these, what the one before began with as well."""
+    recalls: bool
+    """Whether all results that are new are answers of the sidecar's own tools."""
+    same: bool
+    """Whether the agent's history, tools and system prompt are those of the prompt before."""
+    size: HistorySize
+    repetitions: Sequence[Repetition]
+    batch_point: bool
+    compacted: bool
+    news: News
+    revision_applied: bool | None
+    """None: none was sent, or this process knew the run."""
+
+
+def take(work: Work, store: Store) -> Result:
+    """Take a prompt into its run's memory: align, record what is new, decide, stash, render.
+
+    Raises only what `work.check` raises. The records and decisions made until then stay: they are those of the
+    prompt's beginning, and as decisions are a fold over the history, the next prompt goes on from there. Nothing is
+    returned of them before that.
+    """
+    return _Turn(work, store).take()
+
+
+class _Turn:
+    """One prompt on its way."""
+
+    def __init__(self, work: Work, store: Store) -> None:
+        opened = work.opened
+        self._work, self._store, self._opened = work, store, opened
+        self._count = work.count
+        self._format, self._body, self._reads = opened.format, opened.body, opened.reads
+        self._memory = memory = opened.memory
+        self._ledger, self._rendered = memory.ledger, memory.rendered
+        self._bound = opened.format.reasoning is ReasoningRule.BOUND
+        self._served = work.served
+        self._last = memory.answered
+        """What the last prompt left, before this one."""
+        if memory.brought is None:
+            memory.brought = Brought(Gathered(0 if self._last.records else work.since))
+        self._brought = memory.brought
+        self._long = False
+        """Whether it brings many messages: then the call may end until it is rendered."""
+        self._rows: list[Row] = []
+        self._sent = Sent(opened.body, opened.reads, memory.sent_at)
+        if work.revision is not None:
+            memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
+        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
+        memory.format = opened.format
+
+    def take(self) -> Result:
+        """See `take`."""
+        memory, ledger, last, inputs = self._memory, self._ledger, self._last, self._work.inputs
+        before, known = memory.received, last.records
+        changed_from = self._align(before)
+        if self._bound and known and last.recall != inputs.recall:  # our text comes or goes, in front of all thinking
+            ledger.moved = True
+            self._served = Served(iterations=0)
+        moved = ledger.moved or not self._bound
+        applied = self._extend()
+        changed_from = agents_first = min(changed_from, known)
+        dirty = ledger.dirty
+        relist = ledger.listings != last.listings or last.recall != inputs.recall
+        passed = ledger.reasoning_from != last.reasoning_from
+        self._put_originals()
+        drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
+        # A call that had to end may have gone back in the history before this one.
+        rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
+        changed_from = min(changed_from, min(dirty, default=changed_from))
+        self._render()
+        if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
+            # A registry that was written before the revision is written as it was then.
+            as_then = applied is True and ledger.batches == memory.sealed_batches
+            # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
+            lists = relist or (rewritten and moved) or applied is True
+            self._write(lists=lists, then=self._work.revision if as_then else None)
+        self._note()
+        framed = self._frame()
+        prefix, memory.prefix = memory.prefix, self._prefix(framed)
+        since = Since(ledger, self._rendered, changed_from, last.length)
+        placement = self._format.placement
+        shared = compare(prefix, memory.prefix, since, placement, inputs.opaque_factor, self._count)
+        batch = ledger.batches != last.batches and applied is not True
+        # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
+        moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
+        broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
+        end = self._rows[-1] if self._rows else FIRST
+        sent_tokens = end.tokens + weighed(end.opaque, inputs.opaque_factor)
+        size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
+        result = Result(
+            framed=framed,
+            own_tokens=memory.own.tokens,
+            sent_tokens=sent_tokens,
+            after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
+            opaque=ledger.opaque,
+            shared=shared,
+            untrimmed=size.tokens_sent - memory.size.recalls,
+            untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if last.length >= 0 else 0,
+            recalls=self._recalls(known),
+            same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
+            size=size,
+            repetitions=self._brought.repetitions,
+            batch_point=(cut and applied is not True) or moved,
+            compacted=bool(dirty) and applied is not True,
+            news=self._brought.news.news(broken, self._schemas()),
+            revision_applied=applied,
+        )
+        memory.returned(inputs.recall)
+        return result
+
+    def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:
+        """Tokens with which the untrimmed prompt before began as well; `stayed`: records that both begin with."""
+        if self._memory.prefix.agents != last.agents:
+            return 0
+        new = self._ledger.records[stayed:]
+        opaque = weighed(sum(record.full_opaque for record in new), self._work.inputs.opaque_factor)
+        added = sum(record.full_tokens - of_recall(record) for record in new)
+        return max(0, size.tokens_sent - self._memory.size.recalls - opaque - added)
+
+    def _recalls(self, known: int) -> bool:
+        """Whether the model was called for the sake of the sidecar's own tools alone."""
+        results = [
+            entry.tool for record in self._ledger.records[known:] for entry in record.entries if entry.result >= 0
+        ]
+        return bool(results) and all(map(is_own_tool, results))
+
+    # -- align -------------------------------------------------------------------------------------------------------
+
+    def _align(self, before: Received | None) -> int:
+        """Find the prompt's place in the history; the first record that differs."""
+        memory, ledger = self._memory, self._ledger
+        carried = self._carried(before) if before is not None else []
+        rows = self._rows = align(
+            self._reads,
+            carried,
+            ledger,
+            lambda index: self._rendered.known_forms(index, self._format),
+            memory.own.is_own,
+            leading_system=self._format.leading_system,
+        )
+        kept = rows[-1].next if rows else 0
+        changed = min(kept, len(ledger))
+        if kept < len(ledger):
+            memory.rewind(kept, {row.place for row in rows})
+        if before is not None:
+            self._place(before, len(carried), changed)
+        for index in self._opened.call.pinned:
+            place = rows[index].place if index < len(rows) else OWN
+            if 0 <= place < changed and not ledger.records[place].pinned:
+                ledger.pin(place)
+        return changed
+
+    def _carried(self, before: Received) -> Sequence[Row]:
+        """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
+
+        Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in
+        a prompt that has all of the last one and goes on from there. It may spell the end of it otherwise: agents move
+        the provider's cache marks to their newest messages at each call.
+        """
+        same, records = self._body.same, self._ledger.records
+        rest = before.reads[same:]
+        again = self._reads[same : same + len(rest)]
+        if len(again) == len(rest) and all(old.identity == new.identity for old, new in zip(rest, again, strict=True)):
+            return before.rows[:same]
+        dropped = (at for at, row in enumerate(before.rows[:same]) if row.place >= 0 and records[row.place].dropped)
+        return before.rows[: next(dropped, same)]
+
+    def _place(self, before: Received, same: int, changed: int) -> None:
+        """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
+        sent_at = self._memory.sent_at
+        for row in before.rows[same:]:
+            if 0 <= row.place < changed:
+                sent_at[row.place] = -1
+        for index, row in enumerate(self._rows[same:], same):
+            place = row.place
+            if place < 0:
+                continue
+            sent_at[place] = index
+            if place < changed and not (
+                index < len(before.rows)
+                and before.rows[index].place == place
+                and equal_slice(self._body, before.split, index)
+            ):
+                self._brought.respelled.add(place)
+
+    # -- record ------------------------------------------------------------------------------------------------------
+
+    def _extend(self) -> bool | None:
+        """Take the messages that are new, some at a time; see `_fold` for what is returned."""
+        memory, work, reads = self._memory, self._work, self._reads
+        evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many)
+        first_new, last = len(self._rows), len(reads)
+        self._long = last - first_new > TOGETHER  # a prompt that brings a few messages is taken whole or not at all
+        forget_texts(reads, self._body.same, first_new)
+        applied = None
+        try:
+            if (work.revision is not None and not len(self._ledger)) or self._served is not None:
+                # It describes a whole history: up to there nothing may be decided, nor can a call end.
+                pending = self._append(first_new, last)
+                if self._bound:
+                    self._find_foreign(pending)
+                applied = self._fold(evaluation, pending)
+            else:
+                for start in range(first_new, last, TOGETHER):
+                    work.check()
+                    self._fold(evaluation, self._append(start, min(start + TOGETHER, last)))
+                self._look()
+        finally:
+            memory.received = Received.of(self._body, self._opened.sent, reads, self._rows)
+        evaluation.run()
+        memory.system = []
+        for index, row in enumerate(self._rows):
+            if row.place >= 0:
+                break
+            if row.place == SYSTEM:
+                memory.system.append(self._body.message(index))
+        self._look()
+        return applied
+
+    def _look(self) -> None:
+        """End the call here, if nobody waits for it any more and it is a long one."""
+        if self._long:
+            self._work.check()
+
+    def _append(self, first: int, last: int) -> list[Record]:
+        """Make records of messages that are new, and rows for them; their items go into the run's history."""
+        memory, call, rows = self._memory, self._opened.call, self._rows
+        pending: list[Record] = []
+        recorded: list[tuple[HistoryItem, bytes]] = []
+        plain = Said(self._opened.policy)
+        iteration = len(self._ledger.groups)
+        speaker = self._ledger.records[-1].role if len(self._ledger) else None
+        _, _, tokens, opaque, whole = rows[-1] if rows else FIRST
+        leading = self._format.leading_system and all(row.place < 0 for row in rows)
+        for index in range(first, last):
+            read = self._reads[index]
+            place = len(self._rendered.slices)
+            if read.role is Role.SYSTEM and memory.own.is_own(read.identity):
+                place = OWN
+            elif leading and read.role is Role.SYSTEM:
+                place = SYSTEM
+            else:
+                leading = False
+                message, weight = read.message, read.weight
+                if message is None or weight is None:  # known bytes, but now at another place in the history
+                    message = self._format.read(self._sent.message(index), "history")
+                    weight = weigh([message], self._count_each, self._format.call_tokens)[0]
+                chain = pending[-1].chain if pending else self._ledger.chain
+                iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
+                speaker = read.role
+                pinned, annotation = index in call.pinned, call.annotations.get(index)
+                said = Said(self._opened.policy, pinned, annotation) if pinned or annotation else plain
+                now = max(iteration, 1)
+                repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
+                self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
+                self._brought.repetitions += repeated
+                size = self._sent.size(index)
+                came = Came(message, weight, size, place, now, self._unmasked(index, place))
+                record, items = memory.recorder.record(came, chain, said)
+                self._brought.news.record(record, now)
+                pending.append(record)
+                recorded += self._originals(index, message, items)
+                if len(recorded) >= RECORD_AT_ONCE or size > RECORD_BYTES:
+                    self._store.record(recorded)
+                    recorded = []
+                raw = self._sent.message(index)  # not before, as it may be as long as all that is recorded of it
+                self._rendered.append(raw)
+                self._sources.keep(place, raw, message)
+                memory.sent_at.append(index)
+                tokens += read.tokens
+                opaque += read.opaque
+                whole += 1
+            rows.append(Row(place, len(self._rendered.slices), tokens, opaque, whole))
+        if recorded:
+            self._store.record(recorded)
+        forget_texts(self._reads, first, last)
+        return pending
+
+    def _originals(
+        self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
+    ) -> list[tuple[HistoryItem, bytes]]:
+        """The items of a message for the history, each with its original: without what the guard has broken in it."""
+        whole = self._opened.originals.get(index)
+        if whole is None:
+            raw = self._sent.message(index) if any(item.raw_json for _, item in items) else b""
+            return [(of_history, self._format.original(raw, item)) for of_history, item in items]
+        alike = dict(zip(message.items, self._format.read(whole, "history", identify=False).items, strict=True))
+        return [(of_history, self._format.original(whole, alike[item])) for of_history, item in items]
+
+    def _unmasked(self, index: int, place: int) -> bytes:
+        """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
+        revision = self._work.revision
+        return self._opened.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
+
+    def _count_each(self, texts: Sequence[str]) -> Sequence[int]:
+        return [self._count(text) for text in texts]
+
+    def _find_foreign(self, pending: Sequence[Record]) -> None:
+        """Mark what the model said to prompts that the sidecar did not return, or whose answer the agent never got."""
+        served, ledger = self._served, self._ledger
+        if served is None:
+            return
+        known, returned = len(ledger), self._memory.returned_at
+        sealed = served.revision
+        covered = -1
+        if sealed is not None and 0 < sealed.length <= known + len(pending):
+            last = sealed.length - 1
+            record = ledger.records[last] if last < known else pending[last - known]
+            covered = sealed.length if record.chain == sealed.chain else -1
+        group, before, foreign = len(ledger.groups), ledger.records[-1].role if known else None, False
+        for index, record in enumerate(pending, known):
+            if record.role is Role.ASSISTANT:
+                if before is not Role.ASSISTANT or index == known:
+                    said = served.iterations
+                    foreign = group >= said if said is not None else index > covered
+                    if said is None and sealed is None:
+                        at = bisect_left(returned, index)
+                        foreign = returned[at : at + 1] != [index]
+                    group += before is not Role.ASSISTANT
+                record.foreign = foreign
+            before = record.role
+
+    # -- decide ------------------------------------------------------------------------------------------------------
+
+    def _fold(self, evaluation: Evaluation, pending: list[Record]) -> bool | None:
+        """Take new records one by one, evaluating before each assistant message. At the end of all it must be, too.
+
+        Returns:
+            Whether the revision's decisions were taken; None if none was sent or this process knew the run.
+        """
+        memory, ledger = self._memory, self._ledger
+        sealed = self._work.revision if not len(ledger) else None
+        applied: bool | None = None
+        if sealed is not None:
+            fits = 0 < sealed.length <= len(pending) and sealed.chain in (
+                pending[sealed.length - 1].chain,
+                self._chain_unmasked(pending[: sealed.length]),
+            )
+            if not fits or not sealed.state:
+                applied, sealed = False, None
+        # An evaluation must not see what comes after it, though all that is pending was observed before.
+        repeated: dict[int, list[Repetition]] = {}
+        for again in reversed(self._brought.repetitions):
+            if again.message < len(ledger):
+                break
+            repeated.setdefault(again.message, []).append(again)
+        own = self._memory.own.tokens or self._count(self._work.room.directives)
+        for record in pending:
+            waiting = sealed is not None and not applied
+            # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
+            # has come down since may change it only together with what the model said.
+            if record.role is Role.ASSISTANT and len(ledger) > ledger.evaluated and not waiting:
+                evaluation.run()
+            if waiting or not self._begins(record):
+                ledger.append(record)
+            else:
+                self._append_group(record, own)
+            for again in reversed(repeated.get(len(ledger) - 1, ())):
+                ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
+            if waiting and sealed is not None and len(ledger) == sealed.length:
+                masked_since = bool(self._opened.unmasked)
+                applied = apply_state(ledger, sealed.state, self._refitted if masked_since else None)
+                if masked_since and applied:
+                    self._weigh_masked()
+                memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.masks))
+                memory.sealed_batches = ledger.batches
+                if applied:
+                    ledger.returned()
+                    later = [each for each in self._brought.repetitions if each.message >= sealed.length]
+                    self._brought.news.take_over(ledger.iteration, pending[sealed.length :], later)
+        return applied
+
+    def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
+        """The chain digest of a history as it was sent, masked or not."""
+        recorder, unmasked, sent_at = self._memory.recorder, self._opened.unmasked, self._memory.sent_at
+        chain = b""
+        for place, record in enumerate(records if unmasked else ()):
+            chain = recorder.chain(chain, unmasked.get(sent_at[place], record.identity))
+        return chain
+
+    def _refitted(self, entry: Entry, kept: Kept) -> Kept | None:
+        """What an elision keeps of a text that may have been masked since."""
+        if self._memory.sent_at[entry.message] not in self._opened.unmasked:
+            return kept
+        _, text = self._sources.whole(entry)
+        return refitted(text, kept, masks.OPENING.encode(), masks.CLOSING.encode())
+
+    def _weigh_masked(self) -> None:
+        """Count what is shown of trimmed items whose messages were masked since."""
+        ledger = self._ledger
+        for index, record in enumerate(ledger.records):
+            if record.dropped or self._memory.sent_at[index] not in self._opened.unmasked:
+                continue
+            for entry in record.entries:
+                if entry.action is None or entry.reason is None or entry.kind is ItemKind.REASONING:
+                    continue
+                was = entry.decided, entry.first, entry.earlier
+                ledger.set_entry(entry, entry.action, entry.kept, self._count(self._sources.shown(entry)), entry.reason)
+                entry.decided, entry.first, entry.earlier = was
+
+    def _begins(self, record: Record) -> bool:
+        """Whether a record, the next one, begins a group."""
+        records = self._ledger.records
+        return record.role is Role.ASSISTANT and not (records and records[-1].role is Role.ASSISTANT)
+
+    def _append_group(self, record: Record, own: int) -> None:
+        """Append a record that begins a group, and sum up what the prompt that it answers took.
+
+        Args:
+            record: the record.
+            own: tokens of our own text in that prompt.
+        """
+        ledger, inputs = self._ledger, self._work.inputs
+        asked = inputs.overhead + own + ledger.weight(inputs.opaque_factor)
+        ledger.append(record)
+        group = ledger.groups[-1]
+        group.asked = asked
+        if len(ledger.groups) > 1:
+            last = ledger.groups[-2]
+            said = ledger.records[last.start : group.start]
+            group.asked += last.asked
+            group.said = last.said + sum(each.full_tokens for each in said if each.role is Role.ASSISTANT)
+
+    # -- stash and render --------------------------------------------------------------------------------------------
+
+    def _put_originals(self) -> None:
+        """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
+        ledger, store = self._ledger, self._store
+        for stash_id in store.missing():
+            entry = ledger.by_id.get(stash_id)
+            came = self._sent(entry.message) if entry is not None else None
+            if entry is not None and came is not None and came[1] == ledger.records[entry.message].identity:
+                item, original = self._sources.original(entry)
+                store.again(stash_id, original, item.content_type)
+        for index in sorted(ledger.dirty):
+            for entry, item, original in self._sources.originals(ledger.records[index], store.renew):
+                store.put(entry.stash_id, original, item.content_type)
+                entry.stored = True
+            self._look()
+
+    def _render(self) -> None:
+        rendered, ledger = self._rendered, self._ledger
+        moved = False
+        for index in sorted(ledger.dirty | self._brought.respelled):
+            record = ledger.records[index]
+            was_dropped = rendered.slices[index] is None
+            if record.dropped:
+                moved |= not was_dropped
+                rendered.known_forms(index, self._format)
+                rendered.put(index, None, dropped_before=was_dropped)
+                continue
+            came = self._sent(index)
+            if came is None:
+                raise RuntimeError("what the agent no longer has is dropped")
+            raw = self._sources.render(index, came[0]) if record.touched else came[0]
+            if index in ledger.dirty:
+                rendered.known_forms(index, self._format)  # the form that goes: a slow agent may still send it
+                rendered.unidentified.add(index)
+            moved |= was_dropped
+            rendered.put(index, raw, dropped_before=was_dropped)
+        if moved:
+            rendered.rebuild()
+
+    # -- our own text ------------------------------------------------------------------------------------------------
+
+    def _write(self, *, lists: bool, then: Revision | None) -> None:
+        """Write again what depends on decisions; `then`: the revision with whose room the lists were written."""
+        memory, own = self._memory, self._memory.own
+        new = self._list_trims()
+        how = self._lists(then) if lists else None
+        own.write(self._ledger, self._work.room.directives, self._count, recall=self._work.inputs.recall, lists=how)
+        self._brought.news.show(new, own.entries if lists else (), self._ledger, memory.shown)
+        self._brought.news.registry_cut = lists and own_text.is_cut(own.texts.registry)
+
+    def _lists(self, then: Revision | None) -> Lists:
+        """How the lists are written; with the room of an earlier call where they are its own."""
+        work, ledger = self._work, self._ledger
+        room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
+        if self._bound:  # only what another process writes too: it may know other tasks, and hold other originals
+            room = 0
+        return Lists(
+            registry_room=work.room.registry if then is None else then.registry_room,
+            closing_room=room,
+            closing=own_text.closing(work.shown, room, self._count) if room else ("", ""),
+            until=ledger.unfit_since or None if self._format.placement.lists is Stands.INSIDE else ledger.listed,
+            dead=tuple if self._bound else self._store.dead,
+        )
+
+    def _note(self) -> None:
+        """Write the note, which is another one at each call, where the prompt does not end in the midst of a turn."""
+        note, work = "", self._work
+        if work.inputs.recall and self._has_tail() and not self._is_unfinished():
+            labelled = self._memory.listed.labelled
+            note = own_text.note(self._ledger, labelled, work.shown, work.room.note, self._count)
+        self._memory.own.tail(note, self._count)
+
+    def _has_tail(self) -> bool:
+        # A note that is gone at the next call would precede thinking that is bound to it.
+        takes_note = self._format.placement.takes_note and not self._bound
+        return takes_note and self._opened.policy.note_place is NotePlace.TAIL
+
+    def _is_unfinished(self) -> bool:
+        """Whether the prompt ends in what the model says or calls, between the results of its calls, or for good.
+
+        Nothing may be placed between a call and its result, nor after a message that the model is to continue, nor
+        after one that must be the last. A result that names no call is not counted, as services that take it would
+        never have a note.
+        """
+        ledger = self._ledger
+        if ledger.records and ledger.records[-1].final:
+            return True
+        if not ledger.groups:
+            return False
+        last = ledger.records[-1]
+        if last.role is Role.ASSISTANT:
+            return True
+        return bool(last.answers) and all(last.answers) and ledger.groups[-1].unanswered > 0
+
+    def _list_trims(self) -> Sequence[Trim]:
+        """List every item that is trimmed; those of records that have not changed are the same objects as before.
+
+        Returns:
+            What is new in it.
+        """
+        memory, listed = self._memory, self._memory.trims_by_record
+        new: list[Trim] = []
+        for index in self._ledger.dirty:
+            record = self._ledger.records[index]
+            trims = trims_of(record)
+            new += self._brought.news.trim(listed.get(index, ()), trims, record)
+            listed[index] = trims
+        trims = [trim for index in sorted(listed) for trim in listed[index]]
+        labelled = sum(trim.kind is not ItemKind.REASONING for trim in trims)
+        memory.listed = Listed(trims, labelled, pack_state(self._ledger))
+        return new
+
+    # -- frame -------------------------------------------------------------------------------------------------------
+
+    def _frame(self) -> Framed:
+        """Put the prompt together, and recognise our texts when they come back."""
+        own, placement = self._memory.own, self._format.placement
+        places = self._places() if placement.lists is Stands.INSIDE else Places(0, 0)
+        framed = frame(
+            self._body,
+            self._memory.system,
+            self._rendered.parts,
+            texts=self._standing(own.texts, places) if placement.after_user else own.texts,
+            places=places,
+            format_=self._format,
+            is_own_text=own.is_own_text,
+            drop_invalid=self._opened.policy.reasoning_drop_invalid,
+        )
+        self._brought.news.texts_forgotten += own.remember(self._format, framed.own)
+        return framed
+
+    def _prefix(self, framed: Framed) -> Prefix:
+        """The prompt as the next one is compared with it."""
+        memory, inputs = self._memory, self._work.inputs
+        return Prefix(
+            agents=(self._schemas(), memory.same_system(framed.sent_system), tuple(memory.system)),
+            texts=replace(memory.own.texts, note=""),
+            places=framed.places,
+            system_messages=len(memory.system),
+            overhead=inputs.overhead,
+            tokens=inputs.overhead
+            + self._ledger.weight(inputs.opaque_factor)
+            + memory.own.tokens
+            - memory.own.note_tokens,
+        )
+
+    def _schemas(self) -> tuple[bytes | None, ...]:
+        """The body's members that define tools and the shape of the answer."""
+        return tuple(self._body.field(name) for name in self._format.tool_fields)
+
+    def _around(self, framed: Framed) -> Around:
+        """What surrounds the history, for the measure of its size."""
+        memory, body, format_ = self._memory, self._body, self._format
+        return around_of(
+            format_,
+            body,
+            framed,
+            memory.members,
+            overhead=self._work.inputs.overhead,
+            system_messages=len(memory.system),
+            own_tokens=memory.own.tokens,
+        )
+
+    def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
+        """Our texts without those whose place is not allowed: between a user's message and the model's.
+
+        Those of one place are one message, as two in a row are not taken everywhere; for the same reason none is placed
+        next to a system message of the agent's. That a place is wrong is as sticky as the place.
+        """
+        live, records = self._rendered.live, self._ledger.records
+
+        def may_stand(at: int) -> bool:
+            after_user = at > 0 and records[live[at - 1]].role is Role.USER
+            return after_user and (at == len(live) or records[live[at]].role is Role.ASSISTANT)
+
+        standing = replace(
+            texts,
+            dropped=texts.dropped if may_stand(places.dropped) else "",
+            registry=texts.registry if may_stand(places.registry) else "",
+        )
+        if standing.joined and places.dropped == places.registry:
+            return replace(standing, dropped="", registry=standing.joined)
+        return standing
+
+    def _places(self) -> Places:
+        ledger = self._ledger
+        groups, batch, held = ledger.groups, ledger.batch_group, max(ledger.held, 0)
+        live = self._rendered.live
+        end = len(ledger) - bool(live and ledger.records[live[-1]].final)
+        gap = self._rendered.position(groups[held].start if held < len(groups) else end)
+        return Places(gap, max(gap, self._rendered.position(groups[batch].start)) if 0 <= batch < len(groups) else gap)

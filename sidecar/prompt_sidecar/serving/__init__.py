@@ -1,1 +1,0 @@
-"""What all doors share: the use cases with telemetry, whether there is memory, whose a token is, threads, and logs."""

@@ -1,0 +1,1 @@
+"""Tests of the doors, by real clients on real sockets."""

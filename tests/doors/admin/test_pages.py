@@ -1,0 +1,163 @@
+"""The pages show what happened in a run, escape what agents chose, and hold no text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from prompt_sidecar.doors.admin.site import LOOKED_AT, NAME_CHARACTERS, ORDERS, ROWS
+from prompt_sidecar.errors import InvalidJson
+from tests.cli.report.pages import elements
+from tests.doors.admin.serving import Served, served
+from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
+from tests.promises.engine import Engine
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
+BIDI = "left\u202eright"
+LONG = "n" * 5_000
+
+
+def busy() -> Engine:
+    """Runs: one with cuts, recalls and a refusal, one with a hostile name, two with odd ones, and one that is idle."""
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=100)
+    for name, iterations in (("idle", 1), (HOSTILE, 2), (BIDI, 1), (LONG, 1), ("busy", 12)):
+        engine.run_id = name
+        engine.clock.now += 1
+        answers = [send(engine, OPENAI_CHAT, number) for number in range(iterations + 1)]
+    engine.retrieve(answers[-1].trims[0].stash_id)
+    engine.retrieve(HOSTILE)
+    engine.search("unused name")
+    with pytest.raises(InvalidJson):
+        engine.trim(OPENAI_CHAT, b"{")
+    return engine
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Served]:
+    """The pages of these runs."""
+    with served(busy()) as found:
+        yield found
+
+
+def key_of(site: Served, run_id: str) -> str:
+    """The key of a run's page."""
+    listed = json.loads(site.get("/runs.json").text)["runs"]
+    return str(next(each["key"] for each in listed if each["run_id"] == run_id))
+
+
+def test_the_table_leads_to_each_run(site: Served) -> None:
+    """Every run is a row with a link that works."""
+    page = site.get("/runs")
+    assert (200, "text/html; charset=utf-8") == (page.status, page.headers["content-type"])
+    links = re.findall(r'<a href="(runs/[0-9a-f]{24})">', page.text)
+    assert 5 == len(set(links))
+    assert [200] * 5 == [site.get(f"/{link}").status for link in links]
+    assert [200] * 5 == [site.get(f"/{link}.json").status for link in links]
+
+
+def test_a_page_says_what_happened(site: Served) -> None:
+    """Figures, the curve, cuts, recalls with their outcome, and refusals."""
+    key = key_of(site, "busy")
+    page = site.get(f"/runs/{key}").text
+    told = json.loads(site.get(f"/runs/{key}.json").text)
+    assert 13 == len(told["prompts"]) == told["summary"]["prompts"]
+    assert 1 == page.count("<svg")
+    for path in ("sent", "returned", "limit"):
+        (line,) = re.findall(rf'<path class="{path}" d="M([^"]+)"', page)
+        assert 13 == len(line.split("L"))
+    cuts = re.search(r'<path class="cut" d="([^"]*)"', page)
+    assert cuts
+    assert sum(each["cache_break"] == "batch_point" for each in told["prompts"]) == cuts[1].count("M") > 0
+    assert told["recalls"][0]["stash_id"] in page
+    assert ["hit", "not_found", "found"] == [each["outcome"] for each in told["recalls"]]
+    assert {"INVALID_JSON": 1} == told["refusals"]
+    assert "invalid json: 1" in page
+    assert "clipped (fit, " in page
+
+
+def test_what_agents_chose_is_text(site: Served) -> None:
+    """Names and ids add no element and no attribute, are cut, and cannot turn the direction of what follows."""
+    key = key_of(site, HOSTILE)
+    pages = [site.get("/runs").text, site.get(f"/runs/{key}").text, site.get(f"/runs/{key_of(site, 'busy')}").text]
+    pages.append(site.get("/runs?run=%3Cscript%3Ealert(3)%3C/script%3E").text)
+    for page in pages:
+        found = elements(page)
+        assert {"script", "img", "style"}.isdisjoint(each.tag for each in found)
+        assert [] == [name for each in found for name in each.attributes if name.startswith("on") or name == "style"]
+        assert "\u202e" not in page
+        assert LONG not in page
+    assert "&lt;script&gt;alert(1)" in pages[0]
+    assert "{{7*7}}" in pages[0]
+    assert "n" * (NAME_CHARACTERS - 1) + "…" in pages[0]
+    assert HOSTILE[:60] in {each["run_id"][:60] for each in json.loads(site.get("/runs.json").text)["runs"]}
+
+
+def test_no_page_holds_text(site: Served) -> None:
+    """No message, argument or query."""
+    paths = ["/runs", "/runs.json", *(f"/runs/{key_of(site, 'busy')}{end}" for end in ("", ".json"))]
+    for path in paths:
+        assert not re.search(r"module_|unused|Find the bug|careful", site.get(path).text), path
+
+
+def test_the_table_is_sorted_as_asked(site: Served) -> None:
+    """By each order the largest is first; an unknown order is the first one's."""
+    for sort in (*ORDERS, "nonsense"):
+        first = json.loads(site.get(f"/runs.json?sort={sort}").text)["runs"][0]["run_id"]
+        assert "busy" == first or sort == "findings", sort
+    lines = json.loads(site.get("/runs.json").text)["runs"]
+    assert sorted((each["last_seen"] for each in lines), reverse=True) == [each["last_seen"] for each in lines]
+
+
+def test_a_run_is_found_by_its_id(site: Served) -> None:
+    """As boards and traces know it: one leads to its page, none says so."""
+    found = site.get("/runs?run=busy")
+    assert (303, f"runs/{key_of(site, 'busy')}") == (found.status, found.headers["location"])
+    assert "has not seen such a run" in site.get("/runs?run=never").text
+
+
+def test_of_many_runs_the_largest_are_shown() -> None:
+    """The table is bounded, and is of the largest of all that were looked at."""
+    engine = Engine(limit=LIMIT, journal_entries=1)
+    for number in range(ROWS + 20):
+        engine.run_id = f"run-{number}"
+        engine.clock.now += 1
+        send(engine, OPENAI_CHAT, 2 if number == 0 else 0)
+    with served(engine) as site:
+        told = json.loads(site.get("/runs.json?sort=cost").text)
+    assert (ROWS, ROWS + 20) == (len(told["runs"]), told["looked_at"])
+    assert "run-0" == told["runs"][0]["run_id"]
+
+
+def test_a_run_is_found_behind_those_of_the_table() -> None:
+    """A link from a span leads to its run, however many were seen since; the table says how many it was made of."""
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=10)
+    for number in range(LOOKED_AT + 1):
+        engine.run_id = f"run-{number}"
+        send(engine, OPENAI_CHAT, 0)
+    with served(engine) as site:
+        found = site.get("/runs?run=run-0")
+        page = site.get(f"/{found.headers['location']}") if found.status == 303 else found
+        table = site.get("/runs").text
+    assert (303, 200) == (found.status, page.status)
+    assert "run-0" in page.text
+    assert "100 of the 1,000 runs that were seen last" in table
+
+
+def test_pages_of_nothing() -> None:
+    """Without runs there is a table that says so; a run with one prompt has no curve."""
+    engine = Engine(limit=LIMIT, journal_entries=1)
+    with served(engine) as site:
+        assert "no run yet" in site.get("/runs").text
+        send(engine, OPENAI_CHAT, 0)
+        assert "A curve needs two prompts" in site.get(f"/runs/{key_of(site, engine.run_id)}").text
+
+
+def test_other_paths_are_not_found(site: Served) -> None:
+    """Files, keys that are none, and runs that are gone."""
+    for path in ("/metrics", "/runs/", "/runs/../x", "/pages/page.css", f"/runs/{'0' * 24}", "/runs/" + "0" * 25):
+        assert 404 == site.get(path).status, path
+    assert 200 == site.get("/style.css").status
+    assert (303, "runs") == (site.get("/").status, site.get("/").headers["location"])

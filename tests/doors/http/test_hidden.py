@@ -1,0 +1,162 @@
+"""Hidden turns are put back where they were, and no more of them is kept than the settings say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prompt_sidecar.answers.gemini_contents import GeminiContents
+from prompt_sidecar.answers.openai_chat import OpenAIChat
+from prompt_sidecar.answers.openai_responses import OpenAIResponses
+from prompt_sidecar.doors.http.hidden import HiddenTurns, Splice
+
+RUN = ("local", "run")
+
+
+def _written(*entries: Any) -> list[bytes]:
+    return [json.dumps(each).encode() for each in entries]
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_answers_with_the_same_words_get_their_own() -> None:
+    """In their order; what the agent has no more, or never had, changes nothing."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIChat()
+    for number in range(3):
+        kept.keep(RUN, Splice(("Gone",), (b"gone",)))
+        kept.keep(RUN, Splice(("OK",), (b"hidden %d" % number, b"OK")))
+    history = _written(_asked("a"), _said("OK"), _asked("OK"), _said("OK "), _asked("c"))
+
+    restored = kept.restored(RUN, dialect, lambda: history)
+    assert [history[0], b"hidden 0", b"OK", history[2], b"hidden 1", b"OK", history[4]] == restored
+    assert kept.restored(RUN, dialect, lambda: _written(_asked("OK"), _said("No"))) is None
+    assert kept.restored(("other", "run"), dialect, lambda: history) is None
+
+
+def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
+    """An agent may send it back or leave it out."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    call = {"type": "function_call", "call_id": "1", "name": "t"}
+    gists = tuple(str(dialect.gist(each)) for each in (_said("One"), call))
+    kept.keep(RUN, Splice(gists, (b"all",)))
+    reasoning = {"type": "reasoning"}
+
+    for sent in ([_said("One"), call], [reasoning, reasoning, _said("One"), reasoning, call]):
+        history = _written(_asked("a"), *sent, _asked("b"))
+        assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, history.copy)
+    cut = _written(_asked("a"), reasoning, _said("One"), reasoning)
+    assert kept.restored(RUN, dialect, lambda: cut) is None
+
+
+def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
+    """Calls without ids may be the same twice; where the agent has changed its history, order alone is left."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    call = {"functionCall": {"name": "status", "args": {"of": 1.0, "all": True}}}
+    sent = {"functionCall": {"name": "status", "args": {"all": True, "of": 1}, "id": "made-up"}}
+    said = {"role": "model", "parts": [sent]}
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    kept.keep(RUN, Splice((str(dialect.gist({"parts": [call]})),), (b"hidden", b"call"), place=3))
+    history = _written(asked, said, asked, said, asked)
+
+    assert [*history[:3], b"hidden", b"call", history[4]] == kept.restored(RUN, dialect, lambda: history)
+    shorter = history[2:]
+    assert [shorter[0], b"hidden", b"call", shorter[2]] == kept.restored(RUN, dialect, lambda: shorter)
+    other = {"functionCall": {"name": "status", "args": {"of": 1.5, "all": True}}}
+    different = _written(asked, {"role": "model", "parts": [other]})
+    assert kept.restored(RUN, dialect, lambda: different) is None
+
+
+def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None:
+    """Providers refuse an item that comes twice. What belongs to another answer is put in all the same."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    reasoning = {"type": "reasoning", "id": "rs_1"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+    hidden, answer = [reasoning, call, result], {"id": "msg_1", "type": "message", **_said("Done")}
+    gists = tuple(str(dialect.gist(each)) for each in (call, answer))
+    for place in (1, -1):
+        entries = tuple(_written(*hidden, answer))
+        kept.keep(RUN, Splice(gists[1:], entries, place=place, hidden=gists[:1], hidden_entries=len(hidden)))
+    whole = _written(_asked("a"), *hidden, answer)
+    assert whole == (kept.restored(RUN, dialect, whole.copy) or whole)
+    assert whole == kept.restored(RUN, dialect, lambda: [whole[0], whole[-1]])
+    without_reasoning = [whole[0], *whole[2:]]
+    assert without_reasoning == (kept.restored(RUN, dialect, without_reasoning.copy) or without_reasoning)
+    twice = [*whole, whole[0], whole[-1]]
+    assert [*whole, *whole] == kept.restored(RUN, dialect, twice.copy)
+
+
+def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> None:
+    """Such as behind their answer: providers refuse an id that comes twice."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    looks = {"id": "msg_1", "type": "message", **_said("I look.")}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+    answer = {"id": "msg_2", "type": "message", **_said("Done")}
+    gists = [str(dialect.gist(each)) for each in (looks, call, answer)]
+    entries = tuple(_written(looks, call, result, answer))
+    kept.keep(RUN, Splice((gists[0], gists[2]), entries, place=1, hidden=tuple(gists[:2]), hidden_entries=3))
+
+    shown = _written(_asked("a"), looks, answer)
+    assert [shown[0], *entries] == kept.restored(RUN, dialect, shown.copy)
+    moved = [*shown, *_written(call, result)]
+    assert kept.restored(RUN, dialect, moved.copy) is None
+
+
+def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() -> None:
+    """An agent that has left out what was before an answer keeps the answer as it was shown."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    said = {"role": "model", "parts": [{"text": "Done"}]}
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    kept.keep(RUN, Splice((str(dialect.gist(said)),), (b"hidden", b"Done"), place=1))
+
+    assert kept.restored(RUN, dialect, lambda: _written(said, asked)) is None
+    before = _written({"role": "model", "parts": [{"text": "First"}]}, said, asked)
+    assert kept.restored(RUN, dialect, lambda: before) is None
+    whole = _written(asked, said, asked)
+    assert [whole[0], b"hidden", b"Done", whole[2]] == kept.restored(RUN, dialect, lambda: whole)
+
+
+def test_pieces_of_an_answer_are_one() -> None:
+    """Google's SDKs keep each piece of a stream as a content."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    thought, one, two = {"text": "Hm.", "thought": True}, {"text": "Hel"}, {"text": "lo "}
+    gist = str(dialect.gist({"parts": [{"text": "Hello"}]}))
+    kept.keep(RUN, Splice((gist,), (b"all",), place=1))
+    pieces = [{"role": "model", "parts": [part]} for part in (thought, one, two)]
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    history = _written(asked, *pieces, asked)
+
+    assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, lambda: history)
+    assert kept.restored(RUN, dialect, lambda: history[:3]) is None
+
+
+def test_many_of_both_take_no_time_together() -> None:
+    """A history that holds none of ten thousand splices is gone through once."""
+    kept = HiddenTurns(1 << 30, 1 << 30)
+    for number in range(10_000):
+        kept.keep(RUN, Splice((f"splice {number}",), (b"x",)))
+    history = _written(*(_said(f"said {number}") for number in range(20_000)))
+
+    assert kept.restored(RUN, OpenAIChat(), lambda: history) is None
+
+
+def test_the_oldest_go_first_and_their_run_says_so_once() -> None:
+    """Within the bounds of one run and of all."""
+    reached: list[str] = []
+    kept = HiddenTurns(3_000, 4_200, reached.append)
+    for number in range(3):
+        kept.keep(RUN, Splice((str(number),), (b"x" * 600,)))
+    assert ["http.run_hidden_bytes"] == reached
+    assert [True, False] == [kept.lost(RUN), kept.lost(RUN)]
+
+    kept.keep(("local", "other"), Splice(("0",), (b"x" * 1_700,)))
+    assert "http.hidden_bytes" == reached[-1]
+    assert kept.lost(RUN)
+    assert not kept.lost(("local", "other"))

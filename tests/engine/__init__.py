@@ -1,0 +1,1 @@
+"""Tests of one prompt through one run, without I/O."""

@@ -1,0 +1,206 @@
+"""Messages that two parsers may read differently pass as they are, and the rest of their prompt is served."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.prompt.items import ItemKind
+from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
+from tests.programs.conformance.table import CASES
+from tests.promises.engine import Engine
+
+formats = pytest.mark.parametrize("format", sorted(CASES))
+LIMIT = 3_000
+MEMBER = {"openai_responses": "input", "gemini_contents": "contents"}
+HALF = "\ud83d"
+
+
+def ambiguous(message: Any, how: str) -> Any:
+    """A message with half a character in its first longer text, with a key twice, or with a number too large."""
+    if how == "twice":
+        name = next(iter(message))
+        return Raw(
+            json.dumps(message).replace("{", "{" + json.dumps(name) + ": " + json.dumps(message[name]) + ", ", 1)
+        )
+    if how == "large":
+        return Raw(json.dumps(message).replace("{", '{"from_a_tool": [-1E+400, "1e400"], ', 1))
+    return Raw(json.dumps(_cut(message)[0]))
+
+
+class Raw(str):
+    """A message as it is written."""
+
+    __slots__ = ()
+
+
+def _cut(value: Any) -> tuple[Any, bool]:
+    """A value with half a character in its first text of more than 20 characters with a space; whether it has one."""
+    if isinstance(value, str) and len(value) > 20 and " " in value and not value.startswith("{"):
+        return value[:10] + HALF + value[10:], True
+    if isinstance(value, list):
+        done = list(value)
+        for index, each in enumerate(value):
+            done[index], found = _cut(each)
+            if found:
+                return done, True
+    if isinstance(value, dict):
+        for name, each in value.items():
+            cut, found = _cut(each)
+            if found:
+                return {**value, name: cut}, True
+    return value, False
+
+
+def written(format: str, whole: dict[str, Any], messages: list[Any]) -> bytes:
+    """A body with these messages."""
+    member = MEMBER.get(format, "messages")
+    told = ",".join(each if isinstance(each, Raw) else json.dumps(each) for each in messages)
+    rest = {name: value for name, value in whole.items() if name != member}
+    return (json.dumps({member: 0, **rest}).replace(f'"{member}": 0', f'"{member}": [{told}]', 1)).encode()
+
+
+def spoiled(format: str, how: str, seed: int) -> tuple[dict[str, Any], list[Any], list[Raw]]:
+    """A long history in which some messages are ambiguous: a call, a result, and whatever chance picks."""
+    whole = CASES[format].history(Random(seed), 14)
+    messages = list(whole[MEMBER.get(format, "messages")])
+    chance = Random(seed)
+    places = sorted(chance.sample(range(1, len(messages)), 3))
+    raws = []
+    for place in places:
+        raw = ambiguous(messages[place], how)
+        if json.loads(raw) != messages[place] or how == "twice":
+            messages[place] = raw
+            raws.append(raw)
+    return whole, messages, raws
+
+
+@formats
+@pytest.mark.parametrize("how", ["half", "twice", "large"])
+@pytest.mark.parametrize("seed", range(3))
+def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> None:
+    """At every turn byte for byte, with no new defect, whatever is trimmed around it; and the prompt fits if it can."""
+    whole, messages, raws = spoiled(format, how, seed)
+    engine, last = Engine(limit=LIMIT), None
+    plain = written(format, whole, [json.loads(each) if isinstance(each, Raw) else each for each in messages])
+    tolerated = set(CASES[format].defects(json.loads(plain)))
+    counted = 0
+    for length in range(1, len(messages) + 1):
+        sent = written(format, whole, messages[:length])
+        last = engine.trim(format, sent)
+        counted += last.news.ambiguous
+        for raw in raws:
+            if raw in messages[:length]:
+                assert raw.encode() in (last.body or b"")
+    assert last is not None
+    assert len(raws) == counted
+    assert last.trims
+    assert set(CASES[format].defects(_plain(last))) <= tolerated
+    for trim in last.trims:
+        assert engine.original(trim.stash_id) is not None
+    same(engine.trim(format, last.body or b""), last)
+    fresh = Engine(limit=LIMIT).trim(format, written(format, whole, messages), revision=last.revision)
+    same(fresh, last)
+
+
+def same(one: TrimAnswer, other: TrimAnswer) -> None:
+    """Two answers give the same prompt."""
+    assert (one.body, list(one.trims)) == (other.body, list(other.trims))
+
+
+def _plain(answer: TrimAnswer) -> Any:
+    """A returned body as a provider reads it."""
+    return json.loads((answer.body or b"").decode())
+
+
+@formats
+def test_around_the_messages(format: str) -> None:
+    """System prompt and tools with half a character: they come back as they came, with our text beside them."""
+    whole = CASES[format].history(Random(1), 4)
+    text = json.dumps(whole)
+    member = MEMBER.get(format, "messages")
+    head, tail = json.dumps({name: value for name, value in whole.items() if name != member}), json.dumps(whole[member])
+    cut = head.replace(': "', ': "\\ud83d', 1) if '"model"' not in head else head
+    raw = (cut[:-1] + (", " if cut != "{}" else "") + f'"{member}": {tail}' + "}").encode()
+    extra = raw[:-1] + b', "tools": [{"name": "a", "description": "cut \\ud83d", "description": "\\udc00 cut"}]}'
+    for sent in (raw, extra if b'"tools"' not in raw else raw):
+        engine = Engine(limit=50_000)
+        answer = engine.trim(format, sent, recall_unavailable=True)
+        assert sent == answer.body
+        with_own = engine.trim(format, sent)
+        assert with_own.body == engine.trim(format, with_own.body or b"").body
+        assert sent.count(b"\\ud83d") == (with_own.body or b"").count(b"\\ud83d")
+    assert text
+
+
+@formats
+@pytest.mark.parametrize("name", ["tools", "tool_choice", "metadata", "somewhere"])
+def test_not_utf8_where_nobody_reads(format: str, name: str) -> None:
+    """Refused, and the member is named; one whose name nobody knows may be text of the prompt, and is not shown."""
+    whole = {key: value for key, value in CASES[format].history(Random(1), 2).items() if key != name}
+    raw = json.dumps(whole).encode()[:-1] + b', "' + name.encode() + b'": {"a": "\xff"}}'
+    with pytest.raises(InvalidJson) as caught:
+        Engine(limit=50_000).trim(format, raw)
+    assert ("json.body" if name == "somewhere" else f"json.body.{name}") == caught.value.field
+
+
+def test_a_side_call_keeps_what_stands_between_messages() -> None:
+    """Nothing trimmed: the very bytes that were sent; something trimmed: only its messages differ."""
+    engine = Engine(limit=3_000)
+    messages = history(OPENAI_CHAT, 14)
+    spaced = json.dumps({"model": "gpt-4o", "messages": messages}, indent=2).encode()
+    assert spaced == Engine(limit=3_000).trim(OPENAI_CHAT, spaced, side_call=True).body
+    answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages))
+    assert answer.trims
+    sliced = engine.trim(OPENAI_CHAT, spaced, side_call=True)
+    assert sliced.trims
+    assert spaced != sliced.body
+    whole = json.loads(spaced)["messages"]
+    got = json.loads(sliced.body or b"")["messages"]
+    kept = [json.dumps(one, indent=2) for one, other in zip(whole, got, strict=True) if one == other]
+    assert (sliced.body or b"").startswith(spaced[: spaced.index(b'"role"')])
+    assert b"\n    },\n    {\n" in (sliced.body or b"")
+    assert kept
+
+
+def test_bound_reasoning_goes_from_it_too() -> None:
+    """Where the model binds reasoning to what is before it, a cut removes it from such a message as well: no more."""
+    messages = history(ANTHROPIC_MESSAGES, 12)
+    thought = {"type": "thinking", "thinking": f"first {HALF} then", "signature": "c2ln" * 20}
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            message["content"].insert(0, thought | {"thinking": f"{number} first {HALF} then"})
+            message["content"].insert(1, {"type": "text", "text": f"{number} cut \udc00 and {HALF} here"})
+    engine = Engine(limit=LIMIT, policy={"reasoning_binding": "bound"})
+    for length in range(1, len(messages) + 1, 2):
+        sent = body(ANTHROPIC_MESSAGES, messages[:length])
+        answer = engine.trim(ANTHROPIC_MESSAGES, sent)
+        returned = json.loads(answer.body or b"")["messages"]
+        same(engine.trim(ANTHROPIC_MESSAGES, sent), answer)
+    assert any(trim.kind is ItemKind.REASONING for trim in answer.trims)
+    for message in messages[:length]:
+        if message["role"] == "assistant":
+            plain = message | {"content": message["content"][1:]}
+            assert message in returned or plain in returned
+
+
+ODD_VALUES = ('["\\ud83d"]', '{"a": 1, "a": 2}', "[1e999]", '"\\ude00"')
+"""Values that two parsers may read differently."""
+
+
+@formats
+@pytest.mark.parametrize("name", ["max_tokens", "max_output_tokens", "context_management", "thinking"])
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_members_that_say_how_to_trim(format: str, name: str, value: str) -> None:
+    """One that says nothing that can be read is passed on as it came, and the prompt is served all the same."""
+    whole = {key: member for key, member in CASES[format].history(Random(1), 8).items() if key != name}
+    raw = json.dumps(whole).encode()[:-1] + f', "{name}": {value}}}'.encode()
+    engine = Engine(limit=2_000, policy={"reasoning_drop_invalid": True})
+    answer = engine.trim(format, raw, output_reserve=None)
+    assert answer.trims or answer.provider_edits
+    assert f'"{name}": {value}'.encode() in (answer.body or b"")

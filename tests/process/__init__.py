@@ -1,0 +1,1 @@
+"""Tests of what the process itself is: log, signals, clock, limits."""
