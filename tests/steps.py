@@ -15,7 +15,9 @@ PRODUCT: Final = str(Path(prompt_sidecar.__file__).parent)
 
 def steps(call: Callable[[], object], within: str = "") -> int:
     """Instructions that `call` runs in the product's files, or in those of the folder named `within`."""
-    folder = str(Path(PRODUCT, within))
+    folder = Path(PRODUCT, within)
+    if not folder.is_dir():
+        raise FileNotFoundError(folder)
     taken = 0
 
     def local(_: FrameType, event: str, __: Any) -> Any:
@@ -24,7 +26,7 @@ def steps(call: Callable[[], object], within: str = "") -> int:
         return local
 
     def trace(frame: FrameType, _: str, __: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(folder):
+        if not frame.f_code.co_filename.startswith(str(folder)):
             return None
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True

@@ -24,7 +24,8 @@ UNUSED = (
     "prompt_sidecar.doors.envoy.v1",
     "prompt_sidecar.doors.http.lifecycle",
     "prompt_sidecar.mcp",
-    "prompt_sidecar.answers",
+    "prompt_sidecar.answers.base",
+    "prompt_sidecar.answers.table",
     "prompt_sidecar.store.shared",
     "requests",
 )

@@ -19,7 +19,7 @@ import yaml
 
 from tests.programs.observe.components import Missing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIGURATION: Final = ROOT / "deploy" / "envoy" / "envoy.yaml"
 REPLICAS: Final = ROOT / "deploy" / "envoy" / "replicas.yaml"
 PATIENCE = 120.0

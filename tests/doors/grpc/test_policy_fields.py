@@ -13,7 +13,7 @@ from prompt_sidecar.trim.policy import BOUNDS, KNOBS
 from prompt_sidecar.trim.presets import PRESETS
 from prompt_sidecar.v1 import policy_pb2
 
-PROTO = Path(__file__).parents[2] / "protos" / "prompt_sidecar" / "v1" / "policy.proto"
+PROTO = Path(__file__).parents[3] / "protos" / "prompt_sidecar" / "v1" / "policy.proto"
 FIELDS: dict[str, Any] = dict(policy_pb2.Policy.DESCRIPTOR.fields_by_name)
 NOT_IN_REQUESTS = {"fit_stage"}
 """A request chooses what happens above the mark by its preset."""

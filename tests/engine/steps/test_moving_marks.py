@@ -39,7 +39,7 @@ def test_a_call_costs_what_is_new() -> None:
     taken = []
     for iterations in (100, 400):
         engine, body = _run(iterations), _marked(_history(iterations + 1))
-        taken.append(steps(lambda: engine.trim("anthropic_messages", body), "turn"))  # noqa: B023 - called at once
+        taken.append(steps(lambda: engine.trim("anthropic_messages", body), "engine/steps"))  # noqa: B023 - called at once
 
     assert taken[1] < 1.5 * taken[0]
 
