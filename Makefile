@@ -48,7 +48,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: $(DEMO_READY) ## See it work: a scripted agent sends a long run through a real server
-	@PYTHONPATH=sidecar $(DEMO)/bin/python -m tests.programs.demo
+	@PYTHONPATH=sidecar $(DEMO)/bin/python -m tests.lab.demo
 
 .PHONY: quick
 quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, imports, types, the tests beside it
@@ -72,55 +72,55 @@ integrations: $(READY) ## Install the frameworks that tests/integrations meets, 
 
 .PHONY: fuzz
 fuzz: $(READY) ## Send odd input of every format to every RPC for some minutes: none may give INTERNAL
-	@$(BIN)/python -m tests.programs.fuzz $(FUZZ)
+	@$(BIN)/python -m tests.lab.fuzz $(FUZZ)
 
 .PHONY: bench
 bench: $(READY) ## Measure the time of a call, by phase, beside the floor
-	@$(BIN)/python -m tests.programs.bench
+	@$(BIN)/python -m tests.lab.bench
 
 .PHONY: conformance
 conformance: $(READY) ## Trim recorded requests under every preset, and judge what comes back by each provider's rules
-	@$(BIN)/python -m tests.programs.conformance
+	@$(BIN)/python -m tests.lab.conformance
 
 .PHONY: guard-eval
 guard-eval: $(READY) ## Measure what the guard's rules find, miss, and find for nothing; the first time it installs a peer
-	@$(BIN)/python -m tests.programs.guard_eval $(GUARD_EVAL)
+	@$(BIN)/python -m tests.lab.guard_eval $(GUARD_EVAL)
 
 .PHONY: bench-scale
 bench-scale: $(READY) ## Measure sidecars behind Envoy with a store, under 1,000 agents and a SIGKILL every ten seconds
-	@$(BIN)/python -m tests.programs.scale $(SCALE)
+	@$(BIN)/python -m tests.lab.scale $(SCALE)
 
 .PHONY: bench-peers
 bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them
-	@$(BIN)/python -m tests.programs.peers
+	@$(BIN)/python -m tests.lab.peers
 
 .PHONY: evidence
 evidence: $(READY) ## Measure what trimming recorded runs leaves of the text that the next action used
-	@$(BIN)/python -m tests.programs.evidence $(EVIDENCE)
+	@$(BIN)/python -m tests.lab.evidence $(EVIDENCE)
 
 .PHONY: counted
 counted: $(READY) ## Compare estimates of what recorded runs cost with what their providers counted
-	@$(BIN)/python -m tests.programs.counted
+	@$(BIN)/python -m tests.lab.counted
 
 .PHONY: report
 report: $(READY) ## Make a report over the recorded runs, and its picture for docs/; needs Chromium
-	@$(BIN)/python -m tests.programs.report
+	@$(BIN)/python -m tests.lab.report
 
 .PHONY: eval
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
-	@$(BIN)/python -m tests.programs.eval $(EVAL)
+	@$(BIN)/python -m tests.lab.eval $(EVAL)
 
 .PHONY: upgrade
 upgrade: $(READY) ## Run this version and an earlier one side by side on one store: make upgrade FROM=COMMIT
-	@$(BIN)/python -m tests.programs.upgrade $(FROM)
+	@$(BIN)/python -m tests.lab.upgrade $(FROM)
 
 .PHONY: run-pages
 run-pages: $(READY) ## Photograph the pages of runs under a load of agents, for docs/images; needs Chromium
-	@$(BIN)/python -m tests.programs.run_pages
+	@$(BIN)/python -m tests.lab.run_pages
 
 .PHONY: observe
 observe: $(READY) ## Paint every dashboard from a live Prometheus under a load of agents; needs Node.js and Chromium
-	@$(BIN)/python -m tests.programs.observe $(OBSERVE)
+	@$(BIN)/python -m tests.lab.observe $(OBSERVE)
 
 .PHONY: check
 check: check-style check-words check-types check-imports check-protos check-client check-dashboards check-portable ## Run every check: style, words, types, layers, protos, client, dashboards, portability

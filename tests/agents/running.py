@@ -17,8 +17,8 @@ from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.agents.programs import Agent, Start
 from tests.agents.scripts import PRINTED, SETTINGS, Script
+from tests.conformance.bound_thinking import BoundThinking
 from tests.doors.http.serving import Proxied, proxied
-from tests.programs.conformance.bound_thinking import BoundThinking
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from tests.agents.programs import CLAUDE_CODE, CODEX, CODEX_FUNCTIONS, OPENCODE_
 from tests.agents.running import Session, session
 from tests.agents.scripts import CALLS, SUBTASK, Script, entries
 from tests.client.provider import Says
-from tests.programs.conformance.bound_thinking import BoundThinking, Enforcement
+from tests.conformance.bound_thinking import BoundThinking, Enforcement
 
 REMINDER = "Remember the style guide."
 HOOK = {"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": REMINDER}}

@@ -1,4 +1,4 @@
-"""Ceilings that refuse hold over SIGKILLs; `python -m tests.programs.ceilings` is the same with 1,000 runs."""
+"""Ceilings that refuse hold over SIGKILLs; `python -m tests.lab.ceilings` is the same with 1,000 runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.ceilings.killed import Plan, play
+from tests.lab.ceilings.killed import Plan, play
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from prompt_sidecar.facts.task_calls import CreateTasksCall
+from tests.conformance.conversations import Conversation
+from tests.conformance.conversations import Step as Call
+from tests.conformance.conversations import made as conversation
+from tests.conformance.replaying import JUDGES, size_of
+from tests.conformance.table import CASES
 from tests.earlier import runs
 from tests.earlier.runs import KEY, POLICY, Kept, KeptBound, KeptStore, Step
 from tests.guard.planting import planted, secrets
-from tests.programs.conformance.conversations import Conversation
-from tests.programs.conformance.conversations import Step as Call
-from tests.programs.conformance.conversations import made as conversation
-from tests.programs.conformance.replaying import JUDGES, size_of
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.promises.played import Played
 from tests.store.sharing import Stepped, Valkey, running_valkey

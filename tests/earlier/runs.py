@@ -11,8 +11,8 @@ import msgspec
 
 from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from tests.programs.conformance.case import Body
-from tests.programs.conformance.table import CASES
+from tests.conformance.case import Body
+from tests.conformance.table import CASES
 from tests.promises.engine import Engine
 from tests.promises.played import Played
 
@@ -23,7 +23,7 @@ MADE: Final = Path(__file__).parent / "made_by_2bf5170"
 KEY: Final = b"the key of all versions, thirty-two bytes and more"
 POLICY: Final[Mapping[str, object]] = {"registry_share": 0.02}
 BOUND: Final = ("bound", "converse")
-"""Names of the providers that check thinking, as `tests.programs.conformance.replaying` has them."""
+"""Names of the providers that check thinking, as `tests.conformance.replaying` has them."""
 
 
 class Step(msgspec.Struct, frozen=True):

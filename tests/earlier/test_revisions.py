@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from prompt_sidecar.facts.trim_calls import RevisionUse
+from tests.conformance.replaying import JUDGES
+from tests.conformance.table import CASES
 from tests.earlier import runs
 from tests.earlier.making import conversation_of
 from tests.earlier.runs import MADE, Kept, KeptBound
-from tests.programs.conformance.replaying import JUDGES
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 from tests.promises.played import complaints, instability
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.literals import Edit
 from prompt_sidecar.prompt.strings import Use
-from tests.programs.conformance.table import CASES
+from tests.conformance.table import CASES
 
 FORMATS_WITH_HISTORIES: Final = tuple(CASES)
 _ALPHABET: Final = string.ascii_letters + string.digits

@@ -13,9 +13,9 @@ from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import default_rules
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.strings import Use
+from tests.conformance.table import CASES
 from tests.guard.planting import FORMATS_WITH_HISTORIES, named, serialised, structured
 from tests.guard.test_masking import ENFORCE, PLAIN
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 
 VALUE = named(random.Random(7))

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from tests.client.histories import FACT
 from tests.client.provider import Says
+from tests.conformance.thought_signatures import ThoughtSignatures
 from tests.doors.http.agents import TOOL
 from tests.doors.http.path_models import WAYS, PathUpstream
 from tests.doors.http.serving import proxied
@@ -20,7 +21,6 @@ from tests.doors.http.test_sdks import OURS
 from tests.doors.http.upstream import scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
-from tests.programs.conformance.thought_signatures import ThoughtSignatures
 
 CALLS = 32
 ANSWER = "All builds were looked at."

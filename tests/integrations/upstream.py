@@ -1,7 +1,7 @@
 """A provider on loopback that speaks three APIs, streams where it is asked to, and plays an agent's model.
 
 The model calls the agent's tool so many times, then one of the sidecar's if it is offered one and a label shows an id,
-then it answers. Every request is judged by the rules of `tests/programs/conformance`, and one that is too long is
+then it answers. Every request is judged by the rules of `tests/conformance`, and one that is too long is
 refused in the provider's words. What a framework makes of our trimmed prompts so meets what a provider accepts.
 """
 
@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.client.provider import MODEL, SHAPES, Says
-from tests.programs.conformance.table import CASES
+from tests.conformance.table import CASES
 
 STEPS: Final = 32
 """Calls of the agent's tool. Their results are twice what the window takes."""

@@ -71,7 +71,7 @@ def turns(messages: Sequence[Any]) -> list[int]:
 def recorded_paths() -> list[Path]:
     """Return the files of recorded runs in the formats that the oracle reads; none where there is no data folder.
 
-    `tests.programs.conformance` replays the others too.
+    `tests.conformance` replays the others too.
     """
     return [path for path in data.present("runs/*.json.gz") if path.name.split(".")[1] in _FORMATS]
 

@@ -20,7 +20,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.trim.presets import PRESETS
-from tests.programs.conformance.case import Body, Case
+from tests.conformance.case import Body, Case
 from tests.promises.engine import Engine
 
 LIMITS = (300, 2_000, 6_000, 12_000, 40_000)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.trim.entries import Action, Reason
-from tests.programs.conformance.anthropic_messages import INSTRUCTED
-from tests.programs.conformance.case import Case
-from tests.programs.conformance.table import CASES
+from tests.conformance.anthropic_messages import INSTRUCTED
+from tests.conformance.case import Case
+from tests.conformance.table import CASES
 from tests.promises.played import WAYS, complaints, edited, instability, plays, resent
 
 formats = pytest.mark.parametrize("case", [*CASES.values(), INSTRUCTED], ids=[*CASES, "anthropic_instructed"])

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from prompt_sidecar.trim.entries import Action
-from tests.programs.conformance.bedrock_converse import defects
+from tests.conformance.bedrock_converse import defects
 from tests.promises.engine import Engine
 
 FORMAT = "bedrock_converse"

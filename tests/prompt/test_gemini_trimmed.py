@@ -9,7 +9,7 @@ import pytest
 
 from prompt_sidecar.facts.trim_calls import OwnTextPlace, TrimAnswer
 from prompt_sidecar.trim.entries import Action
-from tests.programs.conformance.gemini_contents import defects
+from tests.conformance.gemini_contents import defects
 from tests.promises.engine import Engine
 
 FORMAT = "gemini_contents"

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.programs.observe.components import Missing
+from tests.lab.observe.components import Missing
 
 
 def need(component: Callable[[], Path]) -> Path:

@@ -31,8 +31,8 @@ from prompt_sidecar.v1 import (
     usage_pb2,
 )
 from tests.doors.grpc.serving import LATE, Gate, failure, outlasted, runs
-from tests.programs.observe import components, stack
-from tests.programs.observe.processes import Programs
+from tests.lab.observe import components, stack
+from tests.lab.observe.processes import Programs
 from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
 

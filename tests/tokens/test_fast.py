@@ -19,7 +19,7 @@ from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_c
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
 from prompt_sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
 from prompt_sidecar.tokens.loading import load_slow
-from tests.programs.bench.memory import resident
+from tests.lab.bench.memory import resident
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 

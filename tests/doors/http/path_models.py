@@ -20,11 +20,11 @@ from aiohttp import web
 from yarl import URL
 
 from tests.client.provider import Says
+from tests.conformance.converse_thinking import ConverseThinking
+from tests.conformance.table import CASES
+from tests.conformance.thought_signatures import ThoughtSignatures
 from tests.doors.http.agents import TOOL
 from tests.doors.http.upstream import Model
-from tests.programs.conformance.converse_thinking import ConverseThinking
-from tests.programs.conformance.table import CASES
-from tests.programs.conformance.thought_signatures import ThoughtSignatures
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.client.provider import Says
+from tests.conformance.bound_thinking import BoundThinking
 from tests.doors.http.agents import TOOL, Agent, log_of
 from tests.doors.http.serving import Proxied, proxied
 from tests.doors.http.test_sdks import CALLS, OURS, STREAMED, Script
 from tests.doors.http.upstream import scripted
-from tests.programs.conformance.bound_thinking import BoundThinking
 
 MODEL = "claude-opus-5-5"
 WINDOW = {"x-prompt-sidecar-context-window": "4700"}

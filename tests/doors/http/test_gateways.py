@@ -20,10 +20,10 @@ from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.histories import history
 from tests.client.serving import PATIENT
+from tests.conformance.table import CASES
 from tests.doors.grpc.serving import runs
 from tests.doors.http.serving import KEY, Proxied, options, proxied
 from tests.doors.http.upstream import scripted
-from tests.programs.conformance.table import CASES
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from prompt_sidecar.answers.gemini_contents import PLACEHOLDER, GeminiContents
 from prompt_sidecar.answers.sse import Event
 from tests.client.histories import FACT, result
 from tests.client.provider import TOKENS, Says
+from tests.conformance.converse_thinking import ConverseThinking
+from tests.conformance.thought_signatures import ThoughtSignatures
 from tests.doors.http.agents import TOOL
 from tests.doors.http.path_models import WAYS, PathAgent, PathUpstream, Way, hear, pieces, post
 from tests.doors.http.serving import Proxied, proxied
@@ -24,8 +26,6 @@ from tests.doors.http.test_guarded import ENFORCE, KEY
 from tests.doors.http.test_sdks import CALLS, OURS, Script
 from tests.doors.http.upstream import scripted
 from tests.oracle import data
-from tests.programs.conformance.converse_thinking import ConverseThinking
-from tests.programs.conformance.thought_signatures import ThoughtSignatures
 
 EACH_WAY = pytest.mark.parametrize("name", [name for name in WAYS if name != "gemini-array"])
 EACH_STREAM = pytest.mark.parametrize("name", ["gemini-sse", "bedrock-stream"])

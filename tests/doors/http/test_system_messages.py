@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.client.provider import Says
+from tests.conformance.anthropic_messages import worsened
 from tests.doors.http.serving import proxied
 from tests.doors.http.test_gateways import post
 from tests.engine.steps.test_system_messages import BOUND, REMINDER, UNBOUND, body, history, prompts
 from tests.oracle import data
-from tests.programs.conformance.anthropic_messages import worsened
 
 
 def proxied_run(messages: Sequence[dict[str, Any]], model: str, window: int, says: Says) -> list[list[str]]:

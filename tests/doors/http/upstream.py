@@ -1,6 +1,6 @@
 """A provider on loopback that answers by a script, streamed where that is asked for, and judges every request.
 
-Each request is held against the rules by which its provider would refuse it (tests/programs/conformance); what it would
+Each request is held against the rules by which its provider would refuse it (tests/conformance); what it would
 refuse is kept in `defects`, and answered with 400. It keeps what it was sent, and the bytes that it answered with.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from tests.client.provider import SHAPES, Says
+from tests.conformance.bound_thinking import BoundThinking
+from tests.conformance.table import CASES
 from tests.doors.http.streams import EVENTS
-from tests.programs.conformance.bound_thinking import BoundThinking
-from tests.programs.conformance.table import CASES
 
 FORMATS: Final[Mapping[str, str]] = {
     "chat/completions": "openai_chat",

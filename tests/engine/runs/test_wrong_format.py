@@ -11,10 +11,10 @@ import pytest
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import check_message, likely_format, message_format
+from tests.conformance.case import INVENTED
+from tests.conformance.table import CASES
+from tests.conformance.traffic import recorded
 from tests.oracle import data
-from tests.programs.conformance.case import INVENTED
-from tests.programs.conformance.table import CASES
-from tests.programs.conformance.traffic import recorded
 from tests.promises.engine import Engine
 
 JSON_FORMATS = sorted(CASES)

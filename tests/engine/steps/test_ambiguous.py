@@ -11,8 +11,8 @@ import pytest
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
+from tests.conformance.table import CASES
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 
 formats = pytest.mark.parametrize("format", sorted(CASES))

@@ -9,9 +9,9 @@ import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.entries import Action
+from tests.conformance.case import Case
+from tests.conformance.table import CASES
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history, slices
-from tests.programs.conformance.case import Case
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 from tests.promises.played import Played
 

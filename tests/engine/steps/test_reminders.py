@@ -9,8 +9,8 @@ import pytest
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.trim.presets import preset
+from tests.conformance.table import CASES
 from tests.engine.steps.test_words import AROUND, LIMIT, SHAPES
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 
 REMINDER = "<system-reminder>\n" + "Task {} is open: mind the list. " * 12 + "\n</system-reminder>\n"

@@ -12,8 +12,8 @@ from prompt_sidecar.facts.trim_calls import OwnTextKind, OwnTextPlace, TrimAnswe
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.trim.presets import PRESETS
+from tests.conformance.anthropic_messages import defects, in_force, worsened
 from tests.oracle import data
-from tests.programs.conformance.anthropic_messages import defects, in_force, worsened
 from tests.promises.engine import Engine
 
 FORMAT = "anthropic_messages"

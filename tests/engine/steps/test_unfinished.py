@@ -12,9 +12,9 @@ import pytest
 
 from prompt_sidecar.facts.trim_calls import OwnTextKind, TrimAnswer
 from prompt_sidecar.prompt.items import Role
+from tests.conformance.case import Case
+from tests.conformance.table import CASES
 from tests.engine.runs.making import OPENAI_CHAT, Engine, body, history
-from tests.programs.conformance.case import Case
-from tests.programs.conformance.table import CASES
 from tests.promises.played import Played
 
 LIMIT = 6_000

@@ -11,8 +11,8 @@ import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.entries import Action
+from tests.conformance.table import CASES
 from tests.engine.runs import making
-from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 
 LIMIT = 8_000

@@ -1,0 +1,1 @@
+"""Programs that replay runs against the rules of providers."""

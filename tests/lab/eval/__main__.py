@@ -1,0 +1,193 @@
+"""`make eval`: start the server, hold the conversations, show what came of them. `options.py` holds the help."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from itertools import islice
+from typing import Any, Final
+
+import grpc
+import orjson
+from rich.console import Console
+
+from tests.lab.bench.figures import show
+from tests.lab.demo.process import NotStarted, Sidecar
+from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
+from tests.lab.eval.chat import Address, Chat, ChatError
+from tests.lab.eval.options import options
+from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
+from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
+
+SKIPPED: Final = (
+    "eval: skipped, as no model is given. Set EVAL_BASE_URL (such as http://127.0.0.1:8000/v1), EVAL_MODEL and, if it "
+    "wants one, EVAL_API_KEY; `python -m tests.lab.eval --help` tells the rest."
+)
+_USUAL_CALLS: Final = 2.5
+"""Requests of a model that recalls at once, over all kinds."""
+_BYTES_PER_TOKEN: Final = 3
+_SIDECAR: Final = "the sidecar:"
+_FAILURES: Final = 3
+"""Conversations that may fail in a row; then it is the endpoint, not the task."""
+_WIDTH: Final = 110
+_INTERRUPTED: Final = 130
+"""Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
+_WRONG_USE: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+    """Run the eval.
+
+    Args:
+        arguments: the command line; None: this process's.
+        environment: the variables; None: this process's.
+
+    Returns:
+        The exit code: 0 done or skipped, 1 the endpoint or the server failed, 2 wrong use, 130 interrupted.
+    """
+    asked = options(arguments)
+    given = os.environ if environment is None else environment
+    if not given.get("EVAL_BASE_URL"):
+        print(SKIPPED)
+        return 0
+    address = Address(given["EVAL_BASE_URL"], given.get("EVAL_MODEL", ""), given.get("EVAL_API_KEY", ""))
+    if problem := address.problem():
+        return _sorry(problem, _WRONG_USE)
+    if environment is None:
+        os.environ.pop("EVAL_API_KEY", None)  # the server is a process of its own and has no business with it
+    chat = Chat(address, asked.seconds)
+    server: Sidecar | None = None
+    try:
+        # With a key that follows from the seed, ids do as well: the same seed sends the same first prompts.
+        server = Sidecar(sha256(f"eval {asked.seed}".encode()).hexdigest())
+        return evaluate(asked, chat, server)
+    except NotStarted as error:
+        return _sorry(str(error))
+    except grpc.RpcError as error:
+        return _sorry(f"a call of the sidecar failed: {error}\n{server.last_words if server else ''}")
+    except KeyboardInterrupt:  # before the first conversation, or while the facts are written
+        return _INTERRUPTED
+    finally:
+        if server is not None:
+            server.kill()
+
+
+def evaluate(asked: argparse.Namespace, chat: Chat, server: Sidecar) -> int:
+    """Hold the conversations through a server that runs, and report; return the exit code."""
+    plan = list(islice(_plan(asked), asked.limit))
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+    console.print(_told_plan(asked, chat, plan), markup=False, soft_wrap=True)
+    budget = Budget(asked.budget)
+    agent = Agent(server.stub, chat, Bounds(asked.turns, asked.reply_tokens, asked.body), budget)
+    cases: list[Case] = []
+    why, code = "", 0
+    started = time.monotonic()
+    try:
+        for case in _held(agent, plan):
+            cases.append(case)
+            done = time.monotonic() - started
+            left = done / len(cases) * (len(plan) - len(cases))
+            line = f"{len(cases):>4}/{len(plan)}  {done:>5.0f} s, {left:.0f} s to go  {told(case)}"
+            print(line, file=sys.stderr, flush=True)
+            if why := _why_stop(cases):
+                code = 1
+                break
+    except BudgetSpent:
+        why = f"the next request could pass the budget of {budget.total:,} tokens (--budget)"
+    except KeyboardInterrupt:
+        why, code = "interrupted", _INTERRUPTED
+    if why:
+        print(f"eval: stopped after {len(cases)} of {len(plan)} conversations: {why}", file=sys.stderr)
+    if any(case.record.error.startswith(_SIDECAR) for case in cases):
+        print(f"The end of the server's log:\n{server.last_words}", file=sys.stderr)
+    totals = {
+        "model": chat.address.model,
+        "seed": asked.seed,
+        "limit_tokens": LIMIT,
+        "planned": len(plan),
+        "tokens_used": budget.spent,
+        "tried_again": chat.tried_again,
+    }
+    reported = _report(asked, console, cases, totals)
+    return code or reported
+
+
+def _held(agent: Agent, plan: Sequence[tuple[Task, Cue, int]]) -> Iterator[Case]:
+    """Hold the conversations, one after another; one that fails is told, and the next begins.
+
+    Raises:
+        BudgetSpent: the tokens are used up.
+    """
+    for task, cue, repeat in plan:
+        record = Record()
+        try:
+            agent.converse(task, cue, f"{task.kind} {task.number} {cue} {repeat}", record)
+        except ChatError as error:
+            record.error, record.hopeless = str(error), error.hopeless
+        except grpc.RpcError as error:
+            details = getattr(error, "details", None)  # the types do not say that it is a Call, too
+            record.error = f"{_SIDECAR} {details() if details else error}"
+        yield Case(task, cue, repeat, record)
+
+
+def _why_stop(cases: Sequence[Case]) -> str:
+    """Why there is no use in going on; empty: there is."""
+    newest = cases[-_FAILURES:]
+    if cases[-1].record.hopeless or (
+        len(newest) == _FAILURES and all(case.record.ending is Ending.FAILED for case in newest)
+    ):
+        return cases[-1].record.error
+    return ""
+
+
+def _plan(asked: argparse.Namespace) -> Iterator[tuple[Task, Cue, int]]:
+    """All conversations. Those with the cue and without stand side by side, so that a cut or a bad hour hits both."""
+    for repeat in range(1, asked.repeats + 1):
+        for task in tasks(asked.seed, asked.tasks, asked.kinds or tuple(Kind)):
+            for cue in Cue:
+                yield task, cue, repeat
+
+
+def _told_plan(asked: argparse.Namespace, chat: Chat, plan: Sequence[tuple[Task, Cue, int]]) -> str:
+    sizes = [min(len(json.dumps(list(task.messages))) // _BYTES_PER_TOKEN, LIMIT) for task, _, _ in plan]
+    most = min(asked.budget, len(plan) * asked.turns * (LIMIT + asked.reply_tokens))
+    return (
+        f"{len(plan)} conversations with {chat.address.model}, at most {asked.turns} requests each; "
+        f"about {round(_USUAL_CALLS * sum(sizes)):,} tokens with a model that recalls at once, "
+        f"at most some {most:,} (--budget)"
+    )
+
+
+def _report(asked: argparse.Namespace, console: Console, cases: Sequence[Case], totals: Mapping[str, Any]) -> int:
+    """Print the tables and write the facts; return 1 if they could not be written or there are none."""
+    sections = [by_kind(cases), summary(cases)]
+    console.print()
+    for section in sections if graded(cases) else []:
+        show(section, console)
+    used, again = totals["tokens_used"], totals["tried_again"]
+    console.print(f"{used:,} tokens used; {again} requests tried again", markup=False)
+    if asked.json:
+        facts = {
+            **totals,
+            **{section.name: section.facts for section in sections},
+            "conversations": [case_facts(case) for case in cases],
+        }
+        try:
+            asked.json.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        except OSError as error:
+            return _sorry(f"the facts cannot be written to {asked.json}: {error.strerror}")
+    return 0 if graded(cases) else 1
+
+
+def _sorry(why: str, code: int = 1) -> int:
+    print(f"eval: {why}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

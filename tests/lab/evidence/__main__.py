@@ -1,0 +1,274 @@
+"""Measure what trimming leaves of the text that the next action used: `python -m tests.lab.evidence`.
+
+Recorded runs are replayed turn by turn at limits that are shares of their size. What an action refers to (paths, URLs,
+hashes, error codes, names, numbers, quoted strings, whole lines) is looked for in earlier messages; then it is said
+whether the trimmed prompt still shows it, names it, or lets a search find it. docs/evidence.md has the definitions.
+
+Some uses:
+
+  every strategy, all runs, with files to keep
+    make evidence EVIDENCE="--json evidence.json --picture evidence.svg"
+  two settings against the default, without the peers, visible and cost only
+    make evidence EVIDENCE="--policy age_keep_text=10,age_keep_arguments=10 --policy fit_low=0.4 --ask 0"
+  choose from a grid; each run is then reported with what was chosen on the others
+    make evidence EVIDENCE="--grid fit_low=0.35,0.45,0.55 --grid age_keep_iterations=3,6 --ask 0"
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+
+from prompt_sidecar.errors import SidecarError
+from tests.lab.evidence.contenders import CONTROL, PEER_NAMES, PLAIN, Contender
+from tests.lab.evidence.core import checked_policy, presets
+from tests.lab.evidence.measuring import ASKED, Cell
+from tests.lab.evidence.picture import picture
+from tests.lab.evidence.recordings import paths, recorded
+from tests.lab.evidence.summary import MOST_COST, Board, left_out
+from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table
+from tests.lab.evidence.tasks import Task, measured
+from tests.lab.peers.environments import cache_folder, prepared, vocabularies
+
+SHARES = (30.0, 60.0)
+"""Limits, in per cent of a run's size."""
+QUICK_TURNS = 50
+"""With --quick, runs of more turns are left out."""
+DEFAULT = "cache_first"
+WIDTH = 180
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables and write the files; the exit code judges no figure."""
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    try:
+        contenders = _contenders(asked)
+    except (SidecarError, ValueError) as error:
+        parser.error(str(error))
+    runs = [name for name in paths() if not asked.runs or name in asked.runs]
+    if asked.quick:
+        runs = [name for name in runs if len(recorded(paths()[name]).starts) <= QUICK_TURNS]
+    if not runs:
+        print("no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them", file=sys.stderr)
+        return 1
+    known = _known(asked.known)
+    there = {(cell.run, cell.share, cell.contender) for cell in known}
+    tasks = [
+        Task(run, contender, share / 100, asked.ask, not asked.without_reasoning)
+        for run in runs
+        for share in asked.shares
+        for contender in contenders
+        if (run, share / 100, contender.name) not in there
+    ]
+    _prepare(list(dict.fromkeys(task.contender.name for task in tasks if task.contender.in_chat)))
+    cells = [*known, *_measured(tasks, asked.jobs, asked.json)]
+    board = Board(cell for cell in cells if cell.limit >= asked.least_limit)
+    _show(board, asked)
+    return 0
+
+
+def _measured(tasks: Sequence[Task], jobs: int, file: Path | None) -> list[Cell]:
+    """Measure the cells in several processes; each that is done is told of, and written to the file so far."""
+    found: dict[int, Cell] = {}
+    for place, cell in _each(tasks, jobs):
+        found[place] = cell
+        text = f"{len(found)}/{len(tasks)} {cell.run} {cell.share:.0%}: {cell.contender}, {cell.seconds:.1f} s"
+        print(f"evidence: {text} {cell.failure}".rstrip(), file=sys.stderr, flush=True)
+        if file:
+            _write(file, {"cells": [cell.facts() for cell in found.values()]})
+    return [found[place] for place in range(len(tasks))]
+
+
+def _each(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Cell]]:
+    """Yield each cell with the place of its task, as it is done."""
+    if jobs <= 1:
+        yield from ((place, measured(task)) for place, task in enumerate(tasks))
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        places: dict[Future[Cell], int] = {pool.submit(measured, task): place for place, task in enumerate(tasks)}
+        for done in as_completed(places):
+            yield places[done], done.result()
+
+
+def _known(files: Sequence[Path]) -> list[Cell]:
+    """Read the cells of earlier files."""
+    return [Cell.of(facts) for file in files for facts in orjson.loads(file.read_bytes())["cells"]]
+
+
+def _write(file: Path, facts: Mapping[str, object]) -> None:
+    part = file.with_name(f"{file.name}.part")
+    part.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    part.replace(file)
+
+
+def _prepare(peers: Sequence[str]) -> None:
+    """Make the peers' environments before several processes ask for them."""
+    if peers:
+        print("evidence: making the peers' environments", file=sys.stderr, flush=True)
+        prepared(peers, cache_folder())
+        vocabularies(cache_folder())
+
+
+def _show(board: Board, asked: argparse.Namespace) -> None:
+    summaries = [board.summary(name) for name in board.contenders]
+    ours = [name for name in board.contenders if name not in (*PLAIN, *PEER_NAMES)]
+    choices = left_out(board, ours, asked.most_cost) if len(ours) > 1 and len(board.runs) > 1 else []
+    # The files first: who reads the tables through a pager may leave early.
+    if asked.json:
+        cells = [cell.facts() for cell in board.cells]
+        _write(asked.json, {"summaries": [one.facts() for one in summaries], "choices": choices, "cells": cells})
+    if asked.picture:
+        asked.picture.write_text(picture(summaries))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    console.print(board_table(summaries))
+    console.print(gain_table([one for one in summaries if one.contender != CONTROL]))
+    console.print(band_table(summaries))
+    if asked.cells:
+        console.print(cell_table(board))
+    if choices:
+        console.print(choice_table(choices))
+    for one in summaries:
+        for text in one.failures:
+            console.print(f"  not measured: {one.contender}, {text}", style="dim", highlight=False)
+    console.print(LEGEND, style="dim", highlight=False)
+
+
+def _contenders(asked: argparse.Namespace) -> list[Contender]:
+    """The strategies asked for, the control first.
+
+    Raises:
+        ValueError, SidecarError: a policy cannot be read, or does not exist.
+    """
+    policies = [_policy(text) for text in asked.policy]
+    knobs = [_values(text) for text in asked.grid]
+    policies += [(asked.preset, dict(values)) for values in product(*knobs) if values]
+    names = asked.contenders
+    if names is None:
+        names = [DEFAULT] if policies else [*presets(), *PLAIN, *PEER_NAMES]
+    found = {CONTROL: Contender(CONTROL)}
+    for name in names:
+        found[name] = Contender(name, name if name in presets() else "")
+    for preset, values in policies:
+        checked_policy(preset, values)
+        name = ", ".join([preset, *(f"{knob}={value}" for knob, value in values.items())])
+        found[name] = Contender(name, preset, values)
+    return list(found.values())
+
+
+def _policy(text: str) -> tuple[str, Mapping[str, object]]:
+    """Read `[preset:]knob=value,knob=value`."""
+    preset, colon, rest = text.partition(":")
+    pairs = (rest if colon else text).split(",")
+    values = dict(_knob(pair) for pair in pairs)
+    return (preset if colon else DEFAULT), values
+
+
+def _knob(pair: str) -> tuple[str, object]:
+    name, equals, value = pair.partition("=")
+    if not equals:
+        raise ValueError(f"{pair} is not of the form knob=value")
+    return name.strip(), _value(value)
+
+
+def _values(text: str) -> list[tuple[str, object]]:
+    """Read `knob=value,value`."""
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text} is not of the form knob=value,value")
+    return [(name.strip(), _value(value)) for value in values.split(",")]
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab.evidence",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    names = [*presets(), *PLAIN, *PEER_NAMES]
+    parser.add_argument("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
+    parser.add_argument(
+        "--shares",
+        nargs="+",
+        type=float,
+        default=SHARES,
+        metavar="PERCENT",
+        help="limits, in per cent of a run's size (default: 30 60)",
+    )
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        choices=names,
+        metavar="NAME",
+        help=f"some of: {', '.join(names)} (default: all; with --policy or --grid: {DEFAULT}); "
+        "the control is always among them",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="[PRESET:]KNOB=VALUE,...",
+        help="one more contender: a preset with some knobs set otherwise; may be given several times",
+    )
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="KNOB=VALUE,VALUE",
+        help="a contender for each value; given several times, for each combination",
+    )
+    parser.add_argument("--preset", default=DEFAULT, choices=presets(), help="the preset of --grid")
+    parser.add_argument(
+        "--most-cost", type=float, default=MOST_COST, metavar="SHARE", help="of the control's, for what is chosen"
+    )
+    parser.add_argument(
+        "--ask",
+        type=int,
+        default=ASKED,
+        metavar="N",
+        help=f"hidden references searched for at each turn, drawn by chance (default: {ASKED}; at most 100 are there; "
+        "0: no search, which is faster)",
+    )
+    parser.add_argument("--without-reasoning", action="store_true", help="remove the model's reasoning from the runs")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)"
+    )
+    parser.add_argument("--cells", action="store_true", help="print each run at each limit too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures there; the cells so far while it works"
+    )
+    parser.add_argument(
+        "--known",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="files of --json: what they hold is shown too and not measured again, such as peers, which take longest",
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw cost against evidence there, as SVG")
+    parser.add_argument(
+        "--least-limit", type=int, default=0, metavar="TOKENS", help="leave out cells whose limit is below it"
+    )
+    parser.add_argument("--quick", action="store_true", help=f"only runs of up to {QUICK_TURNS} turns")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

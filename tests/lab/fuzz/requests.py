@@ -1,0 +1,242 @@
+"""Requests of every RPC, most of them odd: prompts in every format, and any field of any message."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from prompt_sidecar.engine.tools.definitions import TOOLS
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.v1 import (
+    guard_pb2,
+    policy_pb2,
+    retrieve_pb2,
+    run_pb2,
+    search_pb2,
+    task_pb2,
+    tool_pb2,
+    trim_pb2,
+    usage_pb2,
+)
+from tests.conformance.table import CASES
+from tests.lab.fuzz.spoiling import HALF, ODD, Place, at, places, replaced, spoiled, written
+
+REQUESTS: dict[str, type[Message]] = {
+    "TrimPrompt": trim_pb2.TrimPromptRequest,
+    "RetrieveContent": retrieve_pb2.RetrieveContentRequest,
+    "SearchHistory": search_pb2.SearchHistoryRequest,
+    "CreateTasks": task_pb2.CreateTasksRequest,
+    "UpdateTask": task_pb2.UpdateTaskRequest,
+    "ListTasks": task_pb2.ListTasksRequest,
+    "ListTools": tool_pb2.ListToolsRequest,
+    "CallTool": tool_pb2.CallToolRequest,
+    "ReportUsage": usage_pb2.ReportUsageRequest,
+    "RestoreSecrets": guard_pb2.RestoreSecretsRequest,
+    "GetRun": run_pb2.GetRunRequest,
+    "EndRun": run_pb2.EndRunRequest,
+    "EndRuns": run_pb2.EndRunsRequest,
+}
+RUN = "fuzz"
+WINDOWS = (0, 0, 60, 300, 1_500, 6_000)
+MCP_RESULT = {
+    "content": [
+        {"type": "text", "text": "a line of output\n" * 300},
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "of a resource", "mimeType": "text/plain"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk=", "mimeType": "image/png"}},
+        {"type": "resource_link", "uri": "file:///c", "name": "c"},
+        {"type": "text", "text": '{"rows": [1, 2.0, "three"]}'},
+    ],
+    "structuredContent": {"rows": [1, 2, "three"]},
+    "isError": False,
+    "_meta": {"a": 1},
+}
+TEXTS = (
+    "",
+    "x",
+    RUN,
+    "other",
+    "\x00",
+    "é🙂",
+    "a" * 300,
+    "{}",
+    "[]",
+    '{"id": {}}',
+    "null",
+    "(",
+    "^.*$",
+    "1",
+    "-1",
+    "\\",
+    "🙂" * 70,
+)
+NUMBERS = (0, 1, 2, -1, 7, 60, 4_000, 2**31 - 1, -(2**31))
+JSON_FORMATS = (*CASES, "mcp_tool_result")
+
+
+@functools.cache
+def prompt(format: str, seed: int) -> Any:
+    """A valid prompt of a format, with every kind of block that it has; the same for the same seed."""
+    return MCP_RESULT if format == "mcp_tool_result" else CASES[format].history(Random(seed), 6)
+
+
+def of_prompt(format: str, body: bytes, chance: Random) -> trim_pb2.TrimPromptRequest:
+    """A request with a prompt, and mostly plain fields beside it."""
+    request = trim_pb2.TrimPromptRequest(run_id=RUN, context_window=chance.choice(WINDOWS))
+    request.json.format = trim_pb2.Format.Value(f"FORMAT_{format.upper()}")
+    request.json.body = body
+    if chance.random() < 0.5:
+        request.recall_unavailable = chance.random() < 0.3
+        request.side_call = chance.random() < 0.2
+        request.dry_run = chance.random() < 0.2
+        request.response_mode = chance.choice(trim_pb2.ResponseMode.values())
+        request.policy.preset = chance.choice(policy_pb2.Preset.values())
+        request.output_reserve = chance.choice((0, 10))
+        for _ in range(chance.choice((0, 0, 1, 3))):
+            request.annotations.add(message_index=chance.randrange(4), kind=chance.randrange(1, 6))
+    return request
+
+
+def odd_prompt(chance: Random) -> trim_pb2.TrimPromptRequest:
+    """A prompt in some format, spoiled."""
+    format = chance.choice(JSON_FORMATS)
+    value = spoiled(prompt(format, chance.randrange(6)), chance)
+    said = format if chance.random() < 0.95 else chance.choice(JSON_FORMATS)
+    if isinstance(value, dict) and chance.random() < 0.1:
+        value = value.get(FORMATS[format].messages_field, value)
+    return of_prompt(said, written(value, chance), chance)
+
+
+def odd_conversation(chance: Random) -> trim_pb2.TrimPromptRequest:
+    """Typed messages of any shape."""
+    request = trim_pb2.TrimPromptRequest(run_id=RUN, context_window=chance.choice(WINDOWS))
+    for _ in range(chance.randrange(6)):
+        filled(request.conversation.messages.add(), chance, fill=0.9)
+    return request
+
+
+def odd_request(name: str, chance: Random, known: Sequence[Any]) -> bytes:
+    """A request of one RPC with any values in its fields; `known`: ids and revisions that the run's answers gave."""
+    if name == "TrimPrompt":
+        made: Message = odd_conversation(chance) if chance.random() < 0.2 else odd_prompt(chance)
+        if chance.random() < 0.2:
+            filled(made, chance, fill=0.2, known=known, spare=("json", "conversation"))
+    else:
+        made = filled(REQUESTS[name](), chance, fill=0.7, known=known)
+        if name == "CallTool" and chance.random() < 0.9:
+            made.name = chance.choice(tuple(TOOLS))  # type: ignore[attr-defined]
+            made.arguments_json = _arguments(chance, known)  # type: ignore[attr-defined]
+    if chance.random() < 0.9 and "run_id" in made.DESCRIPTOR.fields_by_name:
+        made.run_id = RUN  # type: ignore[attr-defined]
+    raw = made.SerializeToString()
+    if chance.random() < 0.05 and raw:
+        where = chance.randrange(len(raw))
+        raw = raw[:where] + bytes([chance.randrange(256)]) + raw[where + chance.randrange(3) :]
+    return raw
+
+
+def _arguments(chance: Random, known: Sequence[Any]) -> str:
+    plain = {
+        "id": chance.choice([*(each for each in known if isinstance(each, str)), "x"]),
+        "query": chance.choice(("nightly build", "", HALF, "a" * 5_000)),
+        "tasks": ["one", "two"],
+        "status": "completed",
+        "pattern": chance.choice(("build", "(", "(a+)+$")),
+    }
+    value = {name: member for name, member in plain.items() if chance.random() < 0.6}
+    if chance.random() < 0.6:
+        value = spoiled(value, chance)
+    return written(value, chance).decode("utf-8", "replace") if chance.random() < 0.9 else chance.choice(TEXTS)
+
+
+def filled(
+    message: Message,
+    chance: Random,
+    *,
+    fill: float,
+    known: Sequence[Any] = (),
+    spare: Sequence[str] = (),
+    depth: int = 0,
+) -> Message:
+    """The message with any values in its fields, each with a probability of `fill`; those named in `spare` stay."""
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
+    for field in fields:
+        if field.name in spare or chance.random() > fill or depth > 6:
+            continue
+        if field.is_repeated:
+            values = getattr(message, field.name)
+            for _ in range(chance.choice((0, 1, 2, 5))):
+                if field.type == FieldDescriptor.TYPE_MESSAGE:
+                    filled(values.add(), chance, fill=fill, known=known, depth=depth + 1)
+                else:
+                    values.append(_scalar(field, chance, known))
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            filled(getattr(message, field.name), chance, fill=fill, known=known, depth=depth + 1)
+        else:
+            setattr(message, field.name, _scalar(field, chance, known))
+    return message
+
+
+def _scalar(field: Any, chance: Random, known: Sequence[Any]) -> Any:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        texts = [each for each in known if isinstance(each, str)]
+        return chance.choice(texts) if texts and chance.random() < 0.4 else chance.choice(TEXTS)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        blobs = [each for each in known if isinstance(each, bytes)]
+        return chance.choice(blobs) if blobs and chance.random() < 0.5 else chance.choice((b"", b"x", b"\xff" * 40))
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return chance.random() < 0.5
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return chance.choice([*(value.number for value in field.enum_type.values), 99])
+    if field.type in (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT):
+        return chance.choice((0.0, 0.5, 1.0, -1.0, 1e308, float("nan"), float("inf")))
+    number = chance.choice(NUMBERS)
+    return abs(number) if field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64) else number
+
+
+def sweep(format: str) -> Iterator[tuple[int, Place, Any]]:
+    """Every place of valid prompts, once for all that differ in indices alone, with every odd value for it."""
+    seen: set[tuple[object, ...]] = set()
+    for seed in range(3):
+        value = prompt(format, seed)
+        for place in places(value):
+            kind = _kinds(value, place)
+            if kind in seen:
+                continue
+            seen.add(kind)
+            for odd in ODD:
+                yield seed, place, odd
+
+
+def swept(format: str, case: tuple[int, Place, Any]) -> trim_pb2.TrimPromptRequest:
+    """The request of a case of the sweep."""
+    seed, place, odd = case
+    return of_prompt(format, spelled(replaced(prompt(format, seed), place, odd)), Random(0))
+
+
+def _kinds(value: Any, place: Place) -> tuple[object, ...]:
+    """A place without its indices, with the type and role of what is on the way: a result's text is not a user's."""
+    found: list[object] = []
+    for number, step in enumerate(place):
+        here = at(value, place[:number])
+        if isinstance(step, int):
+            found.append("[]")
+            inner = here[step]
+            if isinstance(inner, dict):
+                found.append(
+                    (str(inner.get("type")), str(inner.get("role")), *(sorted(inner) if "type" not in inner else ()))
+                )
+        else:
+            found.append(step)
+    return tuple(found)
+
+
+def spelled(value: Any) -> bytes:
+    """A value as plain JSON."""
+    return json.dumps(value).encode()

@@ -1,0 +1,260 @@
+"""`python -m tests.lab.guard_eval`: what the guard's rules find, what they miss, and what they find for nothing.
+
+Values of each kind are drawn from their forms and planted in recorded runs; a value is found if masks would cover all
+of it; of detect-secrets, which reports lines, if it reports its line. What is found elsewhere in these texts, in lock
+files, ids and encoded data, and in the runs, is false. Rules were tuned on one half of the runs and of others' test
+sets; figures are of the other half.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from prompt_sidecar.guard.options import ENFORCE, GuardOptions
+from prompt_sidecar.guard.rules import Group, default_rules
+from tests.lab.eval.interval import wilson
+from tests.lab.guard_eval import fixtures
+from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
+from tests.lab.guard_eval.negatives import negatives
+from tests.lab.guard_eval.planting import MEMBERS, drawn, planted
+from tests.lab.peers.environments import Unavailable
+from tests.oracle.data import ENVIRONMENT, present
+
+_WIDTH: Final = 140
+TUNED_ON: Final = ("pi-large", "cc-entire-cli", "codex-git-sync", "swe-pandas-53652")
+"""Runs on which rules were tuned; the others are held out."""
+_PLACEHOLDER: Final = ("xxxxx", "example", "zzzzz")
+"""What fixtures write in place of a key, which the rules leave alone on purpose."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables; it asserts no figure."""
+    asked = _arguments(arguments)
+    runs = list(present("runs/*.json.gz"))
+    if not runs:
+        print(f"guard-eval: no recorded data; {ENVIRONMENT} names the folder that holds it", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    finders: list[Finder] = [Guard()]
+    if not asked.alone:
+        try:
+            finders.append(DetectSecrets())
+        except Unavailable as error:
+            console.print(f"without detect-secrets: {error}\n")
+    held_out = {path.name: _texts(path) for path in runs if not path.name.startswith(TUNED_ON)}
+    console.print(_planted(finders, [text for texts in held_out.values() for text in texts], asked.each))
+    sorts = {**{name: [text] for name, text in negatives(1).items()}, **held_out}
+    sorts |= {f"{path.name} (tuned on)": _texts(path) for path in runs if path.name.startswith(TUNED_ON)}
+    console.print(_false(finders, sorts))
+    console.print(_behind_names(runs, asked.each))
+    sets: list[fixtures.Fixture] = []
+    if asked.detect_secrets:
+        sets += fixtures.detect_secrets(asked.detect_secrets)
+    if asked.gitleaks:
+        sets += fixtures.gitleaks(asked.gitleaks)
+    if sets:
+        console.print(_fixtures(finders, sets))
+    for path in present("injections/agentdojo-payloads.jsonl.gz"):
+        console.print(_injections(path))
+    return 0
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.guard_eval", description=__doc__)
+    parser.add_argument("--each", type=int, default=60, metavar="N", help="values of each kind to plant (default: 60)")
+    parser.add_argument("--alone", action="store_true", help="without detect-secrets beside it")
+    parser.add_argument(
+        "--detect-secrets", type=Path, metavar="FOLDER", help="a checkout of Yelp/detect-secrets, for its test sets"
+    )
+    parser.add_argument(
+        "--gitleaks",
+        type=Path,
+        metavar="FOLDER",
+        help="a checkout of gitleaks/gitleaks, for the texts beside its rules",
+    )
+    return parser.parse_args(arguments)
+
+
+def _planted(finders: Sequence[Finder], hosts: Sequence[str], each: int) -> Table:
+    cases = list(planted([host for host in hosts if 200 <= len(host)], each, 1))
+    table = Table(title=f"Values planted in held-out runs, {each} of each kind: the share that is found")
+    table.add_column("kind")
+    by_finder = []
+    for finder in finders:
+        found = finder.find([case.text for case in cases])
+        hits = Counter(
+            case.kind
+            for case, spans in zip(cases, found, strict=True)
+            if _covers(spans, case.start, case.end)
+            or (finder.by_line and any(_touches(span, case.start, case.end) for span in spans))
+        )
+        false = sum(
+            not _touches(span, case.start, case.end) for case, spans in zip(cases, found, strict=True) for span in spans
+        )
+        by_finder.append((hits, false))
+        table.add_column(finder.name, justify="right")
+        table.add_column("95 %", justify="right")
+    for kind in dict.fromkeys(case.kind for case in cases):
+        row = [part for hits, _ in by_finder for part in _share(hits[kind], each)]
+        table.add_row(kind, *row)
+    table.add_section()
+    recall = [part for hits, _ in by_finder for part in _share(hits.total(), len(cases))]
+    table.add_row("recall", *recall)
+    precision = [part for hits, false in by_finder for part in _share(hits.total(), hits.total() + false)]
+    table.add_row("precision", *precision)
+    return table
+
+
+def _false(finders: Sequence[Finder], sorts: Mapping[str, Sequence[str]]) -> Table:
+    table = Table(title="Texts without secrets: finds that would be masked")
+    for heading in ("text", "MB", *(part for finder in finders for part in (finder.name, "a MB"))):
+        table.add_column(heading, justify="left" if heading == "text" else "right")
+    rules: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, texts in sorts.items():
+        size = sum(len(text.encode(errors="replace")) for text in texts) / 1e6
+        row = [name, f"{size:.2f}"]
+        for finder in finders:
+            spans = [span for found in finder.find(texts) for span in found]
+            rules[finder.name].update(span[2] for span in spans)
+            row += [f"{len(spans):,}", f"{len(spans) / size:,.1f}"]
+        table.add_row(*row)
+    table.caption = "; ".join(
+        f"{name}: {', '.join(f'{rule} {number:,}' for rule, number in found.most_common(6)) or 'none'}"
+        for name, found in rules.items()
+    )
+    return table
+
+
+def _behind_names(runs: Sequence[Path], each: int) -> Table:
+    """Strings of structured data that the guard also looks at behind the names of their members."""
+    rules = default_rules(GuardOptions(ENFORCE))
+    table = Table(title="Strings of structured data behind the names of their members")
+    for heading in ("run", "strings", "behind the name of a secret", "found by that"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for path in runs:
+        members = list(dict.fromkeys(_members(json.loads(gzip.decompress(path.read_bytes())))))
+        named = [member for member in members if rules.names(member[0])]
+        alone = rules.scan([text for _, text in named])
+        found = [len(behind) > len(finds) for behind, finds in zip(rules.scan_named(named), alone, strict=True)]
+        table.add_row(path.name, f"{len(members):,}", f"{len(named):,}", str(sum(found)))
+    values = [(name, value) for name in MEMBERS for value in drawn("named_secret", each, 1)]
+    hits = sum(any(find.start == 0 for find in finds) for finds in rules.scan_named(values))
+    share, interval = _share(hits, len(values))
+    table.caption = f"passwords as members with {len(MEMBERS)} names: found {share} ({interval})"
+    return table
+
+
+def _members(value: Any, of: str = "") -> Iterator[tuple[str, str]]:
+    """The strings of a decoded value, each with the name of its member."""
+    if isinstance(value, str):
+        yield of, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _members(each, of)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from _members(each, name)
+
+
+def _fixtures(finders: Sequence[Finder], sets: Sequence[fixtures.Fixture]) -> Table:
+    table = Table(title="Test sets that others wrote, the held-out half (in brackets: the half tuned on)")
+    for heading in ("set", "texts with a secret", *(f"{finder.name} found" for finder in finders), "without",
+                    *(f"{finder.name} found" for finder in finders)):  # fmt: skip
+        table.add_column(heading, justify="left" if heading == "set" else "right")
+    found = [[bool(spans) for spans in finder.find([each.text for each in sets])] for finder in finders]
+    missed: Counter[str] = Counter()
+
+    def shares(source: str, *, secret: bool) -> Iterator[str]:
+        of = {
+            held: [
+                index
+                for index, each in enumerate(sets)
+                if each.source == source and each.secret is secret and each.held_out is held
+                and not (secret and any(word in each.text.lower() for word in _PLACEHOLDER))
+            ]
+            for held in (True, False)
+        }  # fmt: skip
+        yield f"{len(of[True])} ({len(of[False])})"
+        for number, hits in enumerate(found):
+            held, tuned = (sum(hits[index] for index in of[half]) for half in (True, False))
+            low, high = wilson(held, len(of[True]))
+            yield f"{held} [{low:.0%}-{high:.0%}] ({tuned})"
+            if secret and not number:
+                missed.update(f"{source}/{sets[index].kind}" for index in of[True] if not hits[index])
+
+    for source in dict.fromkeys(each.source for each in sets):
+        table.add_row(source, *shares(source, secret=True), *shares(source, secret=False))
+    table.caption = "missed: " + ", ".join(f"{kind} {number}" for kind, number in missed.most_common())
+    return table
+
+
+def _injections(path: Path) -> Table:
+    """Which look-alikes stand in rendered prompt injections, by attack."""
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    rules = default_rules()
+    found = rules.scan([row["payload"] for row in rows])
+    table = Table(
+        title=f"{len(rows)} rendered prompt injections: the share in which a rule for look-alikes finds something"
+    )
+    for heading in ("attack", "payloads", "found", "rules"):
+        table.add_column(heading)
+    by_attack: dict[str, list[set[str]]] = defaultdict(list)
+    for row, finds in zip(rows, found, strict=True):
+        by_attack[row["attack"]].append({find.rule.name for find in finds if find.rule.group is Group.LOOKALIKES})
+    for attack, names in by_attack.items():
+        counted = Counter(name for each in names for name in each)
+        hits = sum(map(bool, names))
+        table.add_row(
+            attack, str(len(names)), f"{hits} ({hits / len(names):.0%})", ", ".join(map(_times, counted.items()))
+        )
+    total = sum(bool(names) for each in by_attack.values() for names in each)
+    table.caption = f"in all {total} of {len(rows)}; the rest are plain sentences, which no rule is for"
+    return table
+
+
+def _times(counted: tuple[str, int]) -> str:
+    return f"{counted[0]} {counted[1]}"
+
+
+def _covers(spans: Sequence[Span], start: int, end: int) -> bool:
+    """Whether spans together cover a range."""
+    for first, last, _ in sorted(spans):
+        if first <= start < last:
+            start = last
+    return start >= end
+
+
+def _touches(span: Span, start: int, end: int) -> bool:
+    return span[0] < end and start < span[1]
+
+
+def _share(hits: int, of: int) -> tuple[str, str]:
+    low, high = wilson(hits, of)
+    return f"{hits}/{of} {hits / max(of, 1):.1%}", f"{low:.1%}-{high:.1%}"
+
+
+def _texts(path: Path) -> Sequence[str]:
+    """The different texts of a run, in their order."""
+    return list(dict.fromkeys(_leaves(json.loads(gzip.decompress(path.read_bytes())))))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for each in value if isinstance(value, list) else value.values():
+            yield from _leaves(each)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

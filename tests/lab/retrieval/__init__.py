@@ -1,0 +1,1 @@
+"""How well search finds: `python -m tests.lab.retrieval` prints it."""

@@ -1,0 +1,112 @@
+"""Facts of a recorded run: a rare line of a tool result, and a query of two or three of its rarer words."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from prompt_sidecar.recall.analysis import STOPWORDS
+from tests.lab.retrieval.search import Search
+from tests.oracle.data import document
+
+RUNS: Final = ("runs/pi-large.openai_chat.json.gz", "runs/claude-code-large.anthropic.json.gz")
+SEED: Final = 3
+FACTS: Final = 100
+LARGE: Final = 2_000
+"""Characters from which a result is worth eliding; what is shorter is clipped at most."""
+RARE: Final = 2
+"""Results that may hold a rare line: the one that it comes from and a repeat."""
+LINE: Final = range(20, 301)
+"""Characters of a line that tells something and can be asked for."""
+
+_WORD = re.compile(r"[^\W_]\w{2,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is asked, and the numbers of the results whose text holds the line."""
+
+    query: str
+    line: str
+    holders: frozenset[int]
+    telling: bool
+    """Whether its words single the line out: no result without the line holds all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of the facts, in per cent: found in the first result, and within the first three; and those that were not."""
+
+    first: float
+    three: float
+    missed: tuple[Fact, ...]
+
+
+def results(path: Path) -> list[str]:
+    """The texts of a run's tool results, in order."""
+    return [text for message in document(path)["messages"] for text in _texts(message)]
+
+
+def _texts(message: Any) -> Iterator[str]:
+    content = message.get("content")
+    if message["role"] == "tool":
+        yield _joined(content)
+    elif isinstance(content, list):
+        yield from (_joined(block.get("content")) for block in content if block.get("type") == "tool_result")
+
+
+def _joined(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text", "") for part in content or ())
+
+
+def sample(texts: Sequence[str], *, telling: bool = True, seed: int = SEED, count: int = FACTS) -> list[Fact]:
+    """Facts from large results: each a line that few results hold, asked for by words that few hold.
+
+    `telling`: only facts that are. Of the others ("expected ts2554" in a run that compiled six times) no search can
+    know which result is meant.
+    """
+    draw = random.Random(seed)
+    words = [_words(text) for text in texts]
+    frequency = Counter(word for each in words for word in each)
+    large = [text for text in texts if len(text) >= LARGE]
+    chosen: dict[str, Fact] = {}
+    for _ in range(100 * count):
+        if len(chosen) == count or not large:
+            break
+        line = draw.choice(draw.choice(large).splitlines()).strip()
+        asked = sorted(_words(line), key=lambda word: (frequency[word], word))
+        if line in chosen or len(line) not in LINE or len(asked) < 3:
+            continue
+        holders = frozenset(number for number, text in enumerate(texts) if line in text)
+        if len(holders) <= RARE:
+            rarer = draw.sample(asked[:3], draw.choice((2, 3)))
+            holding = {number for number, held in enumerate(words) if held.issuperset(rarer)}
+            if holding <= holders or not telling:
+                chosen[line] = Fact(" ".join(rarer), line, holders, telling=holding <= holders)
+    return list(chosen.values())
+
+
+def _words(text: str) -> set[str]:
+    """Words that can be asked for: function words are no terms, though some are rare in logs."""
+    return {word.lower() for word in _WORD.findall(text)} - STOPWORDS
+
+
+def measure(search: Search, facts: Sequence[Fact]) -> Found:
+    """How many facts are found first, and among the first three."""
+    places = [_place(search(fact.query), fact) for fact in facts]
+    return Found(
+        first=100 * sum(place == 0 for place in places) / len(facts),
+        three=100 * sum(place < 3 for place in places) / len(facts),
+        missed=tuple(fact for fact, place in zip(facts, places, strict=True) if place),
+    )
+
+
+def _place(found: Sequence[int], fact: Fact) -> int:
+    return next((place for place, number in enumerate(found) if number in fact.holders), len(found) + 3)

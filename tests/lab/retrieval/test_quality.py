@@ -1,0 +1,68 @@
+"""Search finds as much as was measured: on code retrieval, on facts of recorded runs, and on a generated corpus."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.lab.retrieval import chunks, facts
+from tests.lab.retrieval.search import by_index
+from tests.oracle.data import need
+
+LEAST = (80.9, 86.5, 89.3)
+"""Pass@5, 10 and 20 of BM25 over split, stemmed words without function words, as measured before this was written."""
+
+
+def test_code_retrieval() -> None:
+    """Pass@5/10/20 reach what BM25 with good words reaches, and the second look pays on the held-out half."""
+    texts, questions = chunks.load(need(chunks.CHUNKS), need(chunks.QUESTIONS))
+    bare = chunks.measure(by_index(texts, reranked=False), questions, texts)
+    final = chunks.measure(by_index(texts), questions, texts)
+    for passes in (bare, final):
+        assert [] == [(least, had) for least, had in zip(LEAST, passes.all, strict=True) if round(had, 1) < least]
+    assert sum(final.held_out) > sum(bare.held_out)
+
+
+@pytest.mark.parametrize("name", facts.RUNS)
+def test_facts_of_a_run(name: str) -> None:
+    """Of facts whose words single them out 95 % are found first and 99 % among the first three."""
+    texts = facts.results(need(name))
+    found = facts.measure(by_index(texts), facts.sample(texts))
+    assert (True, True) == (found.first >= 95, found.three >= 99), found
+
+
+def _corpus(seed: int, count: int) -> tuple[list[str], list[tuple[str, int]]]:
+    """Files of functions with names from a small vocabulary, and questions on one function each."""
+    draw = random.Random(seed)
+    verbs = ["load", "parse", "merge", "render", "verify", "encode", "retry", "flush"]
+    nouns = ["invoice", "session", "token", "header", "cluster", "ledger", "packet", "schema"]
+    names = [(verb, noun) for verb in verbs for noun in nouns]
+    draw.shuffle(names)
+    texts, asked = [], []
+    for number, (verb, noun) in enumerate(names[:count]):
+        code = f"E{draw.randrange(1000, 9999)}"
+        filler = "\n".join(f"    check({draw.choice(nouns)}, {draw.random()})" for _ in range(40))
+        texts.append(f"def {verb}{noun.title()}(value):\n{filler}\n    raise Failure('{code}: cannot {verb} it')")
+        asked += [(f"How does {verb}{noun.title()} work?", number), (code.lower(), number)]
+        asked.append((f"the function that {verb}s the {noun}", number))
+    return texts, asked
+
+
+def test_generated_corpus() -> None:
+    """Names, parts of names and error codes lead to the function they belong to."""
+    texts, asked = _corpus(7, 60)
+    search = by_index(texts)
+    missed = [query for query, number in asked if search(query)[:1] != [number]]
+    assert [] == missed
+
+
+def test_facts_are_drawn_alike() -> None:
+    """The same seed draws the same facts, each from a large text, and of telling ones no other text has all words."""
+    draw = random.Random(2)
+    texts = [
+        "\n".join(f"line {draw.random()} of {draw.choice(('red', 'blue'))} things" for _ in range(90)) for _ in range(5)
+    ]
+    drawn = facts.sample(texts, count=10)
+    assert drawn == facts.sample(texts, count=10)
+    assert [True] * 10 == [fact.telling and fact.line in texts[min(fact.holders)] for fact in drawn]

@@ -1,0 +1,82 @@
+"""`make run-pages`: let agents work with the real program, and photograph its pages of runs for docs/images."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+from urllib.request import ProxyHandler, build_opener
+
+import grpc
+from PIL import Image
+
+from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
+from tests.cli.running import program
+from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
+from tests.lab.observe.agents import Agent, Habits
+from tests.lab.observe.facts import Facts
+from tests.oracle.runs import Shape, synthetic
+from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
+
+PICTURES: Final = Path(__file__).parents[3] / "docs" / "images"
+COLOURS: Final = 128
+"""Of a picture's palette, which takes a third of the bytes."""
+HEIGHTS: Final = {"runs.png": 560, "run.png": 1_290}
+"""Pixels: of the page of a run down to the first recalls."""
+SHAPE: Final = Shape(iterations=60, median=2_000, parallel=2, defects=False)
+FIRST, LEAN = policy_pb2.PRESET_CACHE_FIRST, policy_pb2.PRESET_LEAN
+AGENTS: Final = (
+    ("release-notes", ANTHROPIC_MESSAGES, Habits("claude-sonnet-4-5", 48_000, LEAN)),
+    ("triage-inbox", OPENAI_CHAT, Habits("gpt-4o", 24_000, FIRST, searches=0.3)),
+    ("upgrade-django", ANTHROPIC_MESSAGES, Habits("claude-opus-4-1", 40_000, FIRST, mistakes=0.1)),
+    ("fix-flaky-test", OPENAI_CHAT, Habits("gpt-4.1", 40_000, FIRST, recalls=0.3)),
+)
+"""Runs, the one that is photographed last."""
+
+
+def make() -> int:
+    """Make the pictures; return the exit code."""
+    if CHROMIUM is None:
+        print("no pictures: no Chromium on the PATH", file=sys.stderr)
+        return 1
+    settings = {"SERVER__LISTEN": "127.0.0.1:0", "TELEMETRY__METRICS_LISTEN": "", "ADMIN__LISTEN": "127.0.0.1:0"}
+    with program(**settings) as served:
+        site = served.wait_for(r"pages of runs at (http://\S+)/runs")[1]
+        address = served.wait_for(r"ready: listening on (\S+)")[1]
+        served.keep_reading()
+        with grpc.insecure_channel(address) as channel:
+            _work(service_pb2_grpc.SidecarServiceStub(channel))
+        with build_opener(ProxyHandler({})).open(f"{site}/runs.json", timeout=PATIENCE) as answer:
+            newest = json.load(answer)["runs"][0]["key"]
+        _photograph(f"{site}/runs", PICTURES / "runs.png", 1_200)
+        _photograph(f"{site}/runs/{newest}", PICTURES / "run.png", 1_200)
+        served.process.terminate()
+        served.process.wait(PATIENCE)
+    return 0
+
+
+def _work(stub: service_pb2_grpc.SidecarServiceStub) -> None:
+    for seed, (name, format, habits) in enumerate(AGENTS):
+        agent = Agent(stub, 0, name, habits, synthetic(seed, format, SHAPE), random.Random(seed), Facts())
+        for new in agent.prompts():
+            agent.turn(new)
+
+
+def _photograph(address: str, path: Path, width: int) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        seen = look(address, Path(folder), width)
+    if seen.problems:
+        raise SystemExit(f"{address}: {seen.problems}")
+    with Image.open(io.BytesIO(seen.picture)) as taken:
+        taken.convert("RGB").crop((0, 0, width, HEIGHTS[path.name])).quantize(COLOURS, dither=Image.Dither.NONE).save(
+            path, optimize=True
+        )
+    print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(make())

@@ -1,0 +1,1 @@
+"""`python -m tests.lab.upgrade COMMIT`: this version and an earlier one side by side on one store."""

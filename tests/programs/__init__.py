@@ -1,1 +1,0 @@
-"""Programs that measure, show and attack; the tests of each stand beside it."""

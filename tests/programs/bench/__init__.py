@@ -1,1 +1,0 @@
-"""How fast the sidecar is, as ratios within one run: `python -m tests.programs.bench`."""

@@ -1,1 +1,0 @@
-"""Precision and recall of the guard's rules: `python -m tests.programs.guard_eval`."""

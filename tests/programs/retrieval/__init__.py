@@ -1,1 +1,0 @@
-"""How well search finds: `python -m tests.programs.retrieval` prints it."""
