@@ -19,7 +19,7 @@ from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, program, run
 from tests.cli.test_process import ANY_PORT, READY
 from tests.doors.grpc.test_callers import certificates
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 
 __all__ = ["certificates"]
 SECRET = "the launch code is 0000"

@@ -12,7 +12,7 @@ import grpc
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, search_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import Program, program
 from tests.engine.runs.making import OPENAI_CHAT, body, history
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 
 SECRET = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 PASSWORD = "FaKe0rNoTrEaL1bUt"

@@ -20,7 +20,7 @@ import pytest
 from prompt_sidecar.config.settings import SETTINGS
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, environment, program, run
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 
 READY = r"ready: listening on (\S+)"
 ANY_PORT = ("--listen", "127.0.0.1:0")

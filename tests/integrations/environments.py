@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tests.lab.peers.environments import ROOT, Environment, Unavailable, environment, first_line, planned
+from tests.lab.harness.environments import ROOT, Environment, Unavailable, environment, first_line, planned
 from tests.real.needing import lack
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"

@@ -36,7 +36,7 @@ from tests.integrations.test_httpx import agent, keywords
 from tests.integrations.test_httpx_masks import QUESTION, arguments, calls, check
 from tests.integrations.test_masked import VALUE, masking
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 
 KEY = "sk-master"
 PREFIX = hashlib.sha256(b"litellm_proxy_master_key").hexdigest()[:32]

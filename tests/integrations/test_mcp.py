@@ -25,7 +25,7 @@ from tests.client.serving import PATIENT
 from tests.doors.grpc.serving import serving
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.telemetry.watched import watched
 
 TOOLS = {"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"}

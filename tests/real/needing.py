@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.lab.observe.components import Missing
+from tests.lab.harness.components import Missing
 
 
 def need(component: Callable[[], Path]) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.doors.grpc.serving import request
+from tests.lab.harness.processes import Programs, free_port
 from tests.lab.observe import stack
-from tests.lab.observe.processes import Programs, free_port
 
 
 def test_calls_go_on_and_the_end_is_near(tmp_path: Path) -> None:

@@ -20,10 +20,11 @@ from dashboards.generate.fleet import UNEXPLAINED, UNFINISHED
 from dashboards.generate.promql import GROUP
 from prompt_sidecar.doors.grpc.servicer import METHODS
 from prompt_sidecar.telemetry.catalog import OTHER, RPC_DURATION
-from tests.lab.observe import components, dashboards, stack
+from tests.lab.harness import components
+from tests.lab.harness.processes import Programs, free_port
+from tests.lab.observe import dashboards, stack
 from tests.lab.observe.dashboards import Dashboard, Moment, Panel, Target, substitute
 from tests.lab.observe.load import SETTINGS, Load, Pace
-from tests.lab.observe.processes import Programs, free_port
 from tests.lab.observe.prometheus import Prometheus, QueryFailed
 from tests.real.needing import need
 from tests.real.selectors import selectors

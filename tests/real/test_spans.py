@@ -31,8 +31,9 @@ from prompt_sidecar.v1 import (
     usage_pb2,
 )
 from tests.doors.grpc.serving import LATE, Gate, failure, outlasted, runs
-from tests.lab.observe import components, stack
-from tests.lab.observe.processes import Programs
+from tests.lab.harness import components
+from tests.lab.harness.processes import Programs
+from tests.lab.observe import stack
 from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
 

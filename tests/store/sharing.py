@@ -19,7 +19,7 @@ from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
 from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, ROOM
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.promises.engine import Engine
 from tests.real.needing import lack
 

@@ -10,7 +10,7 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.sealing import Sealer, caller_name
 from prompt_sidecar.trim.ids import caller_key, run_key
 from tests.engine.runs.making import OPENAI_CHAT, send
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.store.sharing import Stepped, Valkey, replica
 

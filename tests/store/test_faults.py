@@ -20,7 +20,7 @@ from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.trim.ids import caller_key
 from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, send
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica, running_valkey
 

@@ -19,7 +19,7 @@ from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
 from tests.cli.running import PATIENCE, Program, program
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.promises.engine import Clock, Engine
 from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica, running_valkey
 from tests.store.test_bounded import Fake, serving, trusted

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.lab.observe.components import Missing
+from tests.lab.harness.components import Missing
 
 ROOT = Path(__file__).parents[3]
 CONFIGURATION: Final = ROOT / "deploy" / "envoy" / "envoy.yaml"

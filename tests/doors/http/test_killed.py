@@ -21,7 +21,7 @@ from tests.client.provider import Says
 from tests.doors.grpc.serving import PATIENCE
 from tests.doors.http.agents import TOOL, Agent, log_of
 from tests.doors.http.upstream import Upstream
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 
 RUNS = int(os.environ.get("KILLED_RUNS", "20"))
 """Of each format. KILLED_RUNS=50 makes it a hundred in all."""

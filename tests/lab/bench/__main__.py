@@ -12,10 +12,8 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
-from tests.lab.bench import counting
 from tests.lab.bench.denial import denial
 from tests.lab.bench.engine import engine, growth
-from tests.lab.bench.figures import Section, show
 from tests.lab.bench.guard import guard
 from tests.lab.bench.hostile import hostile
 from tests.lab.bench.http import door
@@ -24,17 +22,19 @@ from tests.lab.bench.inprocess import PLENTY, never, runs
 from tests.lab.bench.masks_through_envoy import masks_through_envoy
 from tests.lab.bench.memory import memory
 from tests.lab.bench.plateau import plateau
-from tests.lab.bench.prompts import Prompts, recorded, trim_call
 from tests.lab.bench.resident import resident
 from tests.lab.bench.scraped import scraped
 from tests.lab.bench.stash import stash
 from tests.lab.bench.stored import stored
-from tests.lab.bench.synthetic import run
 from tests.lab.bench.telemetry import telemetry
 from tests.lab.bench.through_envoy import through_envoy
 from tests.lab.bench.ticks import ticks
 from tests.lab.bench.unseen import unseen
 from tests.lab.bench.wire import measure, phases, wire
+from tests.lab.harness import counting
+from tests.lab.harness.figures import Section, show
+from tests.lab.harness.prompts import Prompts, recorded, trim_call
+from tests.lab.harness.synthetic import run
 
 PARTS = (
     "wire",

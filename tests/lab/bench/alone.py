@@ -23,10 +23,10 @@ from prompt_sidecar.errors import DeadlinePassed, SidecarError
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
-from tests.lab.bench import counting
-from tests.lab.bench.figures import percentile
 from tests.lab.bench.inprocess import runs
-from tests.lab.bench.prompts import ACCEPT_BYTES, CALLER
+from tests.lab.harness import counting
+from tests.lab.harness.figures import percentile
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER
 
 RUN_ID = "heavy"
 LIMIT = 100_000

@@ -20,13 +20,13 @@ import grpc
 import orjson
 
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
-from tests.lab.bench import counting
 from tests.lab.bench.alone import DEADLINE, EXPRESSION, INPUTS, PATTERN, RUN_ID, Heavy, Measured
-from tests.lab.bench.figures import Section, Spread, milliseconds
 from tests.lab.bench.processes import BARE, REAL, ROOT, serving
-from tests.lab.bench.prompts import request
-from tests.lab.bench.synthetic import run
 from tests.lab.bench.wire import Send
+from tests.lab.harness import counting
+from tests.lab.harness.figures import Section, Spread, milliseconds
+from tests.lab.harness.prompts import request
+from tests.lab.harness.synthetic import run
 
 SERVICE = "/prompt_sidecar.v1.SidecarService/"
 HOLD_TARGET = 0.1

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tests.lab.bench.figures import Section, Spread, best_of, milliseconds, ratio, times
 from tests.lab.bench.floor import WHAT
 from tests.lab.bench.inprocess import PLENTY, Timed, replay, runs
-from tests.lab.bench.prompts import Prompts
-from tests.lab.bench.synthetic import Writer, run, turns
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio, times
+from tests.lab.harness.prompts import Prompts
+from tests.lab.harness.synthetic import Writer, run, turns
 
 P50_TARGET = 0.001
 """Seconds."""

@@ -14,10 +14,10 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import PatternMatch
-from tests.lab.bench.figures import Section, milliseconds, ratio, times
 from tests.lab.bench.inprocess import runs, timed_trim
-from tests.lab.bench.prompts import CALLER, trim_call
-from tests.lab.bench.synthetic import Writer
+from tests.lab.harness.figures import Section, milliseconds, ratio, times
+from tests.lab.harness.prompts import CALLER, trim_call
+from tests.lab.harness.synthetic import Writer
 
 TARGET = 10.0
 SIZE = 4_000_000

@@ -18,10 +18,10 @@ from typing import Any, Final
 import aiohttp
 
 from prompt_sidecar.engine.runs.service import Runs
-from tests.lab.bench.figures import Section, milliseconds, percentile
 from tests.lab.bench.inprocess import never, runs
 from tests.lab.bench.processes import REAL, started
-from tests.lab.bench.prompts import Prompts, trim_call
+from tests.lab.harness.figures import Section, milliseconds, percentile
+from tests.lab.harness.prompts import Prompts, trim_call
 
 UPSTREAM: Final = ("-m", "tests.lab.bench.http_upstream")
 TOOLS: Final = (

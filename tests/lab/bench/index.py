@@ -21,8 +21,8 @@ from rank_bm25 import BM25Plus
 from prompt_sidecar.recall import analysis
 from prompt_sidecar.recall.index import Index
 from prompt_sidecar.recall.passages import passages
-from tests.lab.bench.figures import Section, Spread, milliseconds, ratio
-from tests.lab.bench.synthetic import Writer
+from tests.lab.harness.figures import Section, Spread, milliseconds, ratio
+from tests.lab.harness.synthetic import Writer
 from tests.oracle.data import document, present
 
 RESULT: Final = 20_000

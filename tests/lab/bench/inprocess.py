@@ -15,10 +15,10 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.tokens.count import warm
 from prompt_sidecar.trim.presets import preset
-from tests.lab.bench import counting
 from tests.lab.bench.floor import Floor, floor
 from tests.lab.bench.processes import KEY
-from tests.lab.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
+from tests.lab.harness import counting
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
 
 PLENTY = 1_000_000_000
 """A limit that no prompt reaches: nothing is trimmed."""

@@ -18,9 +18,9 @@ from time import perf_counter
 from typing import Any, Final
 
 from tests.doors.envoy.through import PATIENCE, Envoy, Provider, configuration, envoy, envoy_binary, provider
-from tests.lab.bench.figures import Section, Spread, milliseconds
 from tests.lab.bench.through_envoy import processor
-from tests.lab.observe.components import Missing
+from tests.lab.harness.components import Missing
+from tests.lab.harness.figures import Section, Spread, milliseconds
 
 VALUE: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 WAYS: Final = ("Envoy alone", "trimmed, usage off", "trimmed, usage on", "masks restored, usage off")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from prompt_sidecar.process.allocator import give_back
-from tests.lab.bench.figures import Section
 from tests.lab.bench.inprocess import never, runs
-from tests.lab.bench.prompts import CALLER, trim_call
-from tests.lab.bench.synthetic import run
+from tests.lab.harness.figures import Section
+from tests.lab.harness.prompts import CALLER, trim_call
+from tests.lab.harness.synthetic import run
 
 GOAL: Final = 4.0
 """Bytes that a run may cost for each byte of it."""

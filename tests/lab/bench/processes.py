@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from tests.lab.bench import counting
+from tests.lab.harness import counting
 
 ROOT = Path(__file__).parents[3]
 REAL = ("-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0")

@@ -18,14 +18,14 @@ from typing import Final
 import grpc
 
 from prompt_sidecar.v1 import run_pb2
-from tests.lab.bench import counting
-from tests.lab.bench.figures import Section
 from tests.lab.bench.memory import resident as resident_of
 from tests.lab.bench.processes import REAL, Started, started
-from tests.lab.bench.prompts import Prompts, request
-from tests.lab.bench.synthetic import run
 from tests.lab.bench.wire import TRIM, Send
-from tests.lab.observe.processes import free_port
+from tests.lab.harness import counting
+from tests.lab.harness.figures import Section
+from tests.lab.harness.processes import free_port
+from tests.lab.harness.prompts import Prompts, request
+from tests.lab.harness.synthetic import run
 
 RUN_BYTES: Final = 214_000
 """Bytes of each run: a recorded run of a hundred messages."""

@@ -15,11 +15,11 @@ from time import perf_counter
 
 import grpc
 
-from tests.lab.bench.figures import Section, Spread, best_of, milliseconds
 from tests.lab.bench.processes import REAL, serving
-from tests.lab.bench.prompts import Prompts, request
 from tests.lab.bench.wire import TRIM, Send
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds
+from tests.lab.harness.processes import free_port
+from tests.lab.harness.prompts import Prompts, request
 
 TARGET = 0.05
 """By how much the 99th percentile may move."""

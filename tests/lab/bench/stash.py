@@ -9,8 +9,8 @@ from time import perf_counter, time
 
 from prompt_sidecar.recall.holding import COMPRESS_FROM, Held
 from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
-from tests.lab.bench.figures import Section
-from tests.lab.bench.synthetic import Writer
+from tests.lab.harness.figures import Section
+from tests.lab.harness.synthetic import Writer
 
 SIZES = (500, 2_000, 10_000, 50_000, 1_000_000)
 MIB = 1024 * 1024

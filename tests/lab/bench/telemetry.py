@@ -20,9 +20,9 @@ from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor
 from prompt_sidecar.telemetry.pushed import WithOurs
-from tests.lab.bench.figures import Section, best_of, milliseconds, ratio
 from tests.lab.bench.inprocess import runs
-from tests.lab.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request
+from tests.lab.harness.figures import Section, best_of, milliseconds, ratio
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request
 
 TARGET = 0.10
 """Of the processor time of a call."""

@@ -11,8 +11,8 @@ import pytest
 
 from prompt_sidecar.doors.grpc.conversion.trim import trim_call as read_call
 from tests.lab.bench.hostile import MAKERS
-from tests.lab.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, recorded, request, trim_call
-from tests.lab.bench.synthetic import Writer, run
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, recorded, request, trim_call
+from tests.lab.harness.synthetic import Writer, run
 from tests.oracle.validity import defects
 
 

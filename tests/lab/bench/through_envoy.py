@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from tests.doors.envoy.through import PATIENCE, Envoy, configuration, envoy, envoy_binary, provider
-from tests.lab.bench import counting
-from tests.lab.bench.figures import Section, Spread, milliseconds
-from tests.lab.bench.prompts import Prompts
-from tests.lab.observe.components import Missing
+from tests.lab.harness import counting
+from tests.lab.harness.components import Missing
+from tests.lab.harness.figures import Section, Spread, milliseconds
+from tests.lab.harness.prompts import Prompts
 
 _PATHS = {"openai_chat": "/v1/chat/completions", "anthropic_messages": "/v1/messages"}
 _SIZES = ((60_000, 130_000, "some 91 kB"), (850_000, 1_150_000, "some 1 MB"))

@@ -16,8 +16,8 @@ from typing import Final
 
 from prompt_sidecar.app import start
 from prompt_sidecar.config.settings import load
-from tests.lab.bench.figures import Section, Spread, milliseconds
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.figures import Section, Spread, milliseconds
+from tests.lab.harness.processes import free_port
 
 TARGET: Final = 0.005
 """Seconds that the tick may be late at its 99th percentile."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import orjson
 
-from tests.lab.bench.counting import encoding
-from tests.lab.bench.figures import Section, milliseconds, ratio, times
 from tests.lab.bench.inprocess import PLENTY, never, runs
-from tests.lab.bench.prompts import Prompts, trim_call
-from tests.lab.bench.synthetic import run
+from tests.lab.harness.counting import encoding
+from tests.lab.harness.figures import Section, milliseconds, ratio, times
+from tests.lab.harness.prompts import Prompts, trim_call
+from tests.lab.harness.synthetic import run
 
 TARGET = 1.15
 SIZE = 1_000_000

@@ -19,11 +19,11 @@ from typing import TypeAlias
 
 import grpc
 
-from tests.lab.bench.figures import Section, Spread, best_of, milliseconds, times
 from tests.lab.bench.floor_server import GIVE, KEEP
 from tests.lab.bench.inprocess import Timed, replay, runs
 from tests.lab.bench.processes import FLOOR, REAL, serving
-from tests.lab.bench.prompts import Prompts, request
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, times
+from tests.lab.harness.prompts import Prompts, request
 
 TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 P50_TARGET = 2.5

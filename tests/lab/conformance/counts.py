@@ -40,8 +40,8 @@ import msgspec
 
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from tests.conformance.conversations import MEMBER, SYSTEM, Conversation, Step, recorded, recorded_paths
-from tests.lab.bench.figures import percentile
 from tests.lab.conformance.counting import Coefficients, CountingProvider, cost
+from tests.lab.harness.figures import percentile
 from tests.oracle import data
 from tests.promises.engine import CALLER, RUN_ID, Engine
 

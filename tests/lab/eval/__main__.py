@@ -16,13 +16,13 @@ import grpc
 import orjson
 from rich.console import Console
 
-from tests.lab.bench.figures import show
 from tests.lab.demo.process import NotStarted, Sidecar
 from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
 from tests.lab.eval.chat import Address, Chat, ChatError
 from tests.lab.eval.options import options
 from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
 from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
+from tests.lab.harness.figures import show
 
 SKIPPED: Final = (
     "eval: skipped, as no model is given. Set EVAL_BASE_URL (such as http://127.0.0.1:8000/v1), EVAL_MODEL and, if it "

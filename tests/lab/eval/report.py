@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.lab.bench.figures import Section
 from tests.lab.eval.agent import Cue, Ending, Record
-from tests.lab.eval.interval import Share
 from tests.lab.eval.tasks import Kind, Task
+from tests.lab.harness.figures import Section
+from tests.lab.harness.interval import Share
 
 _REPLY: Final = 300
 """Characters of a reply that the facts keep: its end, where the answer stands."""

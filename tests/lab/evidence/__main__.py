@@ -38,7 +38,7 @@ from tests.lab.evidence.recordings import paths, recorded
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
 from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table
 from tests.lab.evidence.tasks import Task, measured
-from tests.lab.peers.environments import cache_folder, prepared, vocabularies
+from tests.lab.harness.environments import cache_folder, prepared, vocabularies
 
 SHARES = (30.0, 60.0)
 """Limits, in per cent of a run's size."""

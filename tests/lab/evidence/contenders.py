@@ -16,7 +16,7 @@ from tests.lab.evidence.core import PRIMING, Hit, Trimmer
 from tests.lab.evidence.reading import ANTHROPIC, CHAT, GEMINI, RESPONSES
 from tests.lab.evidence.recordings import MODELS
 from tests.lab.evidence.ruler import Prompt, Ruler
-from tests.lab.peers.environments import Unavailable, cache_folder, environment
+from tests.lab.harness.environments import Unavailable, cache_folder, environment
 from tests.lab.peers.peers import PEERS, run_peer
 from tests.oracle.baselines import Control, Sized
 from tests.oracle.runs import Run, dumps

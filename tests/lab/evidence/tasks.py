@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tests.lab.evidence.contenders import Contender
 from tests.lab.evidence.measuring import Cell, Material, cell_of
 from tests.lab.evidence.recordings import paths, recorded
-from tests.lab.peers.environments import Unavailable
+from tests.lab.harness.environments import Unavailable
 
 
 class Task(NamedTuple):

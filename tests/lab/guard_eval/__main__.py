@@ -22,12 +22,12 @@ from rich.table import Table
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import Group, default_rules
-from tests.lab.eval.interval import wilson
 from tests.lab.guard_eval import fixtures
 from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
 from tests.lab.guard_eval.negatives import negatives
 from tests.lab.guard_eval.planting import MEMBERS, drawn, planted
-from tests.lab.peers.environments import Unavailable
+from tests.lab.harness.environments import Unavailable
+from tests.lab.harness.interval import wilson
 from tests.oracle.data import ENVIRONMENT, present
 
 _WIDTH: Final = 140

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import Action, default_rules
-from tests.lab.peers.environments import environment
+from tests.lab.harness.environments import environment
 
 _HERE: Final = Path(__file__).parent
 

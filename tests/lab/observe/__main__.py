@@ -21,11 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.lab.observe import components, dashboards, pictures, stack
+from tests.lab.harness import components
+from tests.lab.harness.processes import NotStarted, Programs
+from tests.lab.observe import dashboards, pictures, stack
 from tests.lab.observe.dashboards import Moment
 from tests.lab.observe.doors import attributes, doors
 from tests.lab.observe.load import SETTINGS, Failed, Load, Pace
-from tests.lab.observe.processes import NotStarted, Programs
 from tests.lab.observe.prometheus import Prometheus, QueryFailed
 
 SCRAPE_SECONDS = 2.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.observe.components import ROOT
+from tests.lab.harness.components import ROOT
 from tests.lab.observe.prometheus import Prometheus
 
 FOLDER = ROOT / "dashboards"

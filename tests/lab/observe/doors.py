@@ -26,8 +26,8 @@ from prometheus_client import start_http_server
 
 from prompt_sidecar.client import Client
 from tests.doors.envoy.through import PATIENCE, Provider, chat, configuration, envoy, provider
+from tests.lab.harness.processes import Programs, free_port
 from tests.lab.observe import stack
-from tests.lab.observe.processes import Programs, free_port
 from tests.lab.observe.stack import Sidecar
 
 SECRET: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 import grpc
 
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
-from tests.lab.observe.agents import Agent, Habits
-from tests.lab.observe.facts import Facts
+from tests.lab.harness.agents import Agent, Habits
+from tests.lab.harness.facts import Facts
 from tests.lab.observe.stack import Sidecar
 from tests.lab.observe.tally import Tally
 from tests.oracle.runs import Run, Shape, recorded, recorded_paths, synthetic

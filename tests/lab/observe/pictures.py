@@ -18,11 +18,11 @@ from typing import Any
 
 from PIL import Image
 
-from tests.lab.observe.components import CACHE, ROOT, Missing
+from tests.lab.harness.components import CACHE, ROOT, Missing
 from tests.lab.observe.dashboards import Dashboard, Moment, Panel, Target, step_for, substitute
 from tests.lab.observe.prometheus import Prometheus
 
-SOURCE = ROOT / "tests" / "programs" / "observe" / "render"
+SOURCE = ROOT / "tests" / "lab" / "observe" / "render"
 PICTURES = ROOT / "docs" / "images"
 """Those that the documents show."""
 FRESH = CACHE / "observe"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.lab.observe.processes import Programs, Running, free_port
+from tests.lab.harness.processes import Programs, Running, free_port
 
 JOB = "prompt-sidecar"
 """What Prometheus calls our targets."""

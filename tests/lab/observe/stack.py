@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 
 from prompt_sidecar.v1 import service_pb2_grpc
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.processes import Programs, Running, free_port, listens
 from tests.lab.observe import prometheus as prom
-from tests.lab.observe.components import ROOT
 from tests.lab.observe.dashboards import rule_files
-from tests.lab.observe.processes import Programs, Running, free_port, listens
 
 _LISTENS = re.compile(r'ready: listening on ([^\s,"]+)')
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
+from tests.lab.harness.environments import cache_folder
 from tests.lab.peers.cells import Cell, Line, add_peers, cell_of, grid, progress
-from tests.lab.peers.environments import cache_folder
 from tests.lab.peers.material import Material
 from tests.lab.peers.peers import KEYS, rows
 from tests.lab.peers.table import LEGEND, cell_table, demands, failures, grid_table

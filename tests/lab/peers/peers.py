@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import Timer
 from typing import IO, Any, Protocol
 
+from tests.lab.harness.environments import Environment, Unavailable, first_line, variables
 from tests.lab.peers.contenders import Outcome
-from tests.lab.peers.environments import Environment, Unavailable, first_line, variables
 from tests.lab.peers.material import Turn
 from tests.oracle.runs import Run, dumps
 

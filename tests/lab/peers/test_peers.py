@@ -11,11 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.lab.peers import environments
-from tests.lab.peers.adapters.chat import Back, to_chat
-from tests.lab.peers.cells import Cell, Line, add_peers, cell_of, row_of
-from tests.lab.peers.contenders import Outcome
-from tests.lab.peers.environments import (
+from tests.lab.harness import environments
+from tests.lab.harness.environments import (
     REQUIREMENTS,
     Environment,
     Unavailable,
@@ -24,6 +21,9 @@ from tests.lab.peers.environments import (
     variables,
     vocabularies,
 )
+from tests.lab.peers.adapters.chat import Back, to_chat
+from tests.lab.peers.cells import Cell, Line, add_peers, cell_of, row_of
+from tests.lab.peers.contenders import Outcome
 from tests.lab.peers.material import Material
 from tests.lab.peers.peers import PEERS, Peer, read_prompts, run_peer
 from tests.lab.peers.table import cell_table, demands, failures, grid_table

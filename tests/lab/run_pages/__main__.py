@@ -17,8 +17,8 @@ from PIL import Image
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
 from tests.cli.running import program
 from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
-from tests.lab.observe.agents import Agent, Habits
-from tests.lab.observe.facts import Facts
+from tests.lab.harness.agents import Agent, Habits
+from tests.lab.harness.facts import Facts
 from tests.oracle.runs import Shape, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 

@@ -14,8 +14,8 @@ import orjson
 from rich.console import Console
 
 from tests.doors.envoy.through import envoy_binary
-from tests.lab.bench.figures import show
-from tests.lab.observe.components import Missing
+from tests.lab.harness.components import Missing
+from tests.lab.harness.figures import show
 from tests.lab.scale.playing import Plan, Trial, play
 from tests.lab.scale.recordings import recordings
 from tests.lab.scale.told import sections

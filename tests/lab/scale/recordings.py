@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from tests.lab.bench.prompts import FORMATS, Prompts, prompts_of, recorded
+from tests.lab.harness.prompts import FORMATS, Prompts, prompts_of, recorded
 from tests.oracle.runs import recorded_paths, synthetic
 
 MOST_BYTES: Final = 300_000

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tests.cli.running import PATIENCE, Program, program
 from tests.doors.envoy.through import Envoy, balanced, envoy
-from tests.lab.observe.processes import free_port
+from tests.lab.harness.processes import free_port
 from tests.lab.scale.agents import REPLICA
 from tests.store.sharing import Valkey, running_valkey
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.doors.envoy.through import envoy_binary
 from tests.doors.grpc.serving import Serving, serving
-from tests.lab.bench.prompts import FORMATS, prompts_of
+from tests.lab.harness.prompts import FORMATS, prompts_of
 from tests.lab.scale.__main__ import QUICK
 from tests.lab.scale.agents import Agent, Given
 from tests.lab.scale.playing import Trial, compare_run, play

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.lab.bench.figures import Section, Spread, milliseconds, ratio
+from tests.lab.harness.figures import Section, Spread, milliseconds, ratio
 from tests.lab.scale.agents import CAUSES
 from tests.lab.scale.playing import Trial
 

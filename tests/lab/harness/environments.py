@@ -22,7 +22,7 @@ from unittest.mock import patch
 from tiktoken_ext import openai_public
 
 ROOT = Path(__file__).resolve().parents[3]
-REQUIREMENTS = Path(__file__).parent / "requirements"
+REQUIREMENTS = ROOT / "tests" / "lab" / "peers" / "requirements"
 INSTALL_SECONDS = 300.0
 """Patience with an installation: the largest is 300 MB of wheels."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.bench.figures import Spread, best_of, milliseconds, percentile, ratio, times
+from tests.lab.harness.figures import Spread, best_of, milliseconds, percentile, ratio, times
 
 SECONDS = st.floats(0, 1e6)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from tests.lab.bench.prompts import Prompts, prompts_of
+from tests.lab.harness.prompts import Prompts, prompts_of
 
 SPREAD = 0.8
 """Standard deviation of the logarithm of a result's size: recorded runs have 0.7 to 1.3."""

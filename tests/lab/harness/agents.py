@@ -27,7 +27,7 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.lab.observe.facts import Facts
+from tests.lab.harness.facts import Facts
 from tests.oracle.runs import Run, body_of, dumps, turns
 from tests.oracle.shapes import OPENAI_CHAT
 
