@@ -25,7 +25,7 @@ from tests.lab.harness.processes import Programs, free_port
 from tests.lab.observe import dashboards, stack
 from tests.lab.observe.dashboards import Dashboard, Moment, Panel, Target, substitute
 from tests.lab.observe.load import SETTINGS, Load, Pace
-from tests.lab.observe.prometheus import Prometheus, QueryFailed
+from tests.lab.observe.stack import Prometheus, QueryFailed
 from tests.real.needing import need
 from tests.real.selectors import selectors
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from prompt_sidecar.recall.index import Index
-from tests.lab.harness.synthetic import Writer
+from tests.lab.harness.prompts import Writer
 from tests.steps import growth, steps
 
 

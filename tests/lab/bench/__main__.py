@@ -14,27 +14,20 @@ from rich.console import Console
 
 from tests.lab.bench.denial import denial
 from tests.lab.bench.engine import engine, growth
+from tests.lab.bench.envoy import masks_through_envoy, through_envoy
 from tests.lab.bench.guard import guard
-from tests.lab.bench.hostile import hostile
 from tests.lab.bench.http import door
-from tests.lab.bench.index import index
+from tests.lab.bench.index import index, stash
 from tests.lab.bench.inprocess import PLENTY, never, runs
-from tests.lab.bench.masks_through_envoy import masks_through_envoy
-from tests.lab.bench.memory import memory
+from tests.lab.bench.memory import memory, resident
 from tests.lab.bench.plateau import plateau
-from tests.lab.bench.resident import resident
-from tests.lab.bench.scraped import scraped
-from tests.lab.bench.stash import stash
 from tests.lab.bench.stored import stored
-from tests.lab.bench.telemetry import telemetry
-from tests.lab.bench.through_envoy import through_envoy
-from tests.lab.bench.ticks import ticks
-from tests.lab.bench.unseen import unseen
+from tests.lab.bench.telemetry import scraped, telemetry, ticks
+from tests.lab.bench.unseen import hostile, unseen
 from tests.lab.bench.wire import measure, phases, wire
 from tests.lab.harness import counting
 from tests.lab.harness.figures import Section, show
-from tests.lab.harness.prompts import Prompts, recorded, trim_call
-from tests.lab.harness.synthetic import run
+from tests.lab.harness.prompts import Prompts, recorded, run, trim_call
 
 PARTS = (
     "wire",

@@ -25,8 +25,7 @@ from tests.lab.bench.processes import BARE, REAL, ROOT, serving
 from tests.lab.bench.wire import Send
 from tests.lab.harness import counting
 from tests.lab.harness.figures import Section, Spread, milliseconds
-from tests.lab.harness.prompts import request
-from tests.lab.harness.synthetic import run
+from tests.lab.harness.prompts import request, run
 
 SERVICE = "/prompt_sidecar.v1.SidecarService/"
 HOLD_TARGET = 0.1

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tests.lab.bench.floor import WHAT
-from tests.lab.bench.inprocess import PLENTY, Timed, replay, runs
+from tests.lab.bench.inprocess import PLENTY, WHAT, Timed, replay, runs
 from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio, times
-from tests.lab.harness.prompts import Prompts
-from tests.lab.harness.synthetic import Writer, run, turns
+from tests.lab.harness.prompts import Prompts, Writer, iterations_of, run
 
 P50_TARGET = 0.001
 """Seconds."""
@@ -76,7 +74,7 @@ def growth(iterations: int, rounds: int) -> Section:
     The same messages are appended to a history and to one of ten times its size; the first call, which brings the
     history, is not counted. Of each call the best of its rounds counts.
     """
-    tail = turns(Writer(99), TAIL, TAIL * ITERATION_BYTES)
+    tail = iterations_of(Writer(99), TAIL, TAIL * ITERATION_BYTES)
     rows: list[list[str]] = []
     facts: dict[str, object] = {"calls": TAIL, "rounds": rounds}
     pair = [

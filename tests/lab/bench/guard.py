@@ -14,7 +14,7 @@ import re2
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import RULES, RuleSet, default_rules
 from tests.lab.harness.figures import Section
-from tests.lab.harness.synthetic import Writer
+from tests.lab.harness.prompts import Writer
 from tests.oracle.data import present
 
 TARGETS: Final = {"ASCII": 150.0, "other": 60.0}

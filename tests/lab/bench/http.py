@@ -1,7 +1,8 @@
 """What the HTTP door costs: a request through it, over the same trim in process and the same request to the upstream.
 
-Door, upstream and this client are a process each. The calls of a run take turns: through the door, straight to the
-upstream, and the trim alone in this process. The upstream answers at once, so all of the difference is the door's.
+Door, upstream and this client are a process each; `python -m tests.lab.bench.http` is the upstream. The calls of a run
+take turns: through the door, straight to the upstream, and the trim alone in this process. The upstream answers at
+once, so all of the difference is the door's.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import aiohttp
+from aiohttp import web
 
 from prompt_sidecar.engine.runs.service import Runs
 from tests.lab.bench.inprocess import never, runs
@@ -23,7 +26,51 @@ from tests.lab.bench.processes import REAL, started
 from tests.lab.harness.figures import Section, milliseconds, percentile
 from tests.lab.harness.prompts import Prompts, trim_call
 
-UPSTREAM: Final = ("-m", "tests.lab.bench.http_upstream")
+_CHUNK: Final = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":'
+    b'[{"index":0,"delta":{"content":"some words "},"finish_reason":null}]}\n\n'
+)
+_END: Final = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":'
+    b'[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+)
+_WHOLE: Final = (
+    b'{"id":"c","object":"chat.completion","created":0,"model":"m","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"some words"},"finish_reason":"stop"}]}'
+)
+CHUNKS: Final = 20
+"""Chunks of a stream."""
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    body = await request.read()
+    if b'"stream":true' not in body[:200]:
+        return web.Response(body=_WHOLE, content_type="application/json")
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for _ in range(CHUNKS):
+        await response.write(_CHUNK)
+        await asyncio.sleep(0)
+    await response.write(_END)
+    await response.write_eof()
+    return response
+
+
+async def _serve() -> None:
+    app = web.Application(client_max_size=1 << 28)
+    app.router.add_post("/{path:.*}", _answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
+    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())
+
+
+UPSTREAM: Final = ("-m", "tests.lab.bench.http")
 TOOLS: Final = (
     b'"tools":[{"type":"function","function":{"name":"read","parameters":{"type":"object","properties":{}}}}],'
 )

@@ -1,4 +1,8 @@
-"""The engine without the wire: one process's core, called as the servicer calls it, and timed call by call."""
+"""The engine without the wire, timed call by call; and the floor: what anything that looks at a prompt must do.
+
+The engine is one process's core, called as the servicer calls it. The floor scans a prompt into messages, hashes it and
+copies it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter, thread_time, time
+
+import msgspec
 
 from prompt_sidecar.app import settle_interpreter
 from prompt_sidecar.doors.grpc.conversion import trim
@@ -15,10 +21,49 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.tokens.count import warm
 from prompt_sidecar.trim.presets import preset
-from tests.lab.bench.floor import Floor, floor
 from tests.lab.bench.processes import KEY
 from tests.lab.harness import counting
 from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
+
+
+class _Body(msgspec.Struct):
+    messages: list[msgspec.Raw]
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+WHAT = "floor: one scan into raw message slices (msgspec), one SHA-256 of the body, one copy of the body"
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Seconds of each part on the wall clock, and of processor time for all."""
+
+    scan: float
+    hash: float
+    copy: float
+    cpu: float
+
+    @property
+    def total(self) -> float:
+        """All three."""
+        return self.scan + self.hash + self.copy
+
+
+def floor(body: bytes) -> Floor:
+    """Do the floor's work on a request body, and time it."""
+    cpu, began = thread_time(), perf_counter()
+    slices = _decoder.decode(body).messages
+    scanned = perf_counter()
+    digest = sha256(body).digest()
+    hashed = perf_counter()
+    copied = bytes(memoryview(body))
+    done, cpu = perf_counter(), thread_time() - cpu
+    assert slices
+    assert digest
+    assert len(copied) == len(body)
+    return Floor(scanned - began, hashed - scanned, done - hashed, cpu)
+
 
 PLENTY = 1_000_000_000
 """A limit that no prompt reaches: nothing is trimmed."""

@@ -1,7 +1,10 @@
-"""What a run of 10 MB costs in memory: originals, index, ledger and the last prompt, against the run's own bytes.
+"""Memory from outside: of one run of 10 MB, and of a sidecar that is idle, full of runs, and rid of them again.
 
-Measured from outside, as the growth of a process's resident memory, in a process of its own: an estimate that forgets
-something would not show it. The parts are what the sidecar itself says of them.
+An estimate that forgets something would not show it, so what counts is the growth of a process's resident memory; the
+parts are what the sidecar itself says of them. One run is grown in a process of its own. For the sidecar the real
+program is started, sent prompts of many runs, and asked for its own account on `/metrics`. What the account leaves out
+is the last column: an operator who sizes a container by it must not be wrong by more than a quarter. How it starts and
+stops is told beside it.
 """
 
 from __future__ import annotations
@@ -9,15 +12,26 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-from collections.abc import Mapping
+import subprocess
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Final
 
+import grpc
+
 from prompt_sidecar.process.allocator import give_back
+from prompt_sidecar.v1 import run_pb2
 from tests.lab.bench.inprocess import never, runs
+from tests.lab.bench.processes import REAL, Started, started
+from tests.lab.bench.wire import TRIM, Send
+from tests.lab.harness import counting
 from tests.lab.harness.figures import Section
-from tests.lab.harness.prompts import CALLER, trim_call
-from tests.lab.harness.synthetic import run
+from tests.lab.harness.processes import free_port
+from tests.lab.harness.prompts import CALLER, Prompts, request, run, trim_call
 
 GOAL: Final = 4.0
 """Bytes that a run may cost for each byte of it."""
@@ -62,7 +76,7 @@ def grow(size: int, iterations: int, limit: int) -> Mapping[str, int]:
     lengths = [prompts.lengths[len(prompts.lengths) * step // STEPS - 1] for step in range(1, STEPS + 1)]
     ours = runs()
     gc.collect()
-    before = resident()
+    before = resident_bytes()
     for length in lengths:
         # Made anew each time, and let go: the engine keeps the last one.
         body = b'{"messages":[' + b",".join(prompts.slices[:length]) + b"]}"
@@ -76,13 +90,178 @@ def grow(size: int, iterations: int, limit: int) -> Mapping[str, int]:
     figures = ours.figures(CALLER, "grown")
     return {
         "run": run_bytes,
-        "resident": resident() - before,
+        "resident": resident_bytes() - before,
         "originals": figures.stash.held_bytes,
         "index": figures.history.index_bytes,
     }
 
 
-def resident(process: int | str = "self") -> int:
+def resident_bytes(process: int | str = "self") -> int:
     """Bytes of a process in memory, by the kernel's account; by default of this one."""
     pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+RUN_BYTES: Final = 214_000
+"""Bytes of each run: a recorded run of a hundred messages."""
+ITERATIONS: Final = 30
+CALLERS: Final = 4
+"""Threads that send."""
+RATIO_GOAL: Final = 1.25
+"""Resident bytes for each that the account explains, at most."""
+READY_GOAL: Final = 1.0
+"""Seconds from the start to ready, on a quiet machine."""
+IDLE_GOALS: Final = {"auto": 110, "tiktoken": 150}
+"""Megabytes that a sidecar takes after its first prompt, by who counts."""
+STOP_GOAL: Final = 1.0
+"""Seconds from SIGTERM to the end of the process."""
+SETTLE_SECONDS: Final = 35.0
+"""Longer than housekeeping waits before it gives unused memory back to the system."""
+AS_DEPLOYED: Final = {"PYTHONMALLOC": "malloc", "PYTHONDONTWRITEBYTECODE": ""}
+"""What the image and the systemd unit set. An installed package has its bytecode beside it; the first start here writes
+it, whatever this shell sets."""
+MB: Final = 1_000_000
+END = "/prompt_sidecar.v1.SidecarService/EndRun"
+EXPLAINED: Final = (
+    'prompt_sidecar_process_memory_bytes{state="baseline"}',
+    'prompt_sidecar_stash_size_bytes{state="held"}',
+    "prompt_sidecar_memory_size_bytes",
+)
+"""The series whose sum is the account: what the process took before any run, originals, and all else that runs keep."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """A server process, its account and the kernel's."""
+
+    server: Started
+    metrics: str
+    settling: float
+    """Seconds until unused memory was given back."""
+
+    def resident(self) -> int:
+        return resident_bytes(self.server.process.pid)
+
+    def account(self) -> Mapping[str, float]:
+        """Every series of `/metrics` that has one value."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{self.metrics}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    def settle(self) -> Mapping[str, float]:
+        """Wait until nothing more is indexed and unused memory was given back; the account then.
+
+        A run that had to forget its index waits for a search, so what waits need not come to nothing.
+        """
+        sleep(self.settling)
+        before = -1.0
+        while (waiting := (account := self.account())["prompt_sidecar_index_waiting_bytes"]) != before:
+            before = waiting
+            if waiting:
+                sleep(2.0)
+        return account
+
+
+def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section:
+    """Start a sidecar with either counter; fill one with `runs` runs, end them, make `small` small calls, stop it."""
+    rows: list[Sequence[str]] = []
+    facts: dict[str, object] = {}
+    metrics = f"127.0.0.1:{free_port()}"
+    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED):
+        pass  # its bytecode is there now
+    was = counting.chosen
+    for chosen in counting.COUNTERS:
+        counting.chosen = chosen
+        try:
+            with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
+                rows.append(_idle(server, chosen, facts))
+        finally:
+            counting.chosen = was
+    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
+        rows += _full(_Process(server, metrics, settling), runs, small, facts)
+    return Section(
+        "resident",
+        f"A sidecar's memory and start; {runs:,} runs of {RUN_BYTES / 1e3:.0f} kB, then {small:,} small calls",
+        ["", "", "goal"],
+        rows,
+        facts,
+        [
+            "explained: baseline, originals as held and what runs keep beside them, as /metrics tells",
+            "start and stop hold for a quiet machine",
+        ],
+    )
+
+
+def _idle(server: Started, chosen: str, facts: dict[str, object]) -> Sequence[str]:
+    before = resident_bytes(server.process.pid)
+    with grpc.insecure_channel(server.address) as channel:
+        trim: Send = channel.unary_unary(TRIM)
+        trim(request("first", "openai_chat", b'[{"role":"user","content":"hello"}]', 128_000))
+    after = resident_bytes(server.process.pid)
+    facts[f"idle, {chosen}"] = {"ready_seconds": server.seconds, "ready": before, "first_prompt": after}
+    return [
+        f"counter {chosen}: ready after; resident, after a first prompt",
+        f"{server.seconds:.2f} s; {after / MB:.0f} MB",
+        f"{READY_GOAL:g} s; {IDLE_GOALS[chosen]} MB",
+    ]
+
+
+def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) -> list[Sequence[str]]:
+    made = run(11, ITERATIONS, RUN_BYTES)
+    with grpc.insecure_channel(process.server.address) as channel, ThreadPoolExecutor(CALLERS) as pool:
+        trim: Send = channel.unary_unary(TRIM)
+        end: Send = channel.unary_unary(END)
+        list(pool.map(lambda number: _send(trim, made, number), range(runs)))
+        account = process.settle()
+        full, parts = process.resident(), [account.get(name, 0.0) for name in EXPLAINED]
+        list(pool.map(lambda number: end(_end(f"full-{number}")), range(runs)))
+        process.settle()
+        ended = process.resident()
+
+        def small_call(number: int) -> None:
+            body = b'[{"role":"user","content":"hello %d"}]' % number
+            trim(request(f"small-{number}", "openai_chat", body, 128_000))
+            end(_end(f"small-{number}"))
+
+        list(pool.map(small_call, range(small)))
+        process.settle()
+        after_small = process.resident()
+        list(pool.map(lambda number: _send(trim, made, number), range(runs)))
+    began = perf_counter()
+    process.server.process.terminate()
+    try:
+        process.server.process.wait(120)
+    except subprocess.TimeoutExpired:
+        process.server.process.kill()
+    stopped = perf_counter() - began
+    explained = sum(parts)
+    ratio = full / explained if explained else float("inf")
+    facts["full"] = {
+        "resident": full,
+        "explained": dict(zip(EXPLAINED, parts, strict=True)),
+        "ratio": round(ratio, 3),
+        "ended": ended,
+        "small_calls": after_small,
+        "stop_seconds": round(stopped, 2),
+    }
+    told = ", ".join(f"{part / MB:.0f}" for part in parts)
+    return [
+        ["with all runs: resident", f"{full / MB:.0f} MB", ""],
+        ["explained: baseline, originals, all else of runs", f"{explained / MB:.0f} MB ({told})", ""],
+        ["resident / explained", f"{ratio:.2f}", f"{RATIO_GOAL:g}"],
+        ["when all runs have ended", f"{ended / MB:.0f} MB", ""],
+        ["small calls left", f"{(after_small - ended) / max(small, 1):.0f} bytes each", "0"],
+        ["SIGTERM to the end, with all runs again", f"{stopped:.1f} s", f"{STOP_GOAL:g} s"],
+    ]
+
+
+def _send(trim: Send, made: Prompts, number: int) -> None:
+    salted = made.salted(number)
+    (body,) = replace(salted, lengths=salted.lengths[-1:]).bodies()
+    trim(request(f"full-{number}", salted.format, body, 128_000))
+
+
+def _end(run_id: str) -> bytes:
+    return run_pb2.EndRunRequest(run_id=run_id).SerializeToString()

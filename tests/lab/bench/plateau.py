@@ -15,8 +15,7 @@ from prompt_sidecar.trim.policy import AgeStage
 from prompt_sidecar.trim.presets import PRESETS
 from tests.lab.bench.inprocess import never, runs
 from tests.lab.harness.figures import Section
-from tests.lab.harness.prompts import Prompts, prompts_of, recorded, trim_call
-from tests.lab.harness.synthetic import run
+from tests.lab.harness.prompts import Prompts, prompts_of, recorded, run, trim_call
 from tests.oracle.browsing import Browsing, browsing
 from tests.oracle.data import present
 from tests.oracle.shapes import OPENAI_CHAT

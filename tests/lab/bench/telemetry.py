@@ -1,19 +1,27 @@
-"""What telemetry takes of a warm TrimPrompt: the same calls with it and without, taking turns."""
+"""What telemetry takes: of a call, of a caller at its worst, and of other threads while /metrics is scraped."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from statistics import median
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, Final
 
+import grpc
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from prompt_sidecar.app import start
 from prompt_sidecar.calls.use_cases import UseCases
+from prompt_sidecar.config.settings import load
 from prompt_sidecar.doors.grpc.callers import CALLER as CALLED_BY
 from prompt_sidecar.doors.grpc.servicer import SERVICE, Servicer
 from prompt_sidecar.telemetry.observer import Observer
@@ -21,7 +29,10 @@ from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor
 from prompt_sidecar.telemetry.pushed import WithOurs
 from tests.lab.bench.inprocess import runs
-from tests.lab.harness.figures import Section, best_of, milliseconds, ratio
+from tests.lab.bench.processes import REAL, serving
+from tests.lab.bench.wire import TRIM, Send
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio
+from tests.lab.harness.processes import free_port
 from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request
 
 TARGET = 0.10
@@ -135,3 +146,171 @@ def telemetry(prompts: Prompts, limit: int, rounds: int) -> Section:
         facts,
         ["The call without gRPC, whose own work would only make the share smaller; the export itself is not in it."],
     )
+
+
+MOVED_TARGET = 0.05
+"""By how much the 99th percentile may move."""
+SCRAPE_SECONDS = 1.0
+_WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def scraped(prompts: Prompts, limit: int, rounds: int) -> Section:
+    """Send the run `rounds` times to both, after one round that warms up."""
+    plain: list[list[float]] = []
+    watched: list[list[float]] = []
+    metrics = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        off = stack.enter_context(serving(REAL, OTEL_SDK_DISABLED="true"))
+        pushing = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
+        on = stack.enter_context(serving(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **pushing))
+        without: Send = stack.enter_context(grpc.insecure_channel(off, options=_WIDE)).unary_unary(TRIM)
+        with_all: Send = stack.enter_context(grpc.insecure_channel(on, options=_WIDE)).unary_unary(TRIM)
+        scrapes = stack.enter_context(scraping(metrics))
+        for number in range(rounds + 1):
+            salted = prompts.salted(number)
+            times: tuple[list[float], list[float]] = ([], [])
+            for index, body in enumerate(salted.bodies()):
+                raw = request(f"scraped-{number:04}", salted.format, body, limit)
+                both = list(zip((without, with_all), times, strict=True))
+                for send, into in both if (index + number) % 2 else both[::-1]:
+                    began = perf_counter()
+                    send(raw)
+                    into.append(perf_counter() - began)
+            if number:
+                plain.append(times[0])
+                watched.append(times[1])
+    return _section(prompts, limit, (plain, watched), scrapes)
+
+
+@contextmanager
+def scraping(address: str) -> Iterator[list[float]]:
+    """Scrape all the time; the list gains the seconds that each scrape took."""
+    over = threading.Event()
+    scrapes: list[float] = []
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def scrape() -> None:
+        while not over.wait(SCRAPE_SECONDS):
+            began = perf_counter()
+            with suppress(OSError), opener.open(f"http://{address}/metrics", timeout=10) as answer:
+                answer.read()
+                scrapes.append(perf_counter() - began)
+
+    scraper = threading.Thread(target=scrape, name="scraper", daemon=True)
+    scraper.start()
+    try:
+        yield scrapes
+    finally:
+        over.set()
+        scraper.join()
+
+
+def _section(
+    prompts: Prompts, limit: int, rounds: tuple[list[list[float]], list[list[float]]], scrapes: list[float]
+) -> Section:
+    rows: list[list[str]] = []
+    facts: dict[str, object] = {"limit": limit, "rounds": len(rounds[0]), "scrapes": len(scrapes)}
+    pooled = [Spread.of(chain(*times)) for times in rounds]
+    best = [Spread.of(best_of(times)) for times in rounds]
+    for name, (plain, watched) in (("all calls", pooled), ("best of each call's rounds", best)):
+        over = watched.over(plain)
+        rows += [
+            [name, "no telemetry", milliseconds(plain.p50), milliseconds(plain.p99)],
+            ["", "scraped, collector down", milliseconds(watched.p50), milliseconds(watched.p99)],
+            ["", "moved by", moved(over.p50), f"{moved(over.p99)} (target {MOVED_TARGET:.0%})"],
+        ]
+        facts[name] = {
+            "plain": plain.facts(),
+            "watched": watched.facts(),
+            "ratio_p50": round(over.p50, 3),
+            "ratio_p99": round(over.p99, 3),
+        }
+    took = Spread.of(scrapes) if scrapes else Spread(0, 0)
+    facts["scrape"] = took.facts()
+    counts = f"{len(rounds[0])} rounds, {len(scrapes)} scrapes"
+    return Section(
+        "scraped",
+        f"Telemetry at its worst: {prompts.name}, limit {limit:,} tokens, {counts}",
+        ["", "ms", "p50", "p99"],
+        rows,
+        facts,
+        [
+            f"scraped every {SCRAPE_SECONDS:g} s by a thread of the client; nobody listens where it pushes to",
+            f"a scrape took {milliseconds(took.p50)} ms (p50), {milliseconds(took.p99)} ms (p99)",
+        ],
+    )
+
+
+def moved(ratio: float) -> str:
+    """A ratio as a change."""
+    return f"{ratio - 1:+.1%}"
+
+
+LATE_TARGET: Final = 0.005
+"""Seconds that the tick may be late at its 99th percentile."""
+TICK_SECONDS: Final = 0.001
+_SCRAPER: Final = """
+import sys, time, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+end, number, size = time.monotonic() + float(sys.argv[2]), 0, 0
+while time.monotonic() < end:
+    size = len(opener.open(sys.argv[1], timeout=10).read())
+    number += 1
+print(number, size)
+"""
+
+
+def ticks(seconds: float) -> Section:
+    """Tick for so long without scrapes, then for as long next to them."""
+    metrics = f"127.0.0.1:{free_port()}"
+    environment = {
+        "PROMPT_SIDECAR_SERVER__LISTEN": f"127.0.0.1:{free_port()}",
+        "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": metrics,
+    }
+    sidecar = start(load(environment))
+    try:
+        with ticking() as alone:
+            threading.Event().wait(seconds)
+        command = [sys.executable, "-c", _SCRAPER, f"http://{metrics}/metrics", str(seconds)]
+        with ticking() as late:
+            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    finally:
+        sidecar.stop(0)
+    scrapes, size = map(int, told.split())
+    before, during = Spread.of(alone), Spread.of(late)
+    verdict = "within" if during.p99 < LATE_TARGET else "MISSES"
+    rows = [
+        ["nobody scrapes", milliseconds(before.p50), milliseconds(before.p99), ""],
+        ["scrapes without a pause", milliseconds(during.p50), milliseconds(during.p99), f"{verdict} 5 ms at p99"],
+    ]
+    facts = {"scrapes": scrapes, "bytes": size, "alone": before.facts(), "scraped": during.facts()}
+    return Section(
+        "ticks",
+        f"How late a thread wakes up while /metrics is scraped: {scrapes:,} scrapes of {size:,} bytes",
+        ["ms", "p50", "p99", ""],
+        rows,
+        facts,
+        ["Prometheus scrapes every 15 seconds or so, and not without a pause: this is the worst of it."],
+    )
+
+
+@contextmanager
+def ticking() -> Iterator[list[float]]:
+    """Wake up each millisecond; the list gains the seconds by which each time was late."""
+    late: list[float] = []
+    over = threading.Event()
+
+    def tick() -> None:
+        while True:
+            began = perf_counter()
+            if over.wait(TICK_SECONDS):
+                return
+            late.append(perf_counter() - began - TICK_SECONDS)
+
+    thread = threading.Thread(target=tick, name="tick", daemon=True)
+    thread.start()
+    try:
+        yield late
+    finally:
+        over.set()
+        thread.join()

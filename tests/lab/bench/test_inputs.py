@@ -10,9 +10,8 @@ import orjson
 import pytest
 
 from prompt_sidecar.doors.grpc.conversion.trim import trim_call as read_call
-from tests.lab.bench.hostile import MAKERS
-from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, recorded, request, trim_call
-from tests.lab.harness.synthetic import Writer, run
+from tests.lab.bench.unseen import MAKERS
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, Writer, recorded, request, run, trim_call
 from tests.oracle.validity import defects
 
 

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from tests.lab.bench import __main__ as bench
-from tests.lab.bench.floor import floor
+from tests.lab.bench.inprocess import floor
 from tests.lab.bench.wire import PHASES, measure, phases, wire
-from tests.lab.harness.synthetic import run
+from tests.lab.harness.prompts import run
 
 
 def test_a_run_goes_through_both_servers() -> None:

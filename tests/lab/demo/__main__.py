@@ -12,16 +12,15 @@ from pathlib import Path
 import grpc
 from rich.console import Console
 
-from tests.lab.demo import closing, recall_checks, stranger
+from tests.lab.demo import closing, stranger
 from tests.lab.demo.agent import Agent, Exchange, offered
 from tests.lab.demo.base_url import base_url
 from tests.lab.demo.checks import Check, Findings, check_exchange
 from tests.lab.demo.investigation import LONG_FILE, Call
 from tests.lab.demo.process import NotStarted, Sidecar
-from tests.lab.demo.rows import row
 from tests.lab.demo.script import Notes, script
 from tests.lab.demo.summary import Outcome, print_summary
-from tests.lab.demo.table import screen
+from tests.lab.demo.table import row, screen
 from tests.lab.demo.tools import Tools
 
 _INTERRUPTED = 130
@@ -70,11 +69,11 @@ def _demo(console: Console, tools: Tools, start: partial[Sidecar]) -> bool:
             shown.show(row(exchange, before, len(exchanges)))
             check_exchange(found, exchange, before, (stranger.MADE_UP_ID, neighbour_id), len(exchanges))
     console.print("\nthe run is over; all that it was given is compared with what it had sent …")
-    recall_checks.check_offered(found, agent, exchanges)
-    recall_checks.check_recall(found, agent, notes, neighbour_id)
-    recall_checks.check_search(found, agent, notes)
-    recall_checks.check_unrecorded(found, agent, exchanges)
-    recall_checks.check_tasks(found, agent)
+    closing.check_offered(found, agent, exchanges)
+    closing.check_recall(found, agent, notes, neighbour_id)
+    closing.check_search(found, agent, notes)
+    closing.check_unrecorded(found, agent, exchanges)
+    closing.check_tasks(found, agent)
     closing.check_forged_was_trimmed(found, exchanges[-1])
     originals = closing.check_originals(found, agent, exchanges)
     closing.check_figures(found, agent, exchanges)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from tests.lab.demo import stranger
 from tests.lab.demo.agent import REMINDER
-from tests.lab.demo.envelope import Envelope
 from tests.lab.demo.investigation import (
     ANSWER,
     CREATE_TASKS,
@@ -29,7 +28,7 @@ from tests.lab.demo.investigation import (
     begin,
     done,
 )
-from tests.lab.demo.prompt import Prompt
+from tests.lab.demo.prompt import Envelope, Prompt
 
 OTHER_FILE = "subprocess.py"
 FOLLOW_UP = (

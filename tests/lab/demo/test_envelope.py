@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.recall.envelope import render_page
 from prompt_sidecar.recall.selection import Stretch
 from prompt_sidecar.recall.tag import AnswerKind, tagged
-from tests.lab.demo.envelope import Envelope, Quote, quotes
+from tests.lab.demo.prompt import Envelope, Quote, quotes
 
 KEY = b"k" * 32
 ID = "abcdefghjk"

@@ -13,9 +13,9 @@ from prompt_sidecar.recall.selection import Stretch
 from prompt_sidecar.recall.tag import AnswerKind, tagged
 from prompt_sidecar.v1 import retrieve_pb2, search_pb2, tool_pb2
 from tests.lab.demo.agent import Agent, Answered
-from tests.lab.demo.envelope import Quote
+from tests.lab.demo.closing import misquoted, recorded, unlike
 from tests.lab.demo.investigation import RECALL, Call
-from tests.lab.demo.recall_checks import misquoted, recorded, unlike
+from tests.lab.demo.prompt import Quote
 from tests.lab.demo.tools import Tools
 
 PRODUCED = b"one\ntwo\nthree\n"

@@ -11,7 +11,7 @@ from tests.lab.demo.investigation import SEARCH, UPDATE_TASK, Call, Turn
 from tests.lab.demo.plan import Task
 from tests.lab.demo.prompt import Prompt
 from tests.lab.demo.script import Notes
-from tests.lab.demo.story import WIDTH, story
+from tests.lab.demo.summary import WIDTH, story
 from tests.lab.demo.tools import Tools
 
 WORDS = "words " * 40

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from tests.lab.eval.agent import Cue, Ending, Record
 from tests.lab.eval.tasks import Kind, Task
-from tests.lab.harness.figures import Section
-from tests.lab.harness.interval import Share
+from tests.lab.harness.figures import Section, Share
 
 _REPLY: Final = 300
 """Characters of a reply that the facts keep: its end, where the answer stands."""

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.lab.eval.chat import MOST_PAUSE, TRIES, Address, Chat, ChatError
-from tests.lab.eval.endpoint import KEY, MODEL, NO_JSON, Endpoint
-from tests.lab.eval.scripted import Rules
+from tests.lab.eval.endpoint import KEY, MODEL, NO_JSON, Endpoint, Rules
 
 BODY: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hello."}]}
 RAW = json.dumps(BODY).encode()

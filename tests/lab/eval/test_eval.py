@@ -18,9 +18,8 @@ import pytest
 from tests.lab.demo.process import Sidecar
 from tests.lab.eval.__main__ import SKIPPED, evaluate, main
 from tests.lab.eval.chat import Address, Chat
-from tests.lab.eval.endpoint import KEY, MODEL, Endpoint
+from tests.lab.eval.endpoint import KEY, MODEL, Endpoint, Recalls, Rules
 from tests.lab.eval.options import options
-from tests.lab.eval.scripted import Recalls, Rules
 from tests.lab.eval.tasks import Kind, tasks
 
 ROOT = Path(__file__).parents[3]

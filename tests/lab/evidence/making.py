@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.lab.evidence.reading import ANTHROPIC, CHAT, RESPONSES
-from tests.lab.evidence.recordings import Recording
+from tests.lab.evidence.recordings import ANTHROPIC, CHAT, RESPONSES, Recording
 
 
 @dataclass(frozen=True, slots=True)

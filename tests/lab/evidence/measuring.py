@@ -8,14 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from tests.conformance.table import CASES
 from tests.lab.evidence.contenders import Contender, Search, prompts_of
-from tests.lab.evidence.core import Hit
 from tests.lab.evidence.history import History, Need
-from tests.lab.evidence.recordings import Recording
-from tests.lab.evidence.ruler import Prompt, Ruler, Sight
+from tests.lab.evidence.recordings import Recording, paths, recorded
+from tests.lab.evidence.ruler import Hit, Prompt, Ruler, Sight
+from tests.lab.harness.environments import Unavailable
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 
 BANDS = ((3, "1-3"), (10, "4-10"), (30, "11-30"))
@@ -267,3 +268,29 @@ class _Searcher:
             self._found[query] = list(self.search(query)[:FIRST])
         shown = (self.history.shown(hit, lines) for hit in self._found[query])
         return next((place for place, holds in enumerate(shown, 1) if holds), FIRST + 1)
+
+
+class Task(NamedTuple):
+    """One cell to measure."""
+
+    run: str
+    contender: Contender
+    share: float
+    asked: int
+    reasoning: bool
+
+
+def measured(task: Task) -> Cell:
+    """Measure a cell; one that cannot be measured here has a failure."""
+    material = _material(task.run, reasoning=task.reasoning)
+    try:
+        return cell_of(material, task.contender, task.share, asked=task.asked)
+    except Unavailable as error:
+        return Cell(
+            task.run, task.share, int(material.ruler.final * task.share), task.contender.name, failure=str(error)
+        )
+
+
+@lru_cache(maxsize=2)
+def _material(run: str, *, reasoning: bool) -> Material:
+    return Material(recorded(paths()[run], reasoning=reasoning))

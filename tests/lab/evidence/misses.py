@@ -18,8 +18,7 @@ from rich.table import Table
 
 from tests.lab.evidence.contenders import CONTROL, Contender, prompts_of
 from tests.lab.evidence.measuring import BAND_NAMES, Material, band
-from tests.lab.evidence.reading import Kind, lines_of, texts_of
-from tests.lab.evidence.recordings import paths, recorded
+from tests.lab.evidence.recordings import Kind, lines_of, paths, recorded, texts_of
 from tests.lab.evidence.ruler import Sight
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 

@@ -10,7 +10,7 @@ import pytest
 from tests.lab.evidence.history import History, Need, stands
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import band
-from tests.lab.evidence.reading import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES
 
 FORMATS = (ANTHROPIC, CHAT, RESPONSES, GEMINI)
 formats = pytest.mark.parametrize("format", FORMATS)

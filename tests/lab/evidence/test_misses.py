@@ -8,7 +8,7 @@ from tests.lab.evidence.contenders import CONTROL, NEVER, Contender
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import Material
 from tests.lab.evidence.misses import difference
-from tests.lab.evidence.reading import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES
 
 NEEDLE = "the needle_name stands in a line of its own"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.evidence.references import ReferenceKind, references
+from tests.lab.evidence.history import ReferenceKind, references
 
 K = ReferenceKind
 

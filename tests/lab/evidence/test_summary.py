@@ -16,11 +16,9 @@ from rich.console import Console
 from tests.lab.evidence import __main__ as program
 from tests.lab.evidence.making import filler, made
 from tests.lab.evidence.measuring import Cell, Sums
-from tests.lab.evidence.picture import picture
-from tests.lab.evidence.reading import CHAT
-from tests.lab.evidence.recordings import paths
+from tests.lab.evidence.recordings import CHAT, paths
 from tests.lab.evidence.summary import Board, chosen, estimate, left_out
-from tests.lab.evidence.table import band_table, board_table, cell_table, choice_table, gain_table
+from tests.lab.evidence.table import band_table, board_table, cell_table, choice_table, gain_table, picture
 
 RUNS = ("one", "two", "three")
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from tests.lab.fuzz.mixing import mixed_to
 from tests.lab.fuzz.mixing_at_door import CASES_TOGETHER, PATHS, cases_at_door
-from tests.lab.fuzz.requests import JSON_FORMATS, sweep, swept
-from tests.lab.fuzz.spoiling import Place
+from tests.lab.fuzz.requests import JSON_FORMATS, Place, sweep, swept
 from tests.lab.fuzz.target import Findings, chance_case, in_process, quiet, sweep_case
 
 _SHOWN = 20

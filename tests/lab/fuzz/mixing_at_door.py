@@ -30,7 +30,7 @@ from tests.doors.http.path_models import WAYS, Way, hear, pieces
 from tests.doors.http.serving import Proxied, proxied
 from tests.doors.http.upstream import scripted
 from tests.lab.fuzz.mixing import LIMITS, Mixing
-from tests.lab.fuzz.spoiling import spoiled
+from tests.lab.fuzz.requests import spoiled
 from tests.lab.fuzz.target import Findings
 from tests.promises.engine import Engine
 from tests.promises.played import Played

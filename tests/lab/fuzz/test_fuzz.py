@@ -14,8 +14,7 @@ from tests.doors.grpc.serving import serving
 from tests.lab.fuzz.__main__ import main
 from tests.lab.fuzz.mixing import mixed_to
 from tests.lab.fuzz.mixing_at_door import PATHS, cases_at_door
-from tests.lab.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, prompt, spelled, sweep, swept
-from tests.lab.fuzz.spoiling import places, replaced
+from tests.lab.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, places, prompt, replaced, spelled, sweep, swept
 from tests.lab.fuzz.target import FORBIDDEN, Findings, chance_case, in_process, sweep_case
 
 SEED = 20

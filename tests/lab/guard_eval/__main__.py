@@ -22,12 +22,11 @@ from rich.table import Table
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import Group, default_rules
-from tests.lab.guard_eval import fixtures
+from tests.lab.guard_eval import material
+from tests.lab.guard_eval.material import MEMBERS, drawn, negatives, planted
 from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
-from tests.lab.guard_eval.negatives import negatives
-from tests.lab.guard_eval.planting import MEMBERS, drawn, planted
 from tests.lab.harness.environments import Unavailable
-from tests.lab.harness.interval import wilson
+from tests.lab.harness.figures import wilson
 from tests.oracle.data import ENVIRONMENT, present
 
 _WIDTH: Final = 140
@@ -57,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sorts |= {f"{path.name} (tuned on)": _texts(path) for path in runs if path.name.startswith(TUNED_ON)}
     console.print(_false(finders, sorts))
     console.print(_behind_names(runs, asked.each))
-    sets: list[fixtures.Fixture] = []
+    sets: list[material.Fixture] = []
     if asked.detect_secrets:
-        sets += fixtures.detect_secrets(asked.detect_secrets)
+        sets += material.detect_secrets(asked.detect_secrets)
     if asked.gitleaks:
-        sets += fixtures.gitleaks(asked.gitleaks)
+        sets += material.gitleaks(asked.gitleaks)
     if sets:
         console.print(_fixtures(finders, sets))
     for path in present("injections/agentdojo-payloads.jsonl.gz"):
@@ -166,7 +165,7 @@ def _members(value: Any, of: str = "") -> Iterator[tuple[str, str]]:
             yield from _members(each, name)
 
 
-def _fixtures(finders: Sequence[Finder], sets: Sequence[fixtures.Fixture]) -> Table:
+def _fixtures(finders: Sequence[Finder], sets: Sequence[material.Fixture]) -> Table:
     table = Table(title="Test sets that others wrote, the held-out half (in brackets: the half tuned on)")
     for heading in ("set", "texts with a secret", *(f"{finder.name} found" for finder in finders), "without",
                     *(f"{finder.name} found" for finder in finders)):  # fmt: skip

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from prompt_sidecar.guard.rules import RULES
-from tests.lab.guard_eval import fixtures
+from tests.lab.guard_eval import material
+from tests.lab.guard_eval.material import KINDS, NAMED, SIZE, negatives, planted
 from tests.lab.guard_eval.measuring import Guard
-from tests.lab.guard_eval.negatives import SIZE, negatives
-from tests.lab.guard_eval.planting import KINDS, NAMED, planted
 
 _HOST = "a line\n" * 40
 
@@ -55,7 +54,7 @@ def test_fixtures_are_read_from_the_sources_of_others(tmp_path: Path) -> None:
         'func F() {\n\ttps := []string{\n\t\t"a\\"b", // why\n\t\t`raw`,\n\t\tcall("c"),\n\t}\n'
         '\tfps := []string{\n\t\t"d",\n\t}\n}\n'
     )
-    assert [("one", True), ("two", False)] == [(each.text, each.secret) for each in fixtures.detect_secrets(tmp_path)]
+    assert [("one", True), ("two", False)] == [(each.text, each.secret) for each in material.detect_secrets(tmp_path)]
     assert [('a"b', True), ("raw", True), ("d", False)] == [
-        (each.text, each.secret) for each in fixtures.gitleaks(tmp_path)
+        (each.text, each.secret) for each in material.gitleaks(tmp_path)
     ]

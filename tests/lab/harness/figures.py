@@ -1,8 +1,8 @@
-"""Figures: percentiles, ratios, and the tables that show them.
+"""Figures: percentiles, ratios, shares, and the tables that show them.
 
 Machines differ and are noisy, so the figure that counts is a ratio of two contenders that took turns on the same input.
 Two views of a repeated run are given: all calls pooled, as a user sees them, noise included; and for each call of the
-run the best of its repetitions, which is what the work itself costs.
+run the best of its repetitions, which is what the work itself costs. A share of few cases is shown with its interval.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -98,3 +99,56 @@ def show(section: Section, console: Console) -> None:
     for remark in section.remarks:
         console.print(f"  {remark}", style="dim", highlight=False)
     console.print()
+
+
+Z: Final = 1.959963984540054
+"""The normal distribution's quantile at 0.975: a 95 % interval."""
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share; all of 0 to 1 where nothing was observed.
+
+    Raises:
+        ValueError: there are more hits than tries, or a number is negative.
+    """
+    if not 0 <= hits <= of:
+        raise ValueError(f"no share has {hits} hits of {of}")
+    if of == 0:
+        return 0.0, 1.0
+    share, square = hits / of, Z * Z
+    middle = (share + square / (2 * of)) / (1 + square / of)
+    half = Z * math.sqrt(share * (1 - share) / of + square / (4 * of * of)) / (1 + square / of)
+    return (0.0 if hits == 0 else max(middle - half, 0.0)), (1.0 if hits == of else min(middle + half, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of how many."""
+
+    hits: int
+    of: int
+
+    @classmethod
+    def among(cls, cases: Iterable[bool]) -> Share:
+        """Of some cases, those that are so."""
+        seen = list(cases)
+        return cls(sum(seen), len(seen))
+
+    @property
+    def short(self) -> str:
+        """For a narrow column."""
+        return f"{self.hits}/{self.of}" if self.of else "–"
+
+    @property
+    def full(self) -> str:
+        """With per cent and interval."""
+        if not self.of:
+            return "–"
+        low, high = wilson(self.hits, self.of)
+        return f"{self.hits}/{self.of} {self.hits / self.of:.0%} ({low:.0%} to {high:.0%})"
+
+    def facts(self) -> dict[str, float | int | None]:
+        """For the JSON file; share and interval are null where there was nothing to observe."""
+        low, high = wilson(self.hits, self.of) if self.of else (None, None)
+        share = self.hits / self.of if self.of else None
+        return {"hits": self.hits, "of": self.of, "share": share, "low": low, "high": high}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.harness.interval import Share, Z, wilson
+from tests.lab.harness.figures import Share, Z, wilson
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.lab.observe import dashboards, pictures, stack
 from tests.lab.observe.dashboards import Moment
 from tests.lab.observe.doors import attributes, doors
 from tests.lab.observe.load import SETTINGS, Failed, Load, Pace
-from tests.lab.observe.prometheus import Prometheus, QueryFailed
+from tests.lab.observe.stack import Prometheus, QueryFailed
 
 SCRAPE_SECONDS = 2.0
 """Between two scrapes: fine enough that minutes make a line."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.harness.components import ROOT
-from tests.lab.observe.prometheus import Prometheus
+from tests.lab.observe.stack import Prometheus
 
 FOLDER = ROOT / "dashboards"
 RULES = FOLDER / "rules"

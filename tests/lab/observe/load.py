@@ -10,11 +10,12 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 
@@ -22,9 +23,31 @@ from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
 from tests.lab.harness.agents import Agent, Habits
 from tests.lab.harness.facts import Facts
 from tests.lab.observe.stack import Sidecar
-from tests.lab.observe.tally import Tally
 from tests.oracle.runs import Run, Shape, recorded, recorded_paths, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
+
+
+class Tally(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc,unused-ignore]
+    """Sees every call of a channel come back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+
+    def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
+        """Let the call go, and count it by how it ended."""
+        outcome = continuation(client_call_details, request)
+        path = client_call_details.method
+        method = path.rpartition("/")[2]
+        with self._lock:
+            self._calls[method, outcome.code().name] += 1
+        return outcome
+
+    def calls(self) -> list[tuple[tuple[str, str], int]]:
+        """The counts so far."""
+        with self._lock:
+            return sorted(self._calls.items())
+
 
 LIFE: Final = 3.0
 """Seconds for which the first sidecar keeps an original that nobody sends or asks for."""

@@ -20,7 +20,7 @@ from PIL import Image
 
 from tests.lab.harness.components import CACHE, ROOT, Missing
 from tests.lab.observe.dashboards import Dashboard, Moment, Panel, Target, step_for, substitute
-from tests.lab.observe.prometheus import Prometheus
+from tests.lab.observe.stack import Prometheus
 
 SOURCE = ROOT / "tests" / "lab" / "observe" / "render"
 PICTURES = ROOT / "docs" / "images"

@@ -13,9 +13,8 @@ from statistics import fmean
 
 from prompt_sidecar.tokens.weigh import PRIMING
 from tests.lab.harness.environments import Environment, Unavailable, prepared, vocabularies
-from tests.lab.peers.accounting import Figures, figures
+from tests.lab.peers.accounting import Figures, figures, floor, shape_of
 from tests.lab.peers.contenders import CONTROL, NEVER, OURS, SLIDING, Outcome, control, never, ours, sliding
-from tests.lab.peers.floor import floor, shape_of
 from tests.lab.peers.material import Material
 from tests.lab.peers.peers import Peer, run_peer
 

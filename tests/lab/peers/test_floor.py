@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lab.peers.floor import allowed, floor, shape_of
+from tests.lab.peers.accounting import allowed, floor, shape_of
 from tests.oracle.baselines import Control, Entry, Sized, cost
 
 runs = st.tuples(

@@ -56,7 +56,7 @@ def _retrieval(texts: list[str], questions: list[chunks.Question], *, rpc: bool)
     for name, search in _ablation(texts):
         row(name, search)
     if rpc:
-        from tests.lab.retrieval.rpc import by_server  # needs gRPC and a vocabulary; the rest does not
+        from tests.lab.retrieval.search import by_server  # needs gRPC and a vocabulary; the rest does not
 
         with by_server([texts]) as (search,):
             row("SearchHistory", search)
@@ -86,7 +86,7 @@ def _facts(runs: dict[str, list[str]], *, rpc: bool) -> Table:
         row(run, "passages", by_index(texts, reranked=False))
         row(run, "+ re-ranking", by_index(texts))
     if rpc:
-        from tests.lab.retrieval.rpc import by_server  # needs gRPC and a vocabulary; the rest does not
+        from tests.lab.retrieval.search import by_server  # needs gRPC and a vocabulary; the rest does not
 
         with by_server(list(runs.values())) as searches:
             for run, search in zip(runs, searches, strict=True):
