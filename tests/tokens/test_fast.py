@@ -19,7 +19,7 @@ from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_c
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
 from prompt_sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
 from prompt_sidecar.tokens.loading import load_slow
-from tests.lab.bench.memory import resident_bytes
+from tests.lab.harness.servers import memory
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 
@@ -177,7 +177,7 @@ def test_threads_that_count_have_small_tables() -> None:
 def grown_by_threads(threads: int) -> int:
     """Bytes by which this process, which should be a fresh one, grows when so many threads begin to count."""
     toktok.batch_count([], "o200k_base")  # loads the vocabulary, and counts nothing
-    before = resident_bytes()
+    before = memory()
     counter = fast_of("o200k_base")
     together = threading.Barrier(threads)
 
@@ -189,7 +189,7 @@ def grown_by_threads(threads: int) -> int:
 
     with ThreadPoolExecutor(threads) as pool:
         assert [2] * threads == [future.result() for future in [pool.submit(count) for _ in range(threads)]]
-        return resident_bytes() - before
+        return memory() - before
 
 
 def test_a_thread_counts_where_it_can_have_no_table(monkeypatch: pytest.MonkeyPatch) -> None:

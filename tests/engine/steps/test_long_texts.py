@@ -39,7 +39,7 @@ _CALL: Final = """
 import sys
 from pathlib import Path
 from tests.promises.engine import Engine
-from tests.lab.bench.alone import memory
+from tests.lab.harness.servers import memory
 from tests.engine.steps.test_long_texts import history, written
 engine = Engine(limit=100_000)
 engine.trim("openai_chat", written(history("a b c\\n" * 100_000)))

@@ -1,33 +1,205 @@
 """Calls that are made to be heavy: how long each holds the interpreter, its memory, its end, and what others wait.
 
-The first three are measured in a process of its own for each input, without the wire (`tests.lab.bench.alone`).
-What others wait is measured on a real server: one caller sends ordinary prompts, alone and then while as many others as
-there are places send heavy calls one after another. Where these are large, what gRPC itself has others wait is measured
-too, on a server of its own that throws all messages away.
+The first three are measured in a process of its own for each input, without the wire. What others wait is measured on a
+real server: one caller sends ordinary prompts, alone and then while as many others as there are places send heavy calls
+one after another. Where these are large, what gRPC itself has others wait is measured too, on a server of its own that
+throws all messages away. `python -m tests.lab.bench.denial` is those processes: `alone` and `send`.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import cycle
-from time import perf_counter
+from time import perf_counter, process_time
 
 import grpc
 import orjson
 
+from prompt_sidecar.doors.grpc.conversion.trim import trim_call
+from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.errors import DeadlinePassed, SidecarError
+from prompt_sidecar.facts.recall_calls import RetrieveCall
+from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
-from tests.lab.bench.alone import DEADLINE, EXPRESSION, INPUTS, PATTERN, RUN_ID, Heavy, Measured
-from tests.lab.bench.processes import BARE, REAL, ROOT, serving
-from tests.lab.bench.wire import Send
+from tests.lab.bench.inprocess import never, runs
+from tests.lab.bench.servers import beside, real
 from tests.lab.harness import counting
-from tests.lab.harness.figures import Section, Spread, milliseconds
-from tests.lab.harness.prompts import request, run
+from tests.lab.harness.beside import ticking
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.figures import Section, Spread, milliseconds, percentile
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, request, run
+from tests.lab.harness.servers import SERVICE, WIDE, Send, Server, memory
 
-SERVICE = "/prompt_sidecar.v1.SidecarService/"
+RUN_ID = "heavy"
+LIMIT = 100_000
+DEADLINE = 0.5
+"""Seconds after which a call's deadline passes."""
+MOST_RETRIES = 200
+EXPRESSION = "((?:[a-p ]{1,60}[b-p]){3}[a-o]{0,100}Q)"
+
+
+def _request(body: bytes, limit: int = LIMIT, annotations: int = 0) -> bytes:
+    return trim_pb2.TrimPromptRequest(
+        run_id=RUN_ID,
+        json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body),
+        context_window=limit,
+        output_reserve=0,
+        accept_bytes=ACCEPT_BYTES,
+        annotations=[trim_pb2.Annotation(message_index=0, kind=trim_pb2.ANNOTATION_KIND_PINNED)] * annotations,
+    ).SerializeToString()
+
+
+def _result(text: str) -> bytes:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": text},
+    ]
+    return orjson.dumps(messages)
+
+
+def words(number: int, seed: int = 7) -> str:
+    """So many words."""
+    chance = random.Random(seed)
+    return " ".join(chance.choices(["alpha", "beta", "prompt", "cache", "line", "of", "text", "12"], k=number))
+
+
+def _alternating(iterations: int) -> bytes:
+    roles = ("user", "assistant") * iterations
+    return orjson.dumps([{"role": role, "content": words(20, number)} for number, role in enumerate(roles)])
+
+
+def _tiny(number: int) -> bytes:
+    return b"[" + b",".join(b'{"role":"user","content":"%d"}' % (each % 10) for each in range(number)) + b"]"
+
+
+def _mega(size: float) -> int:
+    return int(size * 1_000_000)
+
+
+NAMES = "a member's name of 20 MB"
+INPUTS: Mapping[str, Callable[[float], bytes]] = {
+    NAMES: lambda size: _request(b'{"%s":1,"messages":[{"role":"user","content":"x"}]}' % (b"a" * _mega(20 * size))),
+    "a result of 10 MB that quotes JSON": lambda size: _request(_result('\\":' + "a b c\n" * (_mega(10 * size) // 6))),
+    "a result of 30 MB that quotes JSON": lambda size: _request(_result('\\":' + "a b c\n" * (_mega(30 * size) // 6))),
+    "a result of 10 MB with an emoji": lambda size: _request(_result("🙂" + words(_mega(10 * size) // 5))),
+    "3 MB of empty lists": lambda size: _request(
+        b'{"tools":[' + b"[]," * _mega(size) + b'[]],"messages":[{"role":"user","content":"x"}]}'
+    ),
+    "a million annotations": lambda size: _request(_tiny(10), annotations=_mega(size)),
+    "100,000 tiny messages": lambda size: _request(_tiny(int(99_990 * size))),
+    "4,000 short iterations, one batch": lambda size: _request(_alternating(int(4_000 * size)), int(150_000 * size)),
+    "a hostile pattern over 1.4 MB": lambda size: _request(
+        _result("".join(random.Random(7).choices("abcdefghijklmnop ", k=_mega(1.4 * size))))
+    ),
+}
+PATTERN = "a hostile pattern over 1.4 MB"
+
+
+@dataclass(slots=True)
+class Measured:
+    """One heavy call. Seconds, unless told otherwise."""
+
+    bytes: int
+    outcome: str
+    wall: float
+    cpu: float
+    hold_p99: float
+    hold_most: float
+    memory: float
+    """Times the request's bytes."""
+    overrun: float
+    """After a deadline of `DEADLINE`; the longest of the call and its retries."""
+    retries: int
+    """Calls with that deadline until one was answered."""
+
+
+def deadline() -> Callable[[], None]:
+    """A deadline from now on."""
+    end = perf_counter() + DEADLINE
+
+    def check() -> None:
+        if perf_counter() > end:
+            raise DeadlinePassed("the deadline has passed")
+
+    return check
+
+
+class Heavy:
+    """One input, to be sent to a core as a server sends it."""
+
+    def __init__(self, name: str, size: float) -> None:
+        self.raw = INPUTS[name](size)
+        self._pattern = name == PATTERN
+        self._stash_id = ""
+
+    def prepare(self, core: Runs) -> None:
+        """Send what must be there before."""
+        if self._pattern:
+            answer = core.trim(trim_call(self.raw, CALLER, ACCEPT_BYTES), never)
+            self._stash_id = answer.trims[0].stash_id
+
+    def send(self, core: Runs, check: Callable[[], None]) -> str:
+        """Send it; what came of it."""
+        try:
+            if self._pattern:
+                core.retrieve(RetrieveCall(CALLER, RUN_ID, self._stash_id, PatternMatch(EXPRESSION, 0, False)), check)
+            else:
+                core.trim(trim_call(self.raw, CALLER, ACCEPT_BYTES), check)
+        except SidecarError as error:
+            return f"{error.status} {error.bound}".strip()
+        return "OK"
+
+    def request(self) -> tuple[str, bytes]:
+        """The method and the request that is heavy."""
+        if not self._pattern:
+            return "TrimPrompt", self.raw
+        pattern = retrieve_pb2.PatternMatch(expression=EXPRESSION)
+        asked = retrieve_pb2.RetrieveContentRequest(run_id=RUN_ID, stash_id=self._stash_id, pattern=pattern)
+        return "RetrieveContent", asked.SerializeToString()
+
+
+def alone(name: str, size: float) -> Measured:
+    """Send one input with no deadline, then to a fresh core with one, again and again until it is answered."""
+    heavy = Heavy(name, size)
+    core = runs()
+    heavy.prepare(core)
+    before = memory()
+    with ticking() as delays:
+        began, cpu = perf_counter(), process_time()
+        outcome = heavy.send(core, never)
+        wall, cpu = perf_counter() - began, process_time() - cpu
+    taken = max(0, memory("VmHWM") - before) / len(heavy.raw)
+    core = runs()
+    heavy.prepare(core)
+    overrun, tries = 0.0, 0
+    for tries in range(1, MOST_RETRIES + 1):  # noqa: B007 - told below
+        began = perf_counter()
+        told = heavy.send(core, deadline())
+        overrun = max(overrun, perf_counter() - began - DEADLINE)
+        if told != DeadlinePassed.status or heavy.request()[0] != "TrimPrompt":
+            break
+    return Measured(
+        bytes=len(heavy.raw),
+        outcome=outcome,
+        wall=wall,
+        cpu=cpu,
+        hold_p99=percentile(delays or [0.0], 0.99),
+        hold_most=max(delays, default=0.0),
+        memory=taken,
+        overrun=overrun,
+        retries=tries,
+    )
+
+
 HOLD_TARGET = 0.1
 """Seconds, p99 of the delays of another thread."""
 MEMORY_TARGET = 3.0
@@ -41,7 +213,6 @@ LARGE = 10_000_000
 """Bytes of messages from which what gRPC itself adds is measured too."""
 PATIENCE = 600
 """Seconds."""
-_WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 def denial(size: float, calls: int) -> Section:
@@ -49,29 +220,29 @@ def denial(size: float, calls: int) -> Section:
     rows: list[list[str]] = []
     facts: dict[str, object] = {"size": size, "calls": calls, "deadline": DEADLINE}
     for name in INPUTS:
-        alone, others = _alone(name, size), _others(name, size, calls)
-        bare = _others(name, size, calls, BARE) if alone.bytes >= LARGE * size else None
+        found, others = _alone(name, size), _others(name, size, calls, real)
+        bare = _others(name, size, calls, partial(beside, "bare")) if found.bytes >= LARGE * size else None
         rows.append(
             [
                 name,
-                alone.outcome,
-                f"{alone.cpu:.2f}",
-                _against(alone.hold_p99, HOLD_TARGET),
-                f"{alone.memory:.1f} x",
-                f"{_against(alone.overrun, OVERRUN_TARGET)}, {alone.retries} calls",
+                found.outcome,
+                f"{found.cpu:.2f}",
+                _against(found.hold_p99, HOLD_TARGET),
+                f"{found.memory:.1f} x",
+                f"{_against(found.overrun, OVERRUN_TARGET)}, {found.retries} calls",
                 f"{others.told} ({_met(others.added, WAIT_TARGET)})",
                 "" if bare is None else f"+{milliseconds(bare.added)}",
             ]
         )
         facts[name] = {
-            "bytes": alone.bytes,
-            "outcome": alone.outcome,
-            "cpu_s": round(alone.cpu, 3),
-            "hold_p99_ms": round(alone.hold_p99 * 1e3, 1),
-            "hold_most_ms": round(alone.hold_most * 1e3, 1),
-            "memory_factor": round(alone.memory, 2),
-            "overrun_ms": round(alone.overrun * 1e3, 1),
-            "calls_until_answered": alone.retries,
+            "bytes": found.bytes,
+            "outcome": found.outcome,
+            "cpu_s": round(found.cpu, 3),
+            "hold_p99_ms": round(found.hold_p99 * 1e3, 1),
+            "hold_most_ms": round(found.hold_most * 1e3, 1),
+            "memory_factor": round(found.memory, 2),
+            "overrun_ms": round(found.overrun * 1e3, 1),
+            "calls_until_answered": found.retries,
             "others_quiet": others.quiet.facts(),
             "others_under": others.under.facts(),
         }
@@ -111,7 +282,7 @@ def _met(seconds: float, target: float) -> str:
 
 def _alone(name: str, size: float) -> Measured:
     """One input in a process of its own."""
-    command = [sys.executable, "-m", "tests.lab.bench.alone", name, str(size), counting.chosen]
+    command = [sys.executable, "-m", "tests.lab.bench.denial", "alone", name, str(size), counting.chosen]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, check=True, capture_output=True, env=environment, timeout=PATIENCE)
     return Measured(**orjson.loads(done.stdout))
@@ -135,13 +306,12 @@ class _Others:
         return f"{milliseconds(self.quiet.p99)}, {milliseconds(self.under.p99)}"
 
 
-def _others(name: str, size: float, calls: int, server: tuple[str, ...] = REAL) -> _Others:
+def _others(name: str, size: float, calls: int, start: Callable[[], Server]) -> _Others:
     """Send ordinary prompts to a server, alone and beside heavy calls."""
     prompts = list(run(5, 40, 100_000).bodies())
     with ExitStack() as stack:
-        address = stack.enter_context(serving(server))
-        channel = stack.enter_context(grpc.insecure_channel(address, options=_WIDE))
-        trim: Send = channel.unary_unary(SERVICE + "TrimPrompt")
+        server = stack.enter_context(start())
+        trim = server.method()
 
         def send(run_id: str) -> list[float]:
             times: list[float] = []
@@ -157,7 +327,7 @@ def _others(name: str, size: float, calls: int, server: tuple[str, ...] = REAL) 
         send("warm")
         quiet = send("quiet")
         for _ in range(CALLERS):
-            command = [sys.executable, "-m", "tests.lab.bench.denial", address, name, str(size)]
+            command = [sys.executable, "-m", "tests.lab.bench.denial", "send", server.address, name, str(size)]
             heavy = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
             stack.callback(_end, heavy)
             assert heavy.stdout is not None
@@ -175,7 +345,7 @@ def keep_sending(address: str, name: str, size: float) -> None:
     """Send heavy calls one after another, whatever comes of them; a line on stdout says that the first is under way."""
     run_id = f"{RUN_ID}-{os.getpid()}"
     asked = trim_pb2.TrimPromptRequest.FromString(Heavy(name, size).raw)
-    with grpc.insecure_channel(address, options=_WIDE) as channel:
+    with grpc.insecure_channel(address, options=WIDE) as channel:
         trim: Send = channel.unary_unary(SERVICE + "TrimPrompt")
         retrieve: Send = channel.unary_unary(SERVICE + "RetrieveContent")
         raws = []
@@ -196,4 +366,9 @@ def keep_sending(address: str, name: str, size: float) -> None:
 
 
 if __name__ == "__main__":
-    keep_sending(sys.argv[1], sys.argv[2], float(sys.argv[3]))
+    what, *given = sys.argv[1:]
+    if what == "send":
+        keep_sending(given[0], given[1], float(given[2]))
+    else:
+        counting.chosen = given[2]
+        sys.stdout.buffer.write(orjson.dumps(asdict(alone(given[0], float(given[1])))))

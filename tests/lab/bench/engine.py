@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tests.lab.bench.inprocess import PLENTY, WHAT, Timed, replay, runs
-from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio, times
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio, times, verdict, views
 from tests.lab.harness.prompts import Prompts, Writer, iterations_of, run
 
 P50_TARGET = 0.001
@@ -23,25 +23,20 @@ def engine(prompts: Prompts, limit: int, inside: Sequence[Sequence[Timed]]) -> S
     """Tell what a call costs without the wire, from replays of the run."""
     rows = []
     facts: dict[str, object] = {"limit": limit, "floor_is": WHAT}
-    best = best_of([[timed.engine for timed in calls] for calls in inside])
-    low = best_of([[timed.floor.total for timed in calls] for calls in inside])
     pooled = [timed for calls in inside for timed in calls]
-    views = {
-        "all calls": (Spread.of(t.engine for t in pooled), Spread.of(t.floor.total for t in pooled)),
-        "best of each call's rounds": (Spread.of(best), Spread.of(low)),
-    }
-    for name, (whole, floor) in views.items():
-        over = whole.over(floor)
-        met = "within" if whole.p50 <= P50_TARGET else "MISSES"
+    floors = views([[timed.floor.total for timed in calls] for calls in inside])
+    for name, whole in views([[timed.engine for timed in calls] for calls in inside]).items():
+        floor, over = floors[name], whole.over(floors[name])
+        met = verdict(whole.p50, P50_TARGET)
         rows += [
             [name, "Runs.trim", f"{milliseconds(whole.p50)} ({met} 1 ms)", milliseconds(whole.p99)],
-            ["", "floor", milliseconds(floor.p50), milliseconds(floor.p99)],
+            ["", "floor", *floor.cells],
             ["", "ratio", times(over.p50), times(over.p99)],
         ]
         facts[name] = {"engine": whole.facts(), "floor": floor.facts(), "ratio_p50": over.p50, "ratio_p99": over.p99}
     for part in ("scan", "hash", "copy"):
         of_part = Spread.of(getattr(timed.floor, part) for timed in pooled)
-        rows.append(["", f"floor: {part}", milliseconds(of_part.p50), milliseconds(of_part.p99)])
+        rows.append(["", f"floor: {part}", *of_part.cells])
         facts[part] = of_part.facts()
     return Section(
         "engine",

@@ -11,86 +11,47 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Final
 
 from tests.doors.envoy.through import PATIENCE, Envoy, Provider, configuration, envoy, envoy_binary, provider
-from tests.lab.harness import counting
+from tests.lab.bench.servers import real
 from tests.lab.harness.components import Missing
-from tests.lab.harness.figures import Section, Spread, milliseconds
+from tests.lab.harness.figures import Section, Spread, in_turns, milliseconds
 from tests.lab.harness.prompts import Prompts
+from tests.lab.harness.servers import Server
 
 _PATHS = {"openai_chat": "/v1/chat/completions", "anthropic_messages": "/v1/messages"}
 _SIZES = ((60_000, 130_000, "some 91 kB"), (850_000, 1_150_000, "some 1 MB"))
 """Bytes of the bodies that are told apart."""
-_PORT = re.compile(r"external processor.* 127\.0\.0\.1:(\d+)")
+_PORT = r"external processor.* 127\.0\.0\.1:(\d+)"
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """A sidecar: the port of its external processor, and its process."""
-
-    port: int
-    pid: int
-
-    def cpu(self) -> float:
-        """Return the processor time that it has taken, in seconds; where the system does not tell: 0."""
-        try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def processor(*, usage: bool, **settings: str) -> Iterator[Processor]:
-    """Run the program, with more settings by their variables."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
-    clean |= {"PROMPT_SIDECAR_TOKENS__COUNTER": counting.chosen, "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""}
-    clean |= {f"PROMPT_SIDECAR_{name}": value for name, value in settings.items()}
-    command = [sys.executable, "-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0", "--ext-proc", "127.0.0.1:0"]
-    command += ["--set", f"envoy.usage={str(usage).lower()}"]
-    with subprocess.Popen(command, env=clean, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        port = 0
-        try:
-            for line in process.stderr:
-                if found := _PORT.search(line):
-                    port = int(found[1])
-                if "ready: listening" in line:
-                    break
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield Processor(port, process.pid)
-        finally:
-            process.terminate()
+def processor(*, usage: bool, **settings: str) -> Server:
+    """Start the program with an external processor, and with more settings by their variables."""
+    return real("--ext-proc", "127.0.0.1:0", "--set", f"envoy.usage={str(usage).lower()}", **settings)
 
 
 class _Agent:
     """An agent with one connection that stays open."""
 
-    def __init__(self, proxy: Envoy, path: str, limit: int) -> None:
+    def __init__(self, proxy: Envoy, path: str, **headers: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE)
         self._path = path
-        self._headers = {"content-type": "application/json", "x-prompt-sidecar-context-window": str(limit)}
+        self._headers = {"content-type": "application/json"} | headers
 
-    def send(self, run: str, body: bytes) -> float:
-        """Send a prompt; return the seconds until the whole answer was there."""
+    def send(self, run: str, body: bytes) -> tuple[float, bytes]:
+        """Send a prompt; return the seconds until the whole answer was there, and the answer."""
         began = perf_counter()
         self._connection.request("POST", self._path, body, self._headers | {"x-prompt-sidecar-run": run})
-        response = self._connection.getresponse()
-        response.read()
-        assert response.status == http.client.OK
-        return perf_counter() - began
+        with self._connection.getresponse() as response:
+            answer = response.read()
+            assert response.status == http.client.OK
+        return perf_counter() - began, answer
 
 
 def through_envoy(prompts: Prompts, limit: int, rounds: int) -> Section:
@@ -106,17 +67,16 @@ def through_envoy(prompts: Prompts, limit: int, rounds: int) -> Section:
         upstream = stack.enter_context(provider())
         agents = []
         for number, (usage, filtered) in enumerate(((False, False), (False, True), (True, True))):
-            port = stack.enter_context(processor(usage=usage)).port if filtered else 9
+            port = int(stack.enter_context(processor(usage=usage)).found(_PORT)) if filtered else 9
             own = folder / str(number)
             own.mkdir()
             proxy = stack.enter_context(envoy(own, configuration(port, upstream.port, filtered=filtered)))
-            agents.append(_Agent(proxy, _PATHS[prompts.format], limit))
+            agents.append(_Agent(proxy, _PATHS[prompts.format], **{"x-prompt-sidecar-context-window": str(limit)}))
         for number in range(rounds + 1):
             salted = prompts.salted(number)
             for index, body in enumerate(salted.bodies()):
-                turn = list(zip(ways, agents, strict=True))
-                for way, agent in turn if (index + number) % 2 else turn[::-1]:
-                    took = agent.send(f"envoy-{number}", body)
+                for way, agent in in_turns(list(zip(ways, agents, strict=True)), index + number):
+                    took, _ = agent.send(f"envoy-{number}", body)
                     upstream.next()
                     for low, high, size in _SIZES:
                         if number and low <= len(body) <= high:
@@ -129,7 +89,7 @@ def through_envoy(prompts: Prompts, limit: int, rounds: int) -> Section:
                 continue
             spread, base = Spread.of(times[way, size]), Spread.of(alone)
             added = spread.p50 - base.p50
-            rows.append((f"{size}, {way}", milliseconds(spread.p50), milliseconds(spread.p99), milliseconds(added)))
+            rows.append((f"{size}, {way}", *spread.cells, milliseconds(added)))
             facts[f"{size}, {way}"] = {**spread.facts(), "added_p50_us": round(added * 1e6, 1)}
     return Section(
         "envoy",
@@ -186,24 +146,6 @@ def _events(mask: str) -> tuple[bytes, ...]:
     return (*made, b"data: [DONE]\n\n")
 
 
-class _MaskedAgent:
-    """An agent with one connection that stays open, and one run."""
-
-    def __init__(self, proxy: Envoy) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=PATIENCE)
-
-    def ask(self, *, stream: bool) -> tuple[float, bytes]:
-        """Send the prompt; return the seconds until the whole answer was there, and the answer."""
-        headers = {"content-type": "application/json", "x-prompt-sidecar-run": "masks"}
-        body = _body(stream=stream)
-        began = perf_counter()
-        self._connection.request("POST", _PATH, body, headers)
-        with self._connection.getresponse() as response:
-            answer = response.read()
-            assert response.status == http.client.OK
-        return perf_counter() - began, answer
-
-
 def _answers(upstream: Provider, mask: str, *, stream: bool) -> int:
     """Have the provider answer with a mask; return how many pieces the answer has."""
     upstream.content_type = "text/event-stream" if stream else "application/json"
@@ -228,12 +170,12 @@ def masks_through_envoy(rounds: int) -> Section:
         for number, (usage, settings) in enumerate([(None, {}), (False, {}), (True, {}), (False, guard)]):
             sidecar = None if usage is None else stack.enter_context(processor(usage=usage, **settings))
             sidecars.append(sidecar)
-            port = 9 if sidecar is None else sidecar.port
+            port = 9 if sidecar is None else int(sidecar.found(_PORT))
             own = folder / str(number)
             own.mkdir()
             proxy = stack.enter_context(envoy(own, configuration(port, upstream.port, filtered=usage is not None)))
-            agents.append(_MaskedAgent(proxy))
-        agents[-1].ask(stream=False)
+            agents.append(_Agent(proxy, _PATH))
+        agents[-1].send("masks", _body(stream=False))
         found = re.search("⟦github_token:[a-z0-9]+⟧", upstream.next().body.decode())
         assert found is not None, "the prompt was not masked"
         for stream, named in ((False, "whole"), (True, "stream")):
@@ -241,11 +183,10 @@ def masks_through_envoy(rounds: int) -> Section:
             times: dict[str, list[float]] = {way: [] for way in WAYS}
             before = [0.0 if sidecar is None else sidecar.cpu() for sidecar in sidecars]
             for number in range(rounds + 1):
-                turn = list(zip(WAYS, agents, strict=True))
-                for way, agent in turn if number % 2 else turn[::-1]:
+                for way, agent in in_turns(list(zip(WAYS, agents, strict=True)), number):
                     for _ in range(pieces - 1):
                         upstream.gate.release()
-                    took, answer = agent.ask(stream=stream)
+                    took, answer = agent.send("masks", _body(stream=stream))
                     upstream.next()
                     restores = way == WAYS[-1]
                     assert restores * _CALLS == answer.count(VALUE.encode()), "values are not where they should be"
@@ -258,8 +199,7 @@ def masks_through_envoy(rounds: int) -> Section:
                 took = (late - early) / (rounds + 1)
                 spread = Spread.of(times[way])
                 added = spread.p50 - base.p50
-                shown = (milliseconds(spread.p50), milliseconds(spread.p99), milliseconds(added), milliseconds(took))
-                rows.append((f"{size}, {way}", *shown))
+                rows.append((f"{size}, {way}", *spread.cells, milliseconds(added), milliseconds(took)))
                 facts[f"{named}, {way}"] = {
                     **spread.facts(),
                     "added_p50_us": round(added * 1e6, 1),

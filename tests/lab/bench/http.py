@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,9 +21,10 @@ from aiohttp import web
 
 from prompt_sidecar.engine.runs.service import Runs
 from tests.lab.bench.inprocess import never, runs
-from tests.lab.bench.processes import REAL, started
+from tests.lab.bench.servers import real
 from tests.lab.harness.figures import Section, milliseconds, percentile
 from tests.lab.harness.prompts import Prompts, trim_call
+from tests.lab.harness.servers import Server, environment
 
 _CHUNK: Final = (
     b'data: {"id":"c","object":"chat.completion.chunk","created":0,"model":"m","choices":'
@@ -62,15 +62,10 @@ async def _serve() -> None:
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
-    print(f"listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
+    print(f"ready: listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-if __name__ == "__main__":
-    asyncio.run(_serve())
-
-
-UPSTREAM: Final = ("-m", "tests.lab.bench.http")
 TOOLS: Final = (
     b'"tools":[{"type":"function","function":{"name":"read","parameters":{"type":"object","properties":{}}}}],'
 )
@@ -120,14 +115,9 @@ def door(prompts: Prompts, limit: int, rounds: int) -> Section:
     whole = {name: _Times() for name in SIZES}
     first = {name: _Times() for name in SIZES}
     with ExitStack() as stack:
-        upstream = stack.enter_context(started(UPSTREAM)).address
-        settings = {
-            "PROMPT_SIDECAR_HTTP__LISTEN": "127.0.0.1:0",
-            "PROMPT_SIDECAR_HTTP__OPENAI_UPSTREAM": f"http://{upstream}",
-            "PROMPT_SIDECAR_SERVER__LISTEN": "",
-        }
-        server = stack.enter_context(started(REAL[:-2], **settings))
-        address = re.sub("^https?://", "", server.address)
+        upstream = stack.enter_context(Server("-m", "tests.lab.bench.http", variables=environment({}))).address
+        settings = {"HTTP__LISTEN": "127.0.0.1:0", "HTTP__OPENAI_UPSTREAM": f"http://{upstream}"}
+        address = stack.enter_context(real(listen="", **settings)).address.removeprefix("http://")
         through, direct = _Client(address), _Client(upstream)
         for number in range(2 * (rounds + 1)):
             core, streamed = runs(), bool(number % 2)
@@ -202,3 +192,7 @@ def _section(prompts: Prompts, whole: dict[str, _Times], first: dict[str, _Times
         facts,
         [f"{STREAMS} streams at once: {untrimmed} with a prompt that was not trimmed"],
     )
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve())

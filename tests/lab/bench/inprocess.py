@@ -21,7 +21,7 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.tokens.count import warm
 from prompt_sidecar.trim.presets import preset
-from tests.lab.bench.processes import KEY
+from tests.lab.bench.servers import KEY
 from tests.lab.harness import counting
 from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
 

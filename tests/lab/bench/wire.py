@@ -1,6 +1,6 @@
 """A whole run through the real server over loopback, against a no-op on the same server; and where the time goes.
 
-Two processes serve: the real program, and the no-op of `floor_server`, which takes the same requests and returns
+Two processes serve: the real program, and the no-op of `servers`, which takes the same requests and returns
 answers of the same size, recorded in this process. The client sends and receives bytes, so that its own parsing is in
 neither. Calls of the two take turns, and turns at being first. Every round is a fresh run, and its texts are new, so
 that new text is counted, as in life. The server does not tell its phases to clients: they are measured on the same
@@ -10,29 +10,17 @@ requests in this process, and the wire's part is what is left of the round trip.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import median
 from time import perf_counter
-from typing import TypeAlias
 
-import grpc
-
-from tests.lab.bench.floor_server import GIVE, KEEP
 from tests.lab.bench.inprocess import Timed, replay, runs
-from tests.lab.bench.processes import FLOOR, REAL, serving
-from tests.lab.harness.figures import Section, Spread, best_of, milliseconds, times
+from tests.lab.bench.servers import GIVE, KEEP, beside, real
+from tests.lab.harness.figures import Section, best_of, in_turns, milliseconds, times, views
 from tests.lab.harness.prompts import Prompts, request
 
-TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 P50_TARGET = 2.5
 P99_TARGET = 4.0
-_WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-
-Send: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
-"""A method without serialisers: bytes out, bytes in."""
-
 PHASES = ("wire", "parse", "scan", "count", "trim", "encode", "other", "write")
 
 
@@ -48,12 +36,8 @@ class Rounds:
 def measure(prompts: Prompts, limit: int, rounds: int) -> Rounds:
     """Send the run `rounds` times, after one round that warms up; each is a fresh run with texts of its own."""
     found = Rounds()
-    with ExitStack() as stack:
-        real = stack.enter_context(grpc.insecure_channel(stack.enter_context(serving(REAL)), options=_WIDE))
-        noop = stack.enter_context(grpc.insecure_channel(stack.enter_context(serving(FLOOR)), options=_WIDE))
-        trim: Send = real.unary_unary(TRIM)
-        keep: Send = noop.unary_unary(KEEP)
-        echo: Send = noop.unary_unary(GIVE)
+    with real() as server, beside("floor") as noop:
+        trim, keep, echo = server.method(), noop.method(KEEP), noop.method(GIVE)
         for number in range(rounds + 1):
             run_id, salted = f"bench-{number:04}", prompts.salted(number)
             answers: list[bytes] = []
@@ -64,8 +48,7 @@ def measure(prompts: Prompts, limit: int, rounds: int) -> Rounds:
             noops: list[float] = []
             for index, body in enumerate(salted.bodies()):
                 raw = request(run_id, salted.format, body, limit)
-                both = ((trim, reals), (echo, noops))
-                for send, into in both if (index + number) % 2 else both[::-1]:
+                for send, into in in_turns(((trim, reals), (echo, noops)), index + number):
                     began = perf_counter()
                     answer = send(raw)
                     into.append(perf_counter() - began)
@@ -95,19 +78,18 @@ def by_phase(real: float, timed: Timed) -> dict[str, float]:
 
 def wire(prompts: Prompts, limit: int, found: Rounds) -> Section:
     """Tell what a call costs against the no-op, and its phases."""
-    pooled = Spread.of(chain(*found.real)), Spread.of(chain(*found.noop))
-    best = Spread.of(best_of(found.real)), Spread.of(best_of(found.noop))
+    noops = views(found.noop)
     rows = []
     facts: dict[str, object] = {"limit": limit, "calls": len(prompts), "rounds": len(found.real), "bytes": prompts.size}
-    for name, (real, noop) in (("all calls", pooled), ("best of each call's rounds", best)):
-        over = real.over(noop)
+    for name, ours in views(found.real).items():
+        noop, over = noops[name], ours.over(noops[name])
         rows += [
-            [name, "TrimPrompt", milliseconds(real.p50), milliseconds(real.p99)],
-            ["", "no-op", milliseconds(noop.p50), milliseconds(noop.p99)],
+            [name, "TrimPrompt", *ours.cells],
+            ["", "no-op", *noop.cells],
             ["", "ratio", times(over.p50, P50_TARGET), times(over.p99, P99_TARGET)],
         ]
         facts[name] = {
-            "real": real.facts(),
+            "real": ours.facts(),
             "noop": noop.facts(),
             "ratio_p50": round(over.p50, 3),
             "ratio_p99": round(over.p99, 3),
@@ -129,9 +111,9 @@ def phases(prompts: Prompts, found: Rounds) -> Section:
     ordinary: list[dict[str, float]] = []
     batch: list[dict[str, float]] = []
     best = best_of(found.real)
-    for index, real in enumerate(best):
+    for index, seconds in enumerate(best):
         fastest = min((calls[index] for calls in found.inside), key=lambda timed: timed.served)
-        (batch if fastest.batch_point else ordinary).append(by_phase(real, fastest))
+        (batch if fastest.batch_point else ordinary).append(by_phase(seconds, fastest))
     facts: dict[str, object] = {"batch_points": len(batch)}
     for name, calls in (("ordinary", ordinary), ("batch_point", batch)):
         if calls:

@@ -10,8 +10,7 @@ import itertools
 import json
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +20,8 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
-from tests.cli.running import PATIENCE, Program, program
+from tests.cli.running import PATIENCE
+from tests.lab.harness.servers import Server, sidecar
 
 TRANSIENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 """What a call gets whose server is killed."""
@@ -136,8 +136,7 @@ def play(plan: Plan, folder: Path) -> Outcome:
                     PATIENCE * 10,
                 )
             assert reached
-            server.process.kill()
-            server.process.wait()
+            server.kill()
             (folder / "s").unlink(missing_ok=True)
             server = stack.enter_context(_server(plan, folder))
             kills += 1
@@ -154,11 +153,9 @@ def play(plan: Plan, folder: Path) -> Outcome:
     )
 
 
-@contextmanager
-def _server(plan: Plan, folder: Path) -> Iterator[Program]:
+def _server(plan: Plan, folder: Path) -> Server:
     settings = {
         "KEY": "k" * 32,
-        "SERVER__LISTEN": "",
         "SERVER__SOCKET": str(folder / "s"),
         "TELEMETRY__METRICS_LISTEN": "",
         "CEILINGS__RUN_MODEL_CALLS": str(plan.calls),
@@ -166,11 +163,7 @@ def _server(plan: Plan, folder: Path) -> Iterator[Program]:
         "CEILINGS__RUN_INPUT_TOKENS": str(plan.tokens),
         "CEILINGS__RUN_INPUT_TOKENS_ACTION": "refuse",
     }
-    with program(**settings) as running:
-        running.wait_for("ready: listening")
-        drain = threading.Thread(target=running.process.stderr.read, daemon=True)  # type: ignore[union-attr]
-        drain.start()
-        yield running
+    return sidecar(settings, listen="")
 
 
 def _reason(error: grpc.RpcError) -> str:

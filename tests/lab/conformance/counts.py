@@ -42,6 +42,7 @@ from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from tests.conformance.conversations import MEMBER, SYSTEM, Conversation, Step, recorded, recorded_paths
 from tests.lab.conformance.counting import Coefficients, CountingProvider, cost
 from tests.lab.harness.figures import percentile
+from tests.lab.harness.tables import options, sorry
 from tests.oracle import data
 from tests.promises.engine import CALLER, RUN_ID, Engine
 
@@ -227,11 +228,7 @@ def with_usage() -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The program's options."""
-    found = argparse.ArgumentParser(
-        prog="python -m tests.lab.conformance.counts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    found = options("python -m tests.lab.conformance.counts", __doc__)
     found.add_argument("--runs", nargs="+", default=RUNS, help="Anthropic runs")
     found.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="whose rules on thinking hold")
     found.add_argument("--seeds", default="100-104", help="of the coefficients, such as 100-104 or 3,5")
@@ -255,26 +252,25 @@ def seeds(text: str) -> list[int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the tables."""
-    options = parser().parse_args(arguments)
+    chosen = parser().parse_args(arguments)
     if not recorded_paths():
-        print(f"no recorded runs: {data.ENVIRONMENT} names the folder that holds them", file=sys.stderr)
-        return 1
+        return sorry("counts", f"no recorded runs: {data.ENVIRONMENT} names the folder that holds them")
     asked = [
-        Task(run, models, seed, limit / 100, options.preset, not options.no_reports)
-        for run in options.runs
-        for models in options.models
-        for limit in options.limits
-        for seed in seeds(options.seeds)
+        Task(run, models, seed, limit / 100, chosen.preset, not chosen.no_reports)
+        for run in chosen.runs
+        for models in chosen.models
+        for limit in chosen.limits
+        for seed in seeds(chosen.seeds)
     ]
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-        scripted = pool.map(measured, asked) if options.part != "recorded" else iter(())
-        recordings = pool.map(whole, with_usage()) if options.part != "scripted" else iter(())
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
+        scripted = pool.map(measured, asked) if chosen.part != "recorded" else iter(())
+        recordings = pool.map(whole, with_usage()) if chosen.part != "scripted" else iter(())
         found: list[Measured] = []
         for one in scripted:
             found.append(one)
             print(f"{len(found)} of {len(asked)} replays", end="\r", file=sys.stderr, flush=True)
         print(file=sys.stderr)
-        if options.json:
+        if chosen.json:
             for each in [*map(asdict, found), *map(asdict, recordings)]:
                 print(json.dumps(each))
             return 0

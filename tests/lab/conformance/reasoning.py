@@ -25,6 +25,7 @@ from prompt_sidecar.trim.presets import PRESETS
 from tests.conformance.conversations import recorded_paths
 from tests.conformance.replaying import JUDGES, Result, Task, names, replayed
 from tests.conformance.wired_agents import STYLES, WIRED
+from tests.lab.harness.tables import options
 from tests.oracle import data
 
 LIMITS = (15, 30, 45, 60)
@@ -33,7 +34,7 @@ LIMITS = (15, 30, 45, 60)
 
 def parser() -> argparse.ArgumentParser:
     """The program's options."""
-    found = argparse.ArgumentParser(prog="python -m tests.lab.conformance.reasoning", description=__doc__)
+    found = options("python -m tests.lab.conformance.reasoning", __doc__)
     found.add_argument("--judges", nargs="+", choices=JUDGES, default=["bound", "older", "gemini", "responses"])
     found.add_argument("--runs", nargs="+", help="names of runs, such as cc-entire-graph or made-3; default: all")
     found.add_argument("--presets", nargs="+", choices=list(PRESETS), default=list(PRESETS))
@@ -45,42 +46,42 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def tasks(options: argparse.Namespace) -> Iterator[Task]:
+def tasks(chosen: argparse.Namespace) -> Iterator[Task]:
     """All replays asked for."""
-    for judge in options.judges:
-        for run in options.runs or names(JUDGES[judge]):
+    for judge in chosen.judges:
+        for run in chosen.runs or names(JUDGES[judge]):
             if run.partition("+")[0].partition("-")[0] != "made" and run not in names(JUDGES[judge]):
                 continue
-            for style in options.styles or STYLES:
-                slow = style in WIRED and not options.styles
+            for style in chosen.styles or STYLES:
+                slow = style in WIRED and not chosen.styles
                 if style == "killed" and slow and run != names(JUDGES[judge])[0]:
                     continue
-                for preset in options.presets[:1] if slow else options.presets:
-                    for limit in options.limits[1:2] if slow else options.limits:
+                for preset in chosen.presets[:1] if slow else chosen.presets:
+                    for limit in chosen.limits[1:2] if slow else chosen.limits:
                         yield Task(judge, run, preset, limit / 100, style)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Replay, and print the table. Returns 1 if anything was refused."""
-    options = parser().parse_args(arguments)
-    asked = list(tasks(options))
+    chosen = parser().parse_args(arguments)
+    asked = list(tasks(chosen))
     if not recorded_paths():
         print(f"no recorded runs: {data.ENVIRONMENT} names the folder that holds them", file=sys.stderr)
     results: dict[Task, Result] = {}
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
         # The longest first, so that the last to end is a short one.
-        futures = {pool.submit(replayed, task, keep=max(3, options.first)): task for task in _longest_first(asked)}
+        futures = {pool.submit(replayed, task, keep=max(3, chosen.first)): task for task in _longest_first(asked)}
         for done, future in enumerate(as_completed(futures), 1):
             result = future.result()
             results[result.task] = result
             if sys.stderr.isatty() or done % 50 == 0:
                 print(f"{done} of {len(asked)} replays", end="\r", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    if options.json:
+    if chosen.json:
         for task in asked:
             print(json.dumps(asdict(results[task])))
     else:
-        _table([results[task] for task in asked], options.first)
+        _table([results[task] for task in asked], chosen.first)
     return int(any(result.refused for result in results.values()))
 
 

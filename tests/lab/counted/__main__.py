@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from tests.lab.counted.measuring import measure, runs
+from tests.lab.harness.tables import sorry
 
 
 def main() -> int:
     """Print a row for each run; return the exit code."""
     paths = runs()
     if not paths:
-        print("the recorded runs are not here; PROMPT_SIDECAR_DATA names their folder", file=sys.stderr)
-        return 2
+        return sorry("counted", "the recorded runs are not here; PROMPT_SIDECAR_DATA names their folder", 2)
     print("| run (model) | prompts | tokens | single prompts, 19 of 20 | price | cold | by estimates | by reports |")
     print("|---|---|---|---|---|---|---|---|")
     for path in paths:

@@ -17,14 +17,14 @@ from tests.lab.demo.agent import Agent, Exchange, offered
 from tests.lab.demo.base_url import base_url
 from tests.lab.demo.checks import Check, Findings, check_exchange
 from tests.lab.demo.investigation import LONG_FILE, Call
-from tests.lab.demo.process import NotStarted, Sidecar
 from tests.lab.demo.script import Notes, script
 from tests.lab.demo.summary import Outcome, print_summary
 from tests.lab.demo.table import row, screen
 from tests.lab.demo.tools import Tools
+from tests.lab.harness.processes import NotStarted
+from tests.lab.harness.servers import Server, sidecar
+from tests.lab.harness.tables import INTERRUPTED
 
-_INTERRUPTED = 130
-"""Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
 NEIGHBOUR_FILE = "inspect.py"
 """What another agent reads at the same time; over the cap, so that it is elided at once."""
 
@@ -36,7 +36,7 @@ def main() -> int:
     tools = Tools(Path(sysconfig.get_paths()["stdlib"]))
     if not (tools.root / LONG_FILE).is_file():
         return _sorry(f"the demo reads the source of the standard library, and {LONG_FILE} is not in {tools.root}")
-    servers: list[Sidecar] = []
+    servers: list[Server] = []
     start = partial(_start, servers, secrets.token_hex(32))
     try:
         console = Console(highlight=False)
@@ -47,16 +47,16 @@ def main() -> int:
     except grpc.RpcError as error:
         return _sorry(f"a call failed: {error}\n{servers[-1].last_words}")
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     finally:
         for server in servers:
             server.kill()
 
 
-def _demo(console: Console, tools: Tools, start: partial[Sidecar]) -> bool:
+def _demo(console: Console, tools: Tools, start: partial[Server]) -> bool:
     started = time.perf_counter()
     server = start()
-    console.print(f"prompt-sidecar serves on {server.address}, process {server.pid}")
+    console.print(f"prompt-sidecar serves on {server.address}, process {server.process.pid}")
     neighbour = _neighbour(server, tools)
     neighbour_id = closing.labelled(neighbour)
     agent = Agent(server.stub, f"investigation-{secrets.token_hex(4)}", tools, offered(server.stub))
@@ -85,7 +85,7 @@ def _demo(console: Console, tools: Tools, start: partial[Sidecar]) -> bool:
     return found.passed
 
 
-def _neighbour(server: Sidecar, tools: Tools) -> Agent:
+def _neighbour(server: Server, tools: Tools) -> Agent:
     """Another agent at its first tool result: its run shares the server and nothing else."""
     agent = Agent(server.stub, f"neighbour-{secrets.token_hex(4)}", tools, ())
     closing.begin_neighbour(agent)
@@ -98,8 +98,8 @@ def _neighbour(server: Sidecar, tools: Tools) -> Agent:
     return agent
 
 
-def _start(servers: list[Sidecar], key: str) -> Sidecar:
-    server = Sidecar(key)
+def _start(servers: list[Server], key: str) -> Server:
+    server = sidecar({"KEY": key})
     servers.append(server)
     return server
 

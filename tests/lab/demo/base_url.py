@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from tests.cli.running import program
 from tests.client.provider import Says
 from tests.client.serving import sdk
 from tests.doors.http.upstream import Upstream
@@ -26,6 +25,7 @@ from tests.lab.demo.investigation import QUESTION
 from tests.lab.demo.prompt import Prompt
 from tests.lab.demo.script import FOLLOW_UP, Notes, script
 from tests.lab.demo.tools import Tools, schemas
+from tests.lab.harness.servers import LOCAL, sidecar
 from tests.oracle.tokens import count_prompt
 
 MODEL: Final = "scripted"
@@ -151,5 +151,5 @@ def _door(upstream: str) -> Iterator[str]:
     """A sidecar with an HTTP door in a process of its own; its address."""
     settings = {"HTTP__OPENAI_UPSTREAM": upstream, "TELEMETRY__METRICS_LISTEN": ""}
     settings |= {"LIMITS__DEFAULT_WINDOW": str(WINDOW), "KEY": "of the demo, for one run"}
-    with program("--listen", "", "--http", "127.0.0.1:0", **settings) as server:
-        yield server.wait_for(r"ready: listening on (\S+)")[1]
+    with sidecar(settings, "--http", LOCAL, listen="") as server:
+        yield server.address

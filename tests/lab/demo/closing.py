@@ -31,9 +31,9 @@ from tests.lab.demo.investigation import (
     Call,
 )
 from tests.lab.demo.plan import Task, unfinished
-from tests.lab.demo.process import Sidecar
 from tests.lab.demo.prompt import Envelope, Prompt, Quote, quotes
 from tests.lab.demo.script import FACT, FIRST_MORE, MORE_TASKS, OTHER_FACT, OTHER_FILE, QUERY, SEARCHED_FACT, Notes
+from tests.lab.harness.servers import Server
 from tests.oracle.shapes import item_bytes
 
 LONG_BEFORE = 40
@@ -343,8 +343,8 @@ def check_forgotten(found: Findings, agent: Agent, last: Exchange, neighbour: Ag
 
 
 def check_crash(  # noqa: PLR0917 - who crashes, in front of whom, and what came before
-    found: Findings, agent: Agent, notes: Notes, last: Exchange, old: Sidecar, start: Callable[[], Sidecar]
-) -> Sidecar:
+    found: Findings, agent: Agent, notes: Notes, last: Exchange, old: Server, start: Callable[[], Server]
+) -> Server:
     """Kill the server, start another with the same key, and compare what it makes of the same history."""
     old.kill()
     new = start()

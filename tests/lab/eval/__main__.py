@@ -13,16 +13,16 @@ from itertools import islice
 from typing import Any, Final
 
 import grpc
-import orjson
 from rich.console import Console
 
-from tests.lab.demo.process import NotStarted, Sidecar
 from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
 from tests.lab.eval.chat import Address, Chat, ChatError
 from tests.lab.eval.options import options
 from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
 from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
-from tests.lab.harness.figures import show
+from tests.lab.harness.processes import NotStarted
+from tests.lab.harness.servers import Server, sidecar
+from tests.lab.harness.tables import INTERRUPTED, console, show, sorry, write_facts
 
 SKIPPED: Final = (
     "eval: skipped, as no model is given. Set EVAL_BASE_URL (such as http://127.0.0.1:8000/v1), EVAL_MODEL and, if it "
@@ -35,8 +35,6 @@ _SIDECAR: Final = "the sidecar:"
 _FAILURES: Final = 3
 """Conversations that may fail in a row; then it is the endpoint, not the task."""
 _WIDTH: Final = 110
-_INTERRUPTED: Final = 130
-"""Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
 _WRONG_USE: Final = 2
 
 
@@ -57,31 +55,31 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         return 0
     address = Address(given["EVAL_BASE_URL"], given.get("EVAL_MODEL", ""), given.get("EVAL_API_KEY", ""))
     if problem := address.problem():
-        return _sorry(problem, _WRONG_USE)
+        return sorry("eval", problem, _WRONG_USE)
     if environment is None:
         os.environ.pop("EVAL_API_KEY", None)  # the server is a process of its own and has no business with it
     chat = Chat(address, asked.seconds)
-    server: Sidecar | None = None
+    server: Server | None = None
     try:
         # With a key that follows from the seed, ids do as well: the same seed sends the same first prompts.
-        server = Sidecar(sha256(f"eval {asked.seed}".encode()).hexdigest())
+        server = sidecar({"KEY": sha256(f"eval {asked.seed}".encode()).hexdigest()})
         return evaluate(asked, chat, server)
     except NotStarted as error:
-        return _sorry(str(error))
+        return sorry("eval", str(error))
     except grpc.RpcError as error:
-        return _sorry(f"a call of the sidecar failed: {error}\n{server.last_words if server else ''}")
+        return sorry("eval", f"a call of the sidecar failed: {error}\n{server.last_words if server else ''}")
     except KeyboardInterrupt:  # before the first conversation, or while the facts are written
-        return _INTERRUPTED
+        return INTERRUPTED
     finally:
         if server is not None:
             server.kill()
 
 
-def evaluate(asked: argparse.Namespace, chat: Chat, server: Sidecar) -> int:
+def evaluate(asked: argparse.Namespace, chat: Chat, server: Server) -> int:
     """Hold the conversations through a server that runs, and report; return the exit code."""
     plan = list(islice(_plan(asked), asked.limit))
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
-    console.print(_told_plan(asked, chat, plan), markup=False, soft_wrap=True)
+    to = console(_WIDTH)
+    to.print(_told_plan(asked, chat, plan), markup=False, soft_wrap=True)
     budget = Budget(asked.budget)
     agent = Agent(server.stub, chat, Bounds(asked.turns, asked.reply_tokens, asked.body), budget)
     cases: list[Case] = []
@@ -100,7 +98,7 @@ def evaluate(asked: argparse.Namespace, chat: Chat, server: Sidecar) -> int:
     except BudgetSpent:
         why = f"the next request could pass the budget of {budget.total:,} tokens (--budget)"
     except KeyboardInterrupt:
-        why, code = "interrupted", _INTERRUPTED
+        why, code = "interrupted", INTERRUPTED
     if why:
         print(f"eval: stopped after {len(cases)} of {len(plan)} conversations: {why}", file=sys.stderr)
     if any(case.record.error.startswith(_SIDECAR) for case in cases):
@@ -113,7 +111,7 @@ def evaluate(asked: argparse.Namespace, chat: Chat, server: Sidecar) -> int:
         "tokens_used": budget.spent,
         "tried_again": chat.tried_again,
     }
-    reported = _report(asked, console, cases, totals)
+    reported = _report(asked, to, cases, totals)
     return code or reported
 
 
@@ -163,14 +161,14 @@ def _told_plan(asked: argparse.Namespace, chat: Chat, plan: Sequence[tuple[Task,
     )
 
 
-def _report(asked: argparse.Namespace, console: Console, cases: Sequence[Case], totals: Mapping[str, Any]) -> int:
+def _report(asked: argparse.Namespace, to: Console, cases: Sequence[Case], totals: Mapping[str, Any]) -> int:
     """Print the tables and write the facts; return 1 if they could not be written or there are none."""
     sections = [by_kind(cases), summary(cases)]
-    console.print()
+    to.print()
     for section in sections if graded(cases) else []:
-        show(section, console)
+        show(section, to)
     used, again = totals["tokens_used"], totals["tried_again"]
-    console.print(f"{used:,} tokens used; {again} requests tried again", markup=False)
+    to.print(f"{used:,} tokens used; {again} requests tried again", markup=False)
     if asked.json:
         facts = {
             **totals,
@@ -178,15 +176,10 @@ def _report(asked: argparse.Namespace, console: Console, cases: Sequence[Case], 
             "conversations": [case_facts(case) for case in cases],
         }
         try:
-            asked.json.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            write_facts(asked.json, facts)
         except OSError as error:
-            return _sorry(f"the facts cannot be written to {asked.json}: {error.strerror}")
+            return sorry("eval", f"the facts cannot be written to {asked.json}: {error.strerror}")
     return 0 if graded(cases) else 1
-
-
-def _sorry(why: str, code: int = 1) -> int:
-    print(f"eval: {why}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

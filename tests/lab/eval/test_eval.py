@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.lab.demo.process import Sidecar
 from tests.lab.eval.__main__ import SKIPPED, evaluate, main
 from tests.lab.eval.chat import Address, Chat
 from tests.lab.eval.endpoint import KEY, MODEL, Endpoint, Recalls, Rules
 from tests.lab.eval.options import options
 from tests.lab.eval.tasks import Kind, tasks
+from tests.lab.harness.servers import Server, sidecar
 
 ROOT = Path(__file__).parents[3]
 ONE_OF_EACH = ("--tasks", "1", "--repeats", "1")
@@ -54,7 +54,7 @@ class Outcome:
 class Evals:
     """Runs evals."""
 
-    def __init__(self, server: Sidecar, folder: Path, captured: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, server: Server, folder: Path, captured: pytest.CaptureFixture[str]) -> None:
         self.file = folder / "facts.json"
         self._server = server
         self._captured = captured
@@ -74,15 +74,15 @@ class Evals:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Sidecar]:
+def server() -> Iterator[Server]:
     """A server for all evals of a worker: to start one takes longer than an eval."""
-    started = Sidecar("the key of the scripted evals")
+    started = sidecar({"KEY": "the key of the scripted evals"})
     yield started
     started.kill()
 
 
 @pytest.fixture
-def evals(server: Sidecar, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Evals:
+def evals(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Evals:
     """What runs evals."""
     return Evals(server, tmp_path, capsys)
 

@@ -27,7 +27,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import orjson
-from rich.console import Console
 
 from prompt_sidecar.errors import SidecarError
 from tests.lab.evidence.contenders import CONTROL, PEER_NAMES, PLAIN, Contender
@@ -37,6 +36,7 @@ from tests.lab.evidence.ruler import checked_policy, presets
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
 from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table, picture
 from tests.lab.harness.environments import cache_folder, prepared, vocabularies
+from tests.lab.harness.tables import console, options, sorry, write_facts
 
 SHARES = (30.0, 60.0)
 """Limits, in per cent of a run's size."""
@@ -58,8 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.quick:
         runs = [name for name in runs if len(recorded(paths()[name]).starts) <= QUICK_TURNS]
     if not runs:
-        print("no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them", file=sys.stderr)
-        return 1
+        return sorry("evidence", "no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them")
     known = _known(asked.known)
     there = {(cell.run, cell.share, cell.contender) for cell in known}
     tasks = [
@@ -84,7 +83,7 @@ def _measured(tasks: Sequence[Task], jobs: int, file: Path | None) -> list[Cell]
         text = f"{len(found)}/{len(tasks)} {cell.run} {cell.share:.0%}: {cell.contender}, {cell.seconds:.1f} s"
         print(f"evidence: {text} {cell.failure}".rstrip(), file=sys.stderr, flush=True)
         if file:
-            _write(file, {"cells": [cell.facts() for cell in found.values()]})
+            write_facts(file, {"cells": [cell.facts() for cell in found.values()]})
     return [found[place] for place in range(len(tasks))]
 
 
@@ -104,12 +103,6 @@ def _known(files: Sequence[Path]) -> list[Cell]:
     return [Cell.of(facts) for file in files for facts in orjson.loads(file.read_bytes())["cells"]]
 
 
-def _write(file: Path, facts: Mapping[str, object]) -> None:
-    part = file.with_name(f"{file.name}.part")
-    part.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-    part.replace(file)
-
-
 def _prepare(peers: Sequence[str]) -> None:
     """Make the peers' environments before several processes ask for them."""
     if peers:
@@ -125,21 +118,21 @@ def _show(board: Board, asked: argparse.Namespace) -> None:
     # The files first: who reads the tables through a pager may leave early.
     if asked.json:
         cells = [cell.facts() for cell in board.cells]
-        _write(asked.json, {"summaries": [one.facts() for one in summaries], "choices": choices, "cells": cells})
+        write_facts(asked.json, {"summaries": [one.facts() for one in summaries], "choices": choices, "cells": cells})
     if asked.picture:
         asked.picture.write_text(picture(summaries))
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    console.print(board_table(summaries))
-    console.print(gain_table([one for one in summaries if one.contender != CONTROL]))
-    console.print(band_table(summaries))
+    to = console(WIDTH)
+    to.print(board_table(summaries))
+    to.print(gain_table([one for one in summaries if one.contender != CONTROL]))
+    to.print(band_table(summaries))
     if asked.cells:
-        console.print(cell_table(board))
+        to.print(cell_table(board))
     if choices:
-        console.print(choice_table(choices))
+        to.print(choice_table(choices))
     for one in summaries:
         for text in one.failures:
-            console.print(f"  not measured: {one.contender}, {text}", style="dim", highlight=False)
-    console.print(LEGEND, style="dim", highlight=False)
+            to.print(f"  not measured: {one.contender}, {text}", style="dim")
+    to.print(LEGEND, style="dim")
 
 
 def _contenders(asked: argparse.Namespace) -> list[Contender]:
@@ -167,23 +160,15 @@ def _contenders(asked: argparse.Namespace) -> list[Contender]:
 def _policy(text: str) -> tuple[str, Mapping[str, object]]:
     """Read `[preset:]knob=value,knob=value`."""
     preset, colon, rest = text.partition(":")
-    pairs = (rest if colon else text).split(",")
-    values = dict(_knob(pair) for pair in pairs)
+    values = dict(pair for part in (rest if colon else text).split(",") for pair in _values(part))
     return (preset if colon else DEFAULT), values
-
-
-def _knob(pair: str) -> tuple[str, object]:
-    name, equals, value = pair.partition("=")
-    if not equals:
-        raise ValueError(f"{pair} is not of the form knob=value")
-    return name.strip(), _value(value)
 
 
 def _values(text: str) -> list[tuple[str, object]]:
     """Read `knob=value,value`."""
     name, equals, values = text.partition("=")
     if not equals:
-        raise ValueError(f"{text} is not of the form knob=value,value")
+        raise ValueError(f"{text} is not of the form knob=value")
     return [(name.strip(), _value(value)) for value in values.split(",")]
 
 
@@ -195,76 +180,33 @@ def _value(text: str) -> object:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.lab.evidence",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
     names = [*presets(), *PLAIN, *PEER_NAMES]
-    parser.add_argument("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
-    parser.add_argument(
-        "--shares",
-        nargs="+",
-        type=float,
-        default=SHARES,
-        metavar="PERCENT",
-        help="limits, in per cent of a run's size (default: 30 60)",
+    parser = options("python -m tests.lab.evidence", __doc__)
+    add = parser.add_argument
+    add("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
+    limits = "limits, in per cent of a run's size (default: 30 60)"
+    add("--shares", nargs="+", type=float, default=SHARES, metavar="PERCENT", help=limits)
+    some = (
+        f"some of: {', '.join(names)} (default: all; with --policy or --grid: {DEFAULT}); the control is always there"
     )
-    parser.add_argument(
-        "--contenders",
-        nargs="+",
-        choices=names,
-        metavar="NAME",
-        help=f"some of: {', '.join(names)} (default: all; with --policy or --grid: {DEFAULT}); "
-        "the control is always among them",
-    )
-    parser.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        metavar="[PRESET:]KNOB=VALUE,...",
-        help="one more contender: a preset with some knobs set otherwise; may be given several times",
-    )
-    parser.add_argument(
-        "--grid",
-        action="append",
-        default=[],
-        metavar="KNOB=VALUE,VALUE",
-        help="a contender for each value; given several times, for each combination",
-    )
-    parser.add_argument("--preset", default=DEFAULT, choices=presets(), help="the preset of --grid")
-    parser.add_argument(
-        "--most-cost", type=float, default=MOST_COST, metavar="SHARE", help="of the control's, for what is chosen"
-    )
-    parser.add_argument(
-        "--ask",
-        type=int,
-        default=ASKED,
-        metavar="N",
-        help=f"hidden references searched for at each turn, drawn by chance (default: {ASKED}; at most 100 are there; "
-        "0: no search, which is faster)",
-    )
-    parser.add_argument("--without-reasoning", action="store_true", help="remove the model's reasoning from the runs")
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)"
-    )
-    parser.add_argument("--cells", action="store_true", help="print each run at each limit too")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write all figures there; the cells so far while it works"
-    )
-    parser.add_argument(
-        "--known",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help="files of --json: what they hold is shown too and not measured again, such as peers, which take longest",
-    )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw cost against evidence there, as SVG")
-    parser.add_argument(
-        "--least-limit", type=int, default=0, metavar="TOKENS", help="leave out cells whose limit is below it"
-    )
-    parser.add_argument("--quick", action="store_true", help=f"only runs of up to {QUICK_TURNS} turns")
+    add("--contenders", nargs="+", choices=names, metavar="NAME", help=some)
+    more = "one more contender: a preset with some knobs set otherwise; may be given several times"
+    add("--policy", action="append", default=[], metavar="[PRESET:]KNOB=VALUE,...", help=more)
+    each = "a contender for each value; given several times, for each combination"
+    add("--grid", action="append", default=[], metavar="KNOB=VALUE,VALUE", help=each)
+    add("--preset", default=DEFAULT, choices=presets(), help="the preset of --grid")
+    add("--most-cost", type=float, default=MOST_COST, metavar="SHARE", help="of the control's, for what is chosen")
+    drawn = f"hidden references searched for at each turn, drawn by chance (default: {ASKED}; at most 100 are there; "
+    add("--ask", type=int, default=ASKED, metavar="N", help=drawn + "0: no search, which is faster)")
+    add("--without-reasoning", action="store_true", help="remove the model's reasoning from the runs")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)")
+    add("--cells", action="store_true", help="print each run at each limit too")
+    add("--json", type=Path, metavar="FILE", help="write all figures there; the cells so far while it works")
+    known = "files of --json: what they hold is shown and not measured again, such as peers, which take longest"
+    add("--known", nargs="+", type=Path, default=[], metavar="FILE", help=known)
+    add("--picture", type=Path, metavar="FILE", help="draw cost against evidence there, as SVG")
+    add("--least-limit", type=int, default=0, metavar="TOKENS", help="leave out cells whose limit is below it")
+    add("--quick", action="store_true", help=f"only runs of up to {QUICK_TURNS} turns")
     return parser
 
 

@@ -7,7 +7,6 @@ prompts or by what was written again. It does not search.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,12 @@ from tests.lab.evidence.contenders import CONTROL, Contender, prompts_of
 from tests.lab.evidence.measuring import BAND_NAMES, Material, band
 from tests.lab.evidence.recordings import Kind, lines_of, paths, recorded, texts_of
 from tests.lab.evidence.ruler import Sight
+from tests.lab.harness.tables import options, sorry, table
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 
 SHARES = (0.3, 0.6)
 PARTIES = ("control only", "ours only", "neither")
+SHOWN = [f"{measure}: {party}" for measure in ("visible", "source") for party in PARTIES]
 KINDS = (Kind.RESULT, Kind.USER, Kind.ARGUMENTS, Kind.TEXT)
 
 Shown = Mapping[tuple[int, int], tuple[bool, bool]]
@@ -111,7 +112,7 @@ def _writer(lines: frozenset[int], kinds: Sequence[Mapping[int, Kind]], start: i
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables: by run, and the mean over runs by age and by writer."""
-    parser = argparse.ArgumentParser(prog="misses", description="Compare the sidecar with the control.")
+    parser = options("python -m tests.lab.evidence.misses", __doc__)
     parser.add_argument("--preset", default="cache_first")
     parser.add_argument("--least-limit", type=int, default=0, metavar="TOKENS", help="leave out smaller limits")
     asked = parser.parse_args(arguments)
@@ -123,37 +124,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if wide:
             found[name] = wide
     if not found:
-        print("no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them", file=sys.stderr)
-        return 1
-    console = Console(width=180)
-    console.print(_by_run(found), _by("age of the evidence", BAND_NAMES, found), _by("who wrote it", KINDS, found))
+        return sorry("misses", "no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them")
+    Console(width=180).print(
+        _by_run(found), _by("age of the evidence", BAND_NAMES, found), _by("who wrote it", KINDS, found)
+    )
     return 0
 
 
 def _by_run(found: Mapping[str, Sequence[Difference]]) -> Table:
-    table = _table("per cent of references; parts of the difference in cost, in points of the control's", "run")
-    table.add_column("size", justify="right")
-    table.add_column("written again", justify="right")
+    title = "per cent of references; parts of the difference in cost, in points of the control's"
+    rows = []
     for name, differences in found.items():
         parts = [fmean(one.size for one in differences), fmean(one.rewritten for one in differences)]
-        table.add_row(name, *_shares("all", [differences]), *(f"{100 * part:+.1f}" for part in parts))
-    return table
+        rows.append((name, *_shares("all", [differences]), *(f"{100 * part:+.1f}" for part in parts)))
+    return table(title, ("run", *SHOWN, "size", "written again"), rows, title_justify="left")
 
 
 def _by(title: str, names: Sequence[str], found: Mapping[str, Sequence[Difference]]) -> Table:
-    table = _table(f"the mean over runs, by {title}", "")
-    for name in names:
-        table.add_row(name, *_shares(name, list(found.values())))
-    return table
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first)
-    for measure in ("visible", "source"):
-        for party in PARTIES:
-            table.add_column(f"{measure}: {party}", justify="right")
-    return table
+    rows = [(name, *_shares(name, list(found.values()))) for name in names]
+    return table(f"the mean over runs, by {title}", ("", *SHOWN), rows, title_justify="left")
 
 
 def _shares(name: str, runs: Sequence[Sequence[Difference]]) -> Iterator[str]:

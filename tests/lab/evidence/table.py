@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from statistics import fmean
 
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tests.lab.evidence.measuring import BAND_NAMES, Cell
 from tests.lab.evidence.summary import Board, Choice, Estimate, Summary
+from tests.lab.harness.tables import TITLED, table, table_of
 
 LEGEND = (
     "Per cent of what the next actions used, the mean over runs, with its 95 % bootstrap interval. visible: the "
@@ -24,67 +25,43 @@ LEGEND = (
 
 def board_table(summaries: Sequence[Summary]) -> Table:
     """The strategies side by side."""
-    table = Table(title="Next-action evidence", title_justify="left", title_style="bold")
-    for number, name in enumerate(
-        (
-            "strategy",
-            "visible",
-            "source",
-            "lines",
-            "askable",
-            "by name",
-            "by context",
-            "lost",
-            "cost",
-            "over",
-            "invalid",
-            "s",
-        )
-    ):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
-    for one in summaries:
-        table.add_row(
-            one.contender,
-            ranged(one.visible),
-            ranged(one.source),
-            percent(one.lines),
-            percent(one.askable),
-            percent(one.by_name),
-            percent(one.by_context),
-            f"{percent(one.lost)} ({percent(one.lost_without_names)})" if one.lost else "",
-            _cost(one),
-            f"{one.over}",
-            f"{one.invalid}",
-            f"{one.seconds:.0f}",
-        )
-    return table
+    columns: dict[str, Callable[[Summary], str]] = {
+        "strategy": lambda one: one.contender,
+        "visible": lambda one: ranged(one.visible),
+        "source": lambda one: ranged(one.source),
+        "lines": lambda one: percent(one.lines),
+        "askable": lambda one: percent(one.askable),
+        "by name": lambda one: percent(one.by_name),
+        "by context": lambda one: percent(one.by_context),
+        "lost": lambda one: f"{percent(one.lost)} ({percent(one.lost_without_names)})" if one.lost else "",
+        "cost": _cost,
+        "over": lambda one: f"{one.over}",
+        "invalid": lambda one: f"{one.invalid}",
+        "s": lambda one: f"{one.seconds:.0f}",
+    }
+    return table_of("Next-action evidence", columns, summaries, no_wrap=True, **TITLED)
 
 
 def band_table(summaries: Sequence[Summary]) -> Table:
     """Visible and source by age of the evidence."""
-    table = Table(title="By age of the evidence, in iterations", title_justify="left", title_style="bold")
-    table.add_column("strategy")
-    for what in ("visible", "source"):
-        for name in BAND_NAMES:
-            table.add_column(f"{what}\n{name}", justify="right")
-    for one in summaries:
-        found = [one.bands[name] for name in BAND_NAMES] + [one.source_bands[name] for name in BAND_NAMES]
-        table.add_row(one.contender, *("" if value is None else f"{value:.1%}" for value in found))
-    return table
+    headings = ["strategy", *(f"{what}\n{name}" for what in ("visible", "source") for name in BAND_NAMES)]
+    rows = [
+        (one.contender, *(_share(bands[name]) for bands in (one.bands, one.source_bands) for name in BAND_NAMES))
+        for one in summaries
+    ]
+    return table("By age of the evidence, in iterations", headings, rows, **TITLED)
 
 
 def gain_table(summaries: Sequence[Summary]) -> Table:
     """Against the control, run by run: pairs say more than two means whose intervals overlap."""
-    table = Table(title="Against the control, on the same runs", title_justify="left", title_style="bold")
-    for name in ("strategy", "visible, points", "source, points", "cost", "runs with both above"):
-        table.add_column(name, justify="left" if name == "strategy" else "right")
-    for one in summaries:
-        cost = "" if one.cost is None else f"{one.cost.mean:.3f} [{one.cost.low:.2f} to {one.cost.high:.2f}]"
-        runs = one.visible_gain.runs if one.visible_gain else 0
-        table.add_row(
-            one.contender, _points(one.visible_gain), _points(one.source_gain), cost, f"{one.better} of {runs}"
-        )
-    return table
+    columns: dict[str, Callable[[Summary], str]] = {
+        "strategy": lambda one: one.contender,
+        "visible, points": lambda one: _points(one.visible_gain),
+        "source, points": lambda one: _points(one.source_gain),
+        "cost": lambda one: f"{one.cost.mean:.3f} [{one.cost.low:.2f} to {one.cost.high:.2f}]" if one.cost else "",
+        "runs with both above": lambda one: f"{one.better} of {one.visible_gain.runs if one.visible_gain else 0}",
+    }
+    return table_of("Against the control, on the same runs", columns, summaries, **TITLED)
 
 
 def _points(value: Estimate | None) -> str:
@@ -95,29 +72,10 @@ def _points(value: Estimate | None) -> str:
 
 def cell_table(board: Board) -> Table:
     """Each cell on a line."""
-    table = Table(title="Cells", title_justify="left", title_style="bold")
-    for number, name in enumerate(
-        (
-            "run",
-            "limit",
-            "strategy",
-            "turns",
-            "counted",
-            "visible",
-            "source",
-            "by name",
-            "by context",
-            "lost",
-            "cost",
-            "over",
-            "invalid",
-            "s",
-        )
-    ):
-        table.add_column(name, justify="left" if number in {0, 2} else "right", no_wrap=True)
-    for cell in sorted(board.cells, key=lambda cell: (cell.run, cell.share)):
-        table.add_row(*_cell(board, cell))
-    return table
+    headings = ["run", "limit", "strategy", "turns", "counted", "visible", "source"]
+    headings += ["by name", "by context", "lost", "cost", "over", "invalid", "s"]
+    cells = sorted(board.cells, key=lambda cell: (cell.run, cell.share))
+    return table("Cells", headings, (tuple(_cell(board, cell)) for cell in cells), left=(0, 2), no_wrap=True, **TITLED)
 
 
 def _cell(board: Board, cell: Cell) -> Iterator[str]:
@@ -127,34 +85,37 @@ def _cell(board: Board, cell: Cell) -> Iterator[str]:
         return
     sums = cell.sums
     cost = board.cost(cell) or board.cost(cell, small=True)
-    yield from (f"{cell.turns}", f"{cell.counted}")
-    asked = "asked" if cell.searched else "nothing"
-    for part, whole in (("visible", "total"), ("source", "sourced"), ("by_name", asked), ("by_context", asked)):
-        value = sums.share(part, whole) if whole != "nothing" else None
-        yield "" if value is None else f"{value:.1%}"
-    lost = sums.share("lost")
-    yield "" if lost is None else f"{lost:.1%}"
+    yield from (f"{cell.turns}", f"{cell.counted}", _share(sums.share("visible")))
+    yield _share(sums.share("source", "sourced"))
+    yield from (_share(sums.share(part, "asked") if cell.searched else None) for part in ("by_name", "by_context"))
+    yield _share(sums.share("lost"))
     yield "" if cost is None else f"{cost:.3f}"
     over = f"{cell.over}" + (f" ({cell.unavoidable})" if cell.unavoidable else "")
     yield from (over, f"{cell.invalid}", f"{cell.seconds:.1f}")
 
 
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
 def choice_table(choices: Sequence[Choice]) -> Table:
-    """Each run with what was chosen on the others."""
-    table = Table(title="Each run with what was chosen on the others", title_justify="left", title_style="bold")
-    for name in ("run", "chosen", "visible, points", "source, points", "cost", "over", "invalid"):
-        table.add_column(name, justify="left" if name in {"run", "chosen"} else "right")
+    """Each run with what was chosen on the others, and the means."""
+    headings = ("run", "chosen", "visible, points", "source, points", "cost", "over", "invalid")
+    made = table("Each run with what was chosen on the others", headings, (), left=(0, 1), **TITLED)
     for one in choices:
-        gains = [f"{value * 100:+.1f}" if value is not None else "" for value in (one.visible_gain, one.source_gain)]
-        cost = "" if one.cost is None else f"{one.cost:.3f}"
-        table.add_row(one.run, one.chosen, *gains, cost, f"{one.over}", f"{one.invalid}")
+        gains = _gains(one.visible_gain, one.source_gain, one.cost)
+        made.add_row(one.run, one.chosen, *gains, f"{one.over}", f"{one.invalid}")
     means = [
         fmean(values) if (values := [value for value in column if value is not None]) else None
         for column in zip(*((one.visible_gain, one.source_gain, one.cost) for one in choices), strict=True)
     ]
-    gains = ["" if value is None else f"{value * 100:+.1f}" for value in means[:2]]
-    table.add_row("mean", "", *gains, "" if means[2] is None else f"{means[2]:.3f}", "", "", style="bold")
-    return table
+    made.add_row("mean", "", *_gains(*means), "", "", style="bold")
+    return made
+
+
+def _gains(visible: float | None, source: float | None, cost: float | None) -> Iterator[str]:
+    yield from ("" if value is None else f"{value * 100:+.1f}" for value in (visible, source))
+    yield "" if cost is None else f"{cost:.3f}"
 
 
 def percent(value: Estimate | None) -> str:

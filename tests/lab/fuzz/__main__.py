@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import sys
 import time
@@ -13,35 +12,29 @@ from tests.lab.fuzz.mixing import mixed_to
 from tests.lab.fuzz.mixing_at_door import CASES_TOGETHER, PATHS, cases_at_door
 from tests.lab.fuzz.requests import JSON_FORMATS, Place, sweep, swept
 from tests.lab.fuzz.target import Findings, chance_case, in_process, quiet, sweep_case
+from tests.lab.harness.tables import options
 
 _SHOWN = 20
+ABOUT = """\
+Send odd requests of every RPC, and odd prompts of every format, to the servicer. No input may give INTERNAL or UNKNOWN,
+and every returned body is JSON. Agents that mix their history with what came back are answered alike when they ask
+again, with no new defect and every original there. Behind the HTTP door they get no error of its own, and their prompts
+go on trimmed, with no new defect.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; 1 if anything was found."""
-    parser = argparse.ArgumentParser(
-        prog="make fuzz FUZZ=...",
-        description="Send odd requests of every RPC, and odd prompts of every format, to the servicer. No input may "
-        "give INTERNAL or UNKNOWN, and every returned body is JSON. Agents that mix their history with what came back "
-        "are answered alike when they ask again, with no new defect and every original there. Behind the HTTP door "
-        "they get no error of its own, and their prompts go on trimmed, with no new defect.",
-    )
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long, the sweep included; default 3")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="of the chance cases; default: another each time, printed"
-    )
-    parser.add_argument("--case", type=int, default=None, help="run this one case only, and show where it fails")
-    parser.add_argument(
-        "--sweep", choices=JSON_FORMATS, default=None, help="with --case: a case of this format's sweep"
-    )
-    parser.add_argument("--mixed", type=int, default=None, help="run this one case of a mixed history only")
-    parser.add_argument(
-        "--door",
-        choices=PATHS,
-        default=None,
-        help="with --case: a mixed history behind the HTTP door, after those that its door served before",
-    )
-    parser.add_argument("--no-sweep", action="store_true", help="chance cases only")
+    parser = options("make fuzz FUZZ=...", ABOUT)
+    add = parser.add_argument
+    add("--minutes", type=float, default=3.0, help="how long, the sweep included; default 3")
+    add("--seed", type=int, default=None, help="of the chance cases; default: another each time, printed")
+    add("--case", type=int, default=None, help="run this one case only, and show where it fails")
+    add("--sweep", choices=JSON_FORMATS, default=None, help="with --case: a case of this format's sweep")
+    add("--mixed", type=int, default=None, help="run this one case of a mixed history only")
+    behind = "with --case: a mixed history behind the HTTP door, after those that its door served before"
+    add("--door", choices=PATHS, default=None, help=behind)
+    add("--no-sweep", action="store_true", help="chance cases only")
     asked = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if asked.seed is None else asked.seed
     found = Findings()

@@ -14,10 +14,10 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
@@ -27,6 +27,7 @@ from tests.lab.guard_eval.material import MEMBERS, drawn, negatives, planted
 from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
 from tests.lab.harness.environments import Unavailable
 from tests.lab.harness.figures import wilson
+from tests.lab.harness.tables import console, options, sorry, table
 from tests.oracle.data import ENVIRONMENT, present
 
 _WIDTH: Final = 140
@@ -41,53 +42,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _arguments(arguments)
     runs = list(present("runs/*.json.gz"))
     if not runs:
-        print(f"guard-eval: no recorded data; {ENVIRONMENT} names the folder that holds it", file=sys.stderr)
-        return 2
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+        return sorry("guard-eval", f"no recorded data; {ENVIRONMENT} names the folder that holds it", 2)
+    to = console(_WIDTH)
     finders: list[Finder] = [Guard()]
     if not asked.alone:
         try:
             finders.append(DetectSecrets())
         except Unavailable as error:
-            console.print(f"without detect-secrets: {error}\n")
+            to.print(f"without detect-secrets: {error}\n")
     held_out = {path.name: _texts(path) for path in runs if not path.name.startswith(TUNED_ON)}
-    console.print(_planted(finders, [text for texts in held_out.values() for text in texts], asked.each))
+    to.print(_planted(finders, [text for texts in held_out.values() for text in texts], asked.each))
     sorts = {**{name: [text] for name, text in negatives(1).items()}, **held_out}
     sorts |= {f"{path.name} (tuned on)": _texts(path) for path in runs if path.name.startswith(TUNED_ON)}
-    console.print(_false(finders, sorts))
-    console.print(_behind_names(runs, asked.each))
+    to.print(_false(finders, sorts))
+    to.print(_behind_names(runs, asked.each))
     sets: list[material.Fixture] = []
     if asked.detect_secrets:
         sets += material.detect_secrets(asked.detect_secrets)
     if asked.gitleaks:
         sets += material.gitleaks(asked.gitleaks)
     if sets:
-        console.print(_fixtures(finders, sets))
+        to.print(_fixtures(finders, sets))
     for path in present("injections/agentdojo-payloads.jsonl.gz"):
-        console.print(_injections(path))
+        to.print(_injections(path))
     return 0
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.guard_eval", description=__doc__)
+    parser = options("python -m tests.lab.guard_eval", __doc__)
+    add = partial(parser.add_argument, metavar="FOLDER", type=Path)
     parser.add_argument("--each", type=int, default=60, metavar="N", help="values of each kind to plant (default: 60)")
     parser.add_argument("--alone", action="store_true", help="without detect-secrets beside it")
-    parser.add_argument(
-        "--detect-secrets", type=Path, metavar="FOLDER", help="a checkout of Yelp/detect-secrets, for its test sets"
-    )
-    parser.add_argument(
-        "--gitleaks",
-        type=Path,
-        metavar="FOLDER",
-        help="a checkout of gitleaks/gitleaks, for the texts beside its rules",
-    )
+    add("--detect-secrets", help="a checkout of Yelp/detect-secrets, for its test sets")
+    add("--gitleaks", help="a checkout of gitleaks/gitleaks, for the texts beside its rules")
     return parser.parse_args(arguments)
 
 
 def _planted(finders: Sequence[Finder], hosts: Sequence[str], each: int) -> Table:
     cases = list(planted([host for host in hosts if 200 <= len(host)], each, 1))
-    table = Table(title=f"Values planted in held-out runs, {each} of each kind: the share that is found")
-    table.add_column("kind")
+    headings = ["kind", *(heading for finder in finders for heading in (finder.name, "95 %"))]
+    made = table(f"Values planted in held-out runs, {each} of each kind: the share that is found", headings)
     by_finder = []
     for finder in finders:
         found = finder.find([case.text for case in cases])
@@ -101,23 +95,20 @@ def _planted(finders: Sequence[Finder], hosts: Sequence[str], each: int) -> Tabl
             not _touches(span, case.start, case.end) for case, spans in zip(cases, found, strict=True) for span in spans
         )
         by_finder.append((hits, false))
-        table.add_column(finder.name, justify="right")
-        table.add_column("95 %", justify="right")
     for kind in dict.fromkeys(case.kind for case in cases):
         row = [part for hits, _ in by_finder for part in _share(hits[kind], each)]
-        table.add_row(kind, *row)
-    table.add_section()
+        made.add_row(kind, *row)
+    made.add_section()
     recall = [part for hits, _ in by_finder for part in _share(hits.total(), len(cases))]
-    table.add_row("recall", *recall)
+    made.add_row("recall", *recall)
     precision = [part for hits, false in by_finder for part in _share(hits.total(), hits.total() + false)]
-    table.add_row("precision", *precision)
-    return table
+    made.add_row("precision", *precision)
+    return made
 
 
 def _false(finders: Sequence[Finder], sorts: Mapping[str, Sequence[str]]) -> Table:
-    table = Table(title="Texts without secrets: finds that would be masked")
-    for heading in ("text", "MB", *(part for finder in finders for part in (finder.name, "a MB"))):
-        table.add_column(heading, justify="left" if heading == "text" else "right")
+    headings = ("text", "MB", *(part for finder in finders for part in (finder.name, "a MB")))
+    made = table("Texts without secrets: finds that would be masked", headings)
     rules: dict[str, Counter[str]] = defaultdict(Counter)
     for name, texts in sorts.items():
         size = sum(len(text.encode(errors="replace")) for text in texts) / 1e6
@@ -126,31 +117,30 @@ def _false(finders: Sequence[Finder], sorts: Mapping[str, Sequence[str]]) -> Tab
             spans = [span for found in finder.find(texts) for span in found]
             rules[finder.name].update(span[2] for span in spans)
             row += [f"{len(spans):,}", f"{len(spans) / size:,.1f}"]
-        table.add_row(*row)
-    table.caption = "; ".join(
+        made.add_row(*row)
+    made.caption = "; ".join(
         f"{name}: {', '.join(f'{rule} {number:,}' for rule, number in found.most_common(6)) or 'none'}"
         for name, found in rules.items()
     )
-    return table
+    return made
 
 
 def _behind_names(runs: Sequence[Path], each: int) -> Table:
     """Strings of structured data that the guard also looks at behind the names of their members."""
     rules = default_rules(GuardOptions(ENFORCE))
-    table = Table(title="Strings of structured data behind the names of their members")
-    for heading in ("run", "strings", "behind the name of a secret", "found by that"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
+    headings = ("run", "strings", "behind the name of a secret", "found by that")
+    made = table("Strings of structured data behind the names of their members", headings)
     for path in runs:
         members = list(dict.fromkeys(_members(json.loads(gzip.decompress(path.read_bytes())))))
         named = [member for member in members if rules.names(member[0])]
         alone = rules.scan([text for _, text in named])
         found = [len(behind) > len(finds) for behind, finds in zip(rules.scan_named(named), alone, strict=True)]
-        table.add_row(path.name, f"{len(members):,}", f"{len(named):,}", str(sum(found)))
+        made.add_row(path.name, f"{len(members):,}", f"{len(named):,}", str(sum(found)))
     values = [(name, value) for name in MEMBERS for value in drawn("named_secret", each, 1)]
     hits = sum(any(find.start == 0 for find in finds) for finds in rules.scan_named(values))
     share, interval = _share(hits, len(values))
-    table.caption = f"passwords as members with {len(MEMBERS)} names: found {share} ({interval})"
-    return table
+    made.caption = f"passwords as members with {len(MEMBERS)} names: found {share} ({interval})"
+    return made
 
 
 def _members(value: Any, of: str = "") -> Iterator[tuple[str, str]]:
@@ -166,10 +156,9 @@ def _members(value: Any, of: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _fixtures(finders: Sequence[Finder], sets: Sequence[material.Fixture]) -> Table:
-    table = Table(title="Test sets that others wrote, the held-out half (in brackets: the half tuned on)")
-    for heading in ("set", "texts with a secret", *(f"{finder.name} found" for finder in finders), "without",
-                    *(f"{finder.name} found" for finder in finders)):  # fmt: skip
-        table.add_column(heading, justify="left" if heading == "set" else "right")
+    names = [f"{finder.name} found" for finder in finders]
+    title = "Test sets that others wrote, the held-out half (in brackets: the half tuned on)"
+    made = table(title, ["set", "texts with a secret", *names, "without", *names])
     found = [[bool(spans) for spans in finder.find([each.text for each in sets])] for finder in finders]
     missed: Counter[str] = Counter()
 
@@ -192,9 +181,9 @@ def _fixtures(finders: Sequence[Finder], sets: Sequence[material.Fixture]) -> Ta
                 missed.update(f"{source}/{sets[index].kind}" for index in of[True] if not hits[index])
 
     for source in dict.fromkeys(each.source for each in sets):
-        table.add_row(source, *shares(source, secret=True), *shares(source, secret=False))
-    table.caption = "missed: " + ", ".join(f"{kind} {number}" for kind, number in missed.most_common())
-    return table
+        made.add_row(source, *shares(source, secret=True), *shares(source, secret=False))
+    made.caption = "missed: " + ", ".join(f"{kind} {number}" for kind, number in missed.most_common())
+    return made
 
 
 def _injections(path: Path) -> Table:
@@ -202,23 +191,20 @@ def _injections(path: Path) -> Table:
     rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
     rules = default_rules()
     found = rules.scan([row["payload"] for row in rows])
-    table = Table(
-        title=f"{len(rows)} rendered prompt injections: the share in which a rule for look-alikes finds something"
-    )
-    for heading in ("attack", "payloads", "found", "rules"):
-        table.add_column(heading)
+    title = f"{len(rows)} rendered prompt injections: the share in which a rule for look-alikes finds something"
+    made = table(title, ("attack", "payloads", "found", "rules"), left=range(4))
     by_attack: dict[str, list[set[str]]] = defaultdict(list)
     for row, finds in zip(rows, found, strict=True):
         by_attack[row["attack"]].append({find.rule.name for find in finds if find.rule.group is Group.LOOKALIKES})
     for attack, names in by_attack.items():
         counted = Counter(name for each in names for name in each)
         hits = sum(map(bool, names))
-        table.add_row(
+        made.add_row(
             attack, str(len(names)), f"{hits} ({hits / len(names):.0%})", ", ".join(map(_times, counted.items()))
         )
     total = sum(bool(names) for each in by_attack.values() for names in each)
-    table.caption = f"in all {total} of {len(rows)}; the rest are plain sentences, which no rule is for"
-    return table
+    made.caption = f"in all {total} of {len(rows)}; the rest are plain sentences, which no rule is for"
+    return made
 
 
 def _times(counted: tuple[str, int]) -> str:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
-
-from rich.console import Console
-from rich.table import Table
+from typing import Final, TypeVar
 
 JSON = Mapping[str, object]
+T = TypeVar("T")
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -52,9 +50,25 @@ class Spread:
         """How many times the other this is, at either place; infinite where the other took no time."""
         return Spread(ratio(self.p50, other.p50), ratio(self.p99, other.p99))
 
+    @property
+    def cells(self) -> tuple[str, str]:
+        """For a table, in milliseconds."""
+        return milliseconds(self.p50), milliseconds(self.p99)
+
     def facts(self) -> JSON:
         """For the JSON file, in microseconds."""
         return {"p50_us": round(self.p50 * 1e6, 1), "p99_us": round(self.p99 * 1e6, 1)}
+
+
+def views(rounds: Sequence[Sequence[float]]) -> Mapping[str, Spread]:
+    """The two views of a repeated run."""
+    pooled = Spread.of(seconds for calls in rounds for seconds in calls)
+    return {"all calls": pooled, "best of each call's rounds": Spread.of(best_of(rounds))}
+
+
+def in_turns(contenders: Sequence[T], turn: int) -> Sequence[T]:
+    """The contenders in their order, every other turn the other way round."""
+    return contenders if turn % 2 else contenders[::-1]
 
 
 def ratio(one: float, other: float) -> float:
@@ -82,23 +96,12 @@ def milliseconds(seconds: float) -> str:
 def times(factor: float, target: float | None = None) -> str:
     """A ratio for a table, with its target where it has one."""
     shown = f"{factor:.2f}x"
-    if target is None:
-        return shown
-    return f"{shown} ({'within' if factor <= target else 'MISSES'} {target:g}x)"
+    return shown if target is None else f"{shown} ({verdict(factor, target)} {target:g}x)"
 
 
-def show(section: Section, console: Console) -> None:
-    """Print a section."""
-    console.print(section.title, style="bold", highlight=False)
-    table = Table()
-    for number, column in enumerate(section.columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
-    for row in section.rows:
-        table.add_row(*row)
-    console.print(table)
-    for remark in section.remarks:
-        console.print(f"  {remark}", style="dim", highlight=False)
-    console.print()
+def verdict(value: float, most: float) -> str:
+    """Whether a figure is as good as is aimed at."""
+    return "within" if value <= most else "MISSES"
 
 
 Z: Final = 1.959963984540054

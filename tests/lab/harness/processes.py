@@ -7,6 +7,7 @@ ended in order, the newest first, and what they say at their end is still heard.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import signal
 import socket
@@ -57,6 +58,11 @@ class Running:
             if time.monotonic() > until:
                 raise NotStarted(f"{self.name} was not ready after {seconds:.0f} s:\n{self.last_words()}")
             time.sleep(_LOOK_EVERY)
+
+    def wait_for(self, pattern: str) -> str:
+        """Wait until its log matches; return what the first group matches. Raises NotStarted."""
+        self.wait_until(lambda: re.search(pattern, self.said()) is not None)
+        return str(re.findall(pattern, self.said())[0])
 
     def last_words(self, lines: int = 20) -> str:
         """The end of its log."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ import orjson
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS
 from prompt_sidecar.v1 import trim_pb2
+from tests.lab.harness.figures import in_turns
 from tests.oracle.runs import turns
 
 FORMATS = {
@@ -32,6 +34,8 @@ _HEADS = {
 }
 ACCEPT_BYTES = 64 * 1024 * 1024
 """What the bench can receive: as much as the server sends, so that no answer is weighed for being too large."""
+Call = Callable[[str, bytes], bytes]
+Raced = dict[str, list[list[float]]]
 CALLER = "local"
 """The caller whom a server on loopback sees."""
 
@@ -99,6 +103,26 @@ def recorded(path: Path) -> Prompts:
     if format not in FORMATS:
         raise ValueError(f"{path} has the format {format!r}; it may be one of {', '.join(FORMATS)}")
     return prompts_of(path.name.split(".")[0], format, [orjson.dumps(message) for message in loaded["messages"]])
+
+
+def raced(ways: Mapping[str, Callable[[bytes], object]], prompts: Prompts, rounds: int, call: Call) -> Raced:
+    """Send a run each way, `rounds` times after one that warms up; at each call the ways take turns.
+
+    Every round is a fresh run, and its texts are new. `call` makes what is sent, of a run's id and a body. Returns for
+    each way the seconds of each call, by round.
+    """
+    found: Raced = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        took: dict[str, list[float]] = {name: [] for name in ways}
+        for index, body in enumerate(prompts.salted(number).bodies()):
+            sent = call(f"{number:04}", body)
+            for name in in_turns(list(ways), index + number):
+                began = perf_counter()
+                ways[name](sent)
+                took[name].append(perf_counter() - began)
+        for name, seconds in took.items() if number else ():
+            found[name].append(seconds)
+    return found
 
 
 def trim_call(run_id: str, format: str, body: bytes, limit: int) -> TrimCall:

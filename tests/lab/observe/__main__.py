@@ -22,7 +22,9 @@ from types import FrameType
 from typing import NoReturn
 
 from tests.lab.harness import components
+from tests.lab.harness.beside import beside
 from tests.lab.harness.processes import NotStarted, Programs
+from tests.lab.harness.tables import INTERRUPTED, options, sorry
 from tests.lab.observe import dashboards, pictures, stack
 from tests.lab.observe.dashboards import Moment
 from tests.lab.observe.doors import attributes, doors
@@ -39,8 +41,6 @@ LABEL_STEP = 30.0
 LABEL_ROOM = 13.5
 """Seconds after such a tick: some after the last tick of shorter steps, too."""
 SEED = 7
-_INTERRUPTED = 130
-"""Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,11 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="observe-")))
             return _observe(asked, folder, opened.enter_context(Programs(folder)), opened)
     except (components.Missing, NotStarted, Failed, QueryFailed, OSError) as error:
-        print(f"observe: {error}", file=sys.stderr)
-        return 1
+        return sorry("observe", error)
     except KeyboardInterrupt:
-        print("observe: interrupted; all that was started has ended", file=sys.stderr)
-        return _INTERRUPTED
+        return sorry("observe", "interrupted; all that was started has ended", INTERRUPTED)
 
 
 def _observe(asked: argparse.Namespace, folder: Path, programs: Programs, opened: ExitStack) -> int:
@@ -106,22 +104,16 @@ def last_label_fits(now: float) -> float:
 
 def _work(load: Load, seconds: float) -> None:
     """Run the load, and tell every few seconds how far it is."""
-    over = threading.Event()
+    began = time.monotonic()
 
-    def tell() -> None:
-        began = time.monotonic()
+    def progress(over: threading.Event) -> None:
         while not over.wait(SECONDS_A_LINE):
             told = {metric.name: value for metric, labels, value in load.facts if not labels}
             runs = int(told.get("prompt_sidecar.runs.started", 0))
             _say(f"{time.monotonic() - began:4.0f} of {seconds:.0f} s; {runs} runs so far")
 
-    teller = threading.Thread(target=tell, name="progress", daemon=True)
-    teller.start()
-    try:
+    with beside(progress):
         load.run()
-    finally:
-        over.set()
-        teller.join()
 
 
 def _say_facts(load: Load) -> None:
@@ -172,38 +164,19 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.lab.observe",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--minutes", type=float, default=3.0, help="how long the agents work (default: 3)")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the histories and of chance")
-    parser.add_argument("--no-pictures", action="store_true", help="only the load: no Node.js and no browser is needed")
-    parser.add_argument(
-        "--stay", action="store_true", help="leave Prometheus running at the end, to look at it, until Ctrl-C"
-    )
-    parser.add_argument(
-        "--dashboards", type=Path, default=dashboards.FOLDER, metavar="FOLDER", help="where the dashboards are"
-    )
+    parser = options("python -m tests.lab.observe", __doc__)
+    add = parser.add_argument
+    add("--minutes", type=float, default=3.0, help="how long the agents work (default: 3)")
+    add("--seed", type=int, default=SEED, help="of the histories and of chance")
+    add("--no-pictures", action="store_true", help="only the load: no Node.js and no browser is needed")
+    add("--stay", action="store_true", help="leave Prometheus running at the end, to look at it, until Ctrl-C")
+    add("--dashboards", type=Path, default=dashboards.FOLDER, metavar="FOLDER", help="where the dashboards are")
     into = parser.add_mutually_exclusive_group()
-    into.add_argument(
-        "--out",
-        type=Path,
-        default=pictures.FRESH,
-        metavar="FOLDER",
-        help="where the pictures go (default: .cache/observe)",
-    )
-    into.add_argument(
-        "--update",
-        dest="out",
-        action="store_const",
-        const=pictures.PICTURES,
-        help="overwrite the pictures of the documents, in docs/images",
-    )
-    parser.add_argument(
-        "--keep-pages", type=Path, metavar="FOLDER", help="keep the data of each picture there, as JSON"
-    )
+    fresh = "where the pictures go (default: .cache/observe)"
+    into.add_argument("--out", type=Path, default=pictures.FRESH, metavar="FOLDER", help=fresh)
+    update = "overwrite the pictures of the documents, in docs/images"
+    into.add_argument("--update", dest="out", action="store_const", const=pictures.PICTURES, help=update)
+    add("--keep-pages", type=Path, metavar="FOLDER", help="keep the data of each picture there, as JSON")
     return parser.parse_args(arguments)
 
 

@@ -32,8 +32,8 @@ from tests.lab.observe.stack import Sidecar
 
 SECRET: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 _MASK: Final = re.compile(r"⟦github_token:\w+⟧")
-_HTTP: Final = re.compile(r"ready: listening on [^\n]*http://127\.0\.0\.1:(\d+)")
-_EXT_PROC: Final = re.compile(r"external processor[^\n]* 127\.0\.0\.1:(\d+)")
+_HTTP: Final = r"ready: listening on [^\n]*http://127\.0\.0\.1:(\d+)"
+_EXT_PROC: Final = r"external processor[^\n]* 127\.0\.0\.1:(\d+)"
 THINK: Final = 0.4
 """Seconds between two prompts of an agent."""
 TURNS: Final = 30
@@ -96,10 +96,10 @@ def doors(programs: Programs, folder: Path, collector: int) -> Iterator[Doors]:
             collector,
             OTEL_RESOURCE_ATTRIBUTES=attributes("gateway", "shared", 3),
         )
-        base = int(_found(sidecar, _HTTP))
+        base = int(sidecar.running.wait_for(_HTTP))
         (folder / "envoy").mkdir()
         proxy = opened.enter_context(
-            envoy(folder / "envoy", configuration(int(_found(sidecar, _EXT_PROC)), upstream.port))
+            envoy(folder / "envoy", configuration(int(sidecar.running.wait_for(_EXT_PROC)), upstream.port))
         )
         work = (
             (_through, (over, upstream, base, "base-url")),
@@ -115,13 +115,6 @@ def attributes(workload: str, namespace: str, number: int) -> str:
     """The resource of a sidecar, as deploy/kubernetes has the downward API fill it in."""
     pod = f"{workload}-6f7d9c8b5-{number:05x}"
     return f"k8s.namespace.name={namespace},k8s.deployment.name={workload},k8s.pod.name={pod},k8s.node.name=node-1"
-
-
-def _found(sidecar: Sidecar, pattern: re.Pattern[str]) -> str:
-    sidecar.running.wait_until(lambda: pattern.search(sidecar.running.said()) is not None)
-    found = pattern.search(sidecar.running.said())
-    assert found is not None
-    return found[1]
 
 
 def _client_metrics() -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import sys
 import urllib.error
 import urllib.parse
@@ -17,8 +15,8 @@ from typing import Any
 import grpc
 
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.lab.harness.components import ROOT
 from tests.lab.harness.processes import Programs, Running, free_port, listens
+from tests.lab.harness.servers import READY, WIDE, environment
 from tests.lab.observe.dashboards import rule_files
 
 JOB = "prompt-sidecar"
@@ -133,9 +131,6 @@ def start(programs: Programs, program: Path, folder: Path, config: str) -> Prome
     return started
 
 
-_LISTENS = re.compile(r'ready: listening on ([^\s,"]+)')
-
-
 @dataclass(frozen=True, slots=True)
 class Sidecar:
     """A sidecar that serves."""
@@ -152,21 +147,7 @@ class Sidecar:
 
     def channel(self) -> grpc.Channel:
         """A channel that takes answers of any size, and no proxy."""
-        options = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.max_receive_message_length", -1),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
-        return grpc.insecure_channel(self.address, options=options)
-
-
-def environment(settings: Mapping[str, str], **more: str) -> dict[str, str]:
-    """This process's environment without settings of a sidecar or of telemetry, with those that are given."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
-    named = {f"PROMPT_SIDECAR_{name.upper().replace('.', '__')}": value for name, value in settings.items()}
-    path = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
-    return clean | {"PYTHONPATH": path} | named | more
+        return grpc.insecure_channel(self.address, options=WIDE)
 
 
 def sidecar(programs: Programs, name: str, settings: Mapping[str, str], collector: int = 0, **more: str) -> Sidecar:
@@ -180,10 +161,7 @@ def sidecar(programs: Programs, name: str, settings: Mapping[str, str], collecto
             **more,
         }
     running = programs.start(name, [sys.executable, "-m", "prompt_sidecar", "serve"], environment(chosen, **more))
-    running.wait_until(lambda: _LISTENS.search(running.said()) is not None)
-    found = _LISTENS.search(running.said())
-    assert found is not None
-    return Sidecar(running, found[1], metrics)
+    return Sidecar(running, running.wait_for(READY), metrics)
 
 
 def collector(programs: Programs, rotel: Path, *, forward_to: int = 0) -> tuple[Running, int]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-import orjson
 from rich.console import Console
 
 from tests.lab.harness.environments import cache_folder
+from tests.lab.harness.tables import console, options, sorry, write_facts
 from tests.lab.peers.cells import Cell, Line, add_peers, cell_of, grid, progress
 from tests.lab.peers.material import Material
 from tests.lab.peers.peers import KEYS, rows
@@ -31,12 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _arguments(arguments)
     found = [path for path in recorded_paths() if not asked.runs or path.name.split(".")[0] in asked.runs]
     if not found:
-        print("no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them", file=sys.stderr)
-        return 1
+        return sorry("bench-peers", "no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them")
     materials = [Material(recorded(path)) for path in found]
     if asked.quick:
         materials = [material for material in materials if len(material.lengths) <= QUICK_PROMPTS]
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     cells: list[Cell] = []
     lines: list[Line] = []
     if "table" in asked.only:
@@ -47,13 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "grid" in asked.only:
         lines += grid(materials, GRID, cells)
     add_peers(cells, list(rows(asked.peers)), cache_folder())
-    _show(console, cells, lines)
+    _show(console(WIDTH), cells, lines)
     if asked.json:
-        facts = {
-            "cells": [cell.facts() for cell in cells],
-            "grid": [{"run": line.run, "mean": line.mean, "ratios": _named(line)} for line in lines],
-        }
-        asked.json.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        grids = [{"run": line.run, "mean": line.mean, "ratios": _named(line)} for line in lines]
+        write_facts(asked.json, {"cells": [cell.facts() for cell in cells], "grid": grids})
     return 0
 
 
@@ -61,32 +55,30 @@ def _named(line: Line) -> dict[str, float]:
     return {f"{share:.2f}": ratio for share, ratio in line.ratios.items()}
 
 
-def _show(console: Console, cells: Sequence[Cell], lines: Sequence[Line]) -> None:
+def _show(to: Console, cells: Sequence[Cell], lines: Sequence[Line]) -> None:
     for cell in cells:
-        console.print(cell_table(cell))
+        to.print(cell_table(cell))
         for text in failures(cell):
-            console.print(f"  {text}", style="dim", highlight=False)
+            to.print(f"  {text}", style="dim")
     if cells:
         told = dict.fromkeys(remark for cell in cells for row in cell.rows for remark in row.remarks)
-        console.print(LEGEND, style="dim", highlight=False)
-        console.print(f"Peers: {', '.join(told) or 'none'}.\n", style="dim", highlight=False)
+        to.print(LEGEND, style="dim")
+        to.print(f"Peers: {', '.join(told) or 'none'}.\n", style="dim")
     if lines:
-        console.print(grid_table(lines))
+        to.print(grid_table(lines))
     for demand in demands(cells, lines):
-        console.print(f"{'DOES NOT HOLD' if demand.broken else 'holds'}: {demand.text}", highlight=False)
+        to.print(f"{'DOES NOT HOLD' if demand.broken else 'holds'}: {demand.text}")
         for text in demand.broken:
-            console.print(f"  {text}", highlight=False)
+            to.print(f"  {text}")
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.peers", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="some of: table, grid")
-    parser.add_argument(
-        "--peers", nargs="*", choices=KEYS, default=KEYS, metavar="PEER", help=f"some of: {', '.join(KEYS)}; or none"
-    )
-    parser.add_argument("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
-    parser.add_argument("--quick", action="store_true", help=f"only runs of up to {QUICK_PROMPTS} prompts")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the facts there too")
+    parser = options("python -m tests.lab.peers", __doc__, facts=True)
+    add = parser.add_argument
+    add("--only", nargs="+", choices=PARTS, default=PARTS, help="some of: table, grid")
+    add("--peers", nargs="*", choices=KEYS, default=KEYS, metavar="PEER", help=f"some of: {', '.join(KEYS)}; or none")
+    add("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
+    add("--quick", action="store_true", help=f"only runs of up to {QUICK_PROMPTS} prompts")
     return parser.parse_args(arguments)
 
 

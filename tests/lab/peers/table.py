@@ -8,27 +8,14 @@ from statistics import geometric_mean
 
 from rich.table import Table
 
+from tests.lab.harness.tables import TITLED, table
 from tests.lab.peers.accounting import Figures
-from tests.lab.peers.cells import Cell, Line, Row
+from tests.lab.peers.cells import Cell, Line
 from tests.lab.peers.contenders import CONTROL, NEVER, OURS
 
 MOST_LONG = 0.95
 MOST_SHORT = 1.05
 """What we may cost of the control on long and on short runs, as the geometric mean over the grid."""
-COLUMNS = (
-    "strategy",
-    "sent",
-    "cost",
-    "of never",
-    "prefix kept",
-    "over",
-    "pairing",
-    "refused",
-    "verbatim",
-    "recallable",
-    "task",
-    "ms",
-)
 LEGEND = (
     "sent: tokens of all prompts. cost: 0.1 for a token of a kept prefix, 1.25 for each other; of never: as a share of "
     "never trimming. over: prompts over the budget (those whose system prompt, opening and newest turn alone are). "
@@ -42,14 +29,26 @@ LEGEND = (
 def cell_table(cell: Cell) -> Table:
     """Return the table of one run at one budget."""
     title = f"{cell.run}, {len(cell.material.lengths)} prompts, budget {cell.budget:,} tokens ({cell.share:.0%})"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=number > 0)
     whole = cell.figures(NEVER).cost
+    columns: dict[str, Callable[[Figures], str]] = {
+        "sent": lambda found: f"{found.sent:,}",
+        "cost": lambda found: f"{found.cost:,.0f}",
+        "of never": lambda found: f"{found.cost / whole:.3f}",
+        "prefix kept": lambda found: f"{found.kept:.3f}",
+        "over": lambda found: f"{found.over}" + (f" ({found.unavoidable})" if found.unavoidable else ""),
+        "pairing": lambda found: f"{found.pairing}",
+        "refused": lambda found: f"{found.refused}",
+        "verbatim": lambda found: f"{found.verbatim:.0%}",
+        "recallable": lambda found: "" if found.recallable is None else f"{found.recallable:.0%}",
+        "task": lambda found: "yes" if found.task else "no",
+        "ms": lambda found: "" if found.p50 is None else f"{found.p50 * 1e3:,.2f}",
+    }
+    made = table(title, ["strategy", *columns], no_wrap=True, **TITLED)
     for row in cell.rows:
-        table.add_row(*_cells(row, whole), style="bold" if row.name == OURS else None)
-    table.add_row("floor", "", f"{cell.floor:,.0f}", f"{cell.floor / whole:.3f}")
-    return table
+        cells = ["not measured"] if row.figures is None else [say(row.figures) for say in columns.values()]
+        made.add_row(row.name, *cells, style="bold" if row.name == OURS else None)
+    made.add_row("floor", "", f"{cell.floor:,.0f}", f"{cell.floor / whole:.3f}")
+    return made
 
 
 def failures(cell: Cell) -> Iterator[str]:
@@ -57,42 +56,22 @@ def failures(cell: Cell) -> Iterator[str]:
     return (f"{row.name}: {row.failure}" for row in cell.rows if row.figures is None)
 
 
-def _cells(row: Row, whole: float) -> Sequence[str]:
-    found = row.figures
-    if found is None:
-        return (row.name, "not measured")
-    return (
-        row.name,
-        f"{found.sent:,}",
-        f"{found.cost:,.0f}",
-        f"{found.cost / whole:.3f}",
-        f"{found.kept:.3f}",
-        f"{found.over}" + (f" ({found.unavoidable})" if found.unavoidable else ""),
-        f"{found.pairing}",
-        f"{found.refused}",
-        f"{found.verbatim:.0%}",
-        "" if found.recallable is None else f"{found.recallable:.0%}",
-        "yes" if found.task else "no",
-        "" if found.p50 is None else f"{found.p50 * 1e3:,.2f}",
-    )
-
-
 def grid_table(lines: Sequence[Line]) -> Table:
     """Return the grid: our cost as a share of the control's."""
-    table = Table(title="cost of cache_first as a share of the control's", title_justify="left", title_style="bold")
-    table.add_column("run")
     shares = sorted(lines[0].ratios)
-    for share in shares:
-        table.add_column(f"{share:.0%}", justify="right")
-    table.add_column("geometric mean", justify="right")
-    table.add_column("demanded", justify="right")
-    table.add_column("verbatim (the control's), mean", justify="right")
-    for line in lines:
-        ratios = [f"{line.ratios[share]:.3f}" for share in shares]
-        demanded = f"{MOST_LONG if line.long else MOST_SHORT:.2f}"
-        texts = "{:.1%} ({:.1%})".format(*line.texts)
-        table.add_row(line.run, *ratios, f"{line.mean:.3f}", demanded, texts)
-    return table
+    headings = ("run", *(f"{share:.0%}" for share in shares), "geometric mean", "demanded")
+    rows = [
+        (
+            line.run,
+            *(f"{line.ratios[share]:.3f}" for share in shares),
+            f"{line.mean:.3f}",
+            f"{MOST_LONG if line.long else MOST_SHORT:.2f}",
+            "{:.1%} ({:.1%})".format(*line.texts),
+        )
+        for line in lines
+    ]
+    title = "cost of cache_first as a share of the control's"
+    return table(title, (*headings, "verbatim (the control's), mean"), rows, **TITLED)
 
 
 @dataclass(frozen=True, slots=True)

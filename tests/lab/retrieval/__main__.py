@@ -5,14 +5,13 @@ With `--rpc` the last rows are made once more by the SearchHistory of a real ser
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from prompt_sidecar.recall.analysis import Analyser
+from tests.lab.harness.tables import console, options, sorry, table
 from tests.lab.retrieval import chunks, facts
 from tests.lab.retrieval.search import Search, by_index, by_library
 from tests.oracle.data import ENVIRONMENT, present
@@ -28,30 +27,28 @@ ANALYSERS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables; it asserts no figure."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.retrieval", description=__doc__)
+    parser = options("python -m tests.lab.retrieval", __doc__)
     parser.add_argument("--rpc", action="store_true", help="also ask a real server")
     asked = parser.parse_args(arguments)
     files = [path for name in (chunks.CHUNKS, chunks.QUESTIONS) for path in present(name)]
     runs = [path for name in facts.RUNS for path in present(name)]
     if len(files) < 2 and not runs:
-        print(f"retrieval: no recorded data; {ENVIRONMENT} names the folder that holds it", file=sys.stderr)
-        return 2
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+        return sorry("retrieval", f"no recorded data; {ENVIRONMENT} names the folder that holds it", 2)
+    to = console(WIDTH)
     if len(files) == 2:
-        console.print(_retrieval(*chunks.load(*files), rpc=asked.rpc))
+        to.print(_retrieval(*chunks.load(*files), rpc=asked.rpc))
     if runs:
-        console.print(_facts({path.name.split(".")[0]: facts.results(path) for path in runs}, rpc=asked.rpc))
+        to.print(_facts({path.name.split(".")[0]: facts.results(path) for path in runs}, rpc=asked.rpc))
     return 0
 
 
 def _retrieval(texts: list[str], questions: list[chunks.Question], *, rpc: bool) -> Table:
-    table = Table(title=f"Pass@5 / 10 / 20 of {len(questions)} questions on {len(texts)} chunks of code, per cent")
-    for heading in ("ranking", "all", "half tuned on", "half held out"):
-        table.add_column(heading, justify="left" if heading == "ranking" else "right")
+    title = f"Pass@5 / 10 / 20 of {len(questions)} questions on {len(texts)} chunks of code, per cent"
+    made = table(title, ("ranking", "all", "half tuned on", "half held out"))
 
     def row(name: str, search: Search) -> None:
         passes = chunks.measure(search, questions, texts)
-        table.add_row(name, *(_slashed(each) for each in (passes.all, passes.tuned, passes.held_out)))
+        made.add_row(name, *(_slashed(each) for each in (passes.all, passes.tuned, passes.held_out)))
 
     for name, search in _ablation(texts):
         row(name, search)
@@ -60,7 +57,7 @@ def _retrieval(texts: list[str], questions: list[chunks.Question], *, rpc: bool)
 
         with by_server([texts]) as (search,):
             row("SearchHistory", search)
-    return table
+    return made
 
 
 def _ablation(texts: list[str]) -> Iterator[tuple[str, Search]]:
@@ -72,15 +69,14 @@ def _ablation(texts: list[str]) -> Iterator[tuple[str, Search]]:
 
 
 def _facts(runs: dict[str, list[str]], *, rpc: bool) -> Table:
-    table = Table(title=f"{facts.FACTS} facts of a run, asked for by two or three of their rarer words: where found")
-    for heading in ("run", "facts", "ranking", "first", "three"):
-        table.add_column(heading, justify="right" if heading in {"first", "three"} else "left")
+    title = f"{facts.FACTS} facts of a run, asked for by two or three of their rarer words: where found"
+    made = table(title, ("run", "facts", "ranking", "first", "three"), left=range(3))
 
     def row(run: str, name: str, search: Search) -> None:
         for telling in (True, False):
             found = facts.measure(search, facts.sample(runs[run], telling=telling))
             which = "telling" if telling else "any"
-            table.add_row(run, which, name, f"{found.first:.0f} %", f"{found.three:.0f} %")
+            made.add_row(run, which, name, f"{found.first:.0f} %", f"{found.three:.0f} %")
 
     for run, texts in runs.items():
         row(run, "passages", by_index(texts, reranked=False))
@@ -91,7 +87,7 @@ def _facts(runs: dict[str, list[str]], *, rpc: bool) -> Table:
         with by_server(list(runs.values())) as searches:
             for run, search in zip(runs, searches, strict=True):
                 row(run, "SearchHistory", search)
-    return table
+    return made
 
 
 def _slashed(values: Sequence[float]) -> str:

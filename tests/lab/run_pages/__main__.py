@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
-import grpc
 from PIL import Image
 
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
-from tests.cli.running import program
 from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
 from tests.lab.harness.agents import Agent, Habits
 from tests.lab.harness.facts import Facts
+from tests.lab.harness.servers import LOCAL, sidecar
 from tests.oracle.runs import Shape, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 
@@ -43,19 +42,13 @@ def make() -> int:
     if CHROMIUM is None:
         print("no pictures: no Chromium on the PATH", file=sys.stderr)
         return 1
-    settings = {"SERVER__LISTEN": "127.0.0.1:0", "TELEMETRY__METRICS_LISTEN": "", "ADMIN__LISTEN": "127.0.0.1:0"}
-    with program(**settings) as served:
-        site = served.wait_for(r"pages of runs at (http://\S+)/runs")[1]
-        address = served.wait_for(r"ready: listening on (\S+)")[1]
-        served.keep_reading()
-        with grpc.insecure_channel(address) as channel:
-            _work(service_pb2_grpc.SidecarServiceStub(channel))
+    with sidecar({"TELEMETRY__METRICS_LISTEN": "", "ADMIN__LISTEN": LOCAL}) as served:
+        site = served.found(r"pages of runs at (http://\S+)/runs")
+        _work(served.stub)
         with build_opener(ProxyHandler({})).open(f"{site}/runs.json", timeout=PATIENCE) as answer:
             newest = json.load(answer)["runs"][0]["key"]
         _photograph(f"{site}/runs", PICTURES / "runs.png", 1_200)
         _photograph(f"{site}/runs/{newest}", PICTURES / "run.png", 1_200)
-        served.process.terminate()
-        served.process.wait(PATIENCE)
     return 0
 
 

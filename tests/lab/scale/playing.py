@@ -47,10 +47,10 @@ class Plan:
     """Most ids that are asked for after a kill."""
     compared: int
     """Most runs that are compared."""
-    window: int
-    settled: float
+    window: int = 16_000
+    settled: float = 5.0
     """Seconds before a kill by which an id must have been returned to be asked for after it."""
-    durability: str
+    durability: str = "local"
 
 
 @dataclass(slots=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.cli.running import PATIENCE, Program, program
 from tests.doors.envoy.through import Envoy, balanced, envoy
 from tests.lab.harness.processes import free_port
+from tests.lab.harness.servers import Server, sidecar
 from tests.lab.scale.agents import REPLICA
 from tests.store.sharing import Valkey, running_valkey
 
@@ -28,8 +27,7 @@ class Replica:
     port: int = field(default_factory=free_port)
     idle: int = 0
     """Bytes that it took when it was ready."""
-    running: Program | None = None
-    _stack: ExitStack = field(default_factory=ExitStack)
+    running: Server | None = None
 
     @property
     def address(self) -> str:
@@ -38,26 +36,18 @@ class Replica:
 
     def start(self) -> None:
         """Start it; return once it is ready."""
-        self.running = self._stack.enter_context(program("--listen", self.address, KEY=KEY, **self.settings))
-        self.running.wait_for("ready: listening")
-        self.running.keep_reading()
+        self.running = sidecar({"KEY": KEY, **self.settings}, listen=self.address)
         self.idle = self.resident()
 
     def kill(self) -> None:
         """SIGKILL."""
         assert self.running is not None
-        self.running.process.kill()
-        self.running.process.wait(PATIENCE)
-        self._stack.close()
+        self.running.kill()
 
     def resident(self) -> int:
         """Bytes of memory that it takes now; 0 where the system does not tell."""
         assert self.running is not None
-        with suppress(OSError):
-            status = Path(f"/proc/{self.running.process.pid}/status").read_text("ascii")
-            if found := re.search(r"VmRSS:\s+(\d+) kB", status):
-                return int(found[1]) * 1_024
-        return 0
+        return self.running.resident()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ is taken from git, and runs with the packages of this one.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import os
 import random
 import subprocess
 import sys
@@ -18,19 +16,20 @@ import tempfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
 
 from prompt_sidecar.client import Client, ClientError
-from tests.cli.running import PATIENCE, Program, environment
+from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, history
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.servers import sidecar
+from tests.lab.harness.tables import options, sorry, table
 from tests.store.sharing import running_valkey
 
-ROOT: Final = Path(__file__).parents[3]
 RUNS: Final = 12
 ITERATIONS: Final = 25
 SEED: Final = 7
@@ -42,27 +41,21 @@ PERFECT: Final = ("refused", "other edits", "lost", "wrong bytes", "no figures")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; 0: nothing was lost."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.upgrade", description=__doc__)
+    parser = options("python -m tests.lab.upgrade", __doc__)
     parser.add_argument("commit", metavar="COMMIT", help="the earlier version, as git knows it")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder, running_valkey() as store:
         try:
             earlier = unpacked(asked.commit, Path(folder))
         except subprocess.CalledProcessError as error:
-            print(f"upgrade: {error.stderr.decode().strip()}", file=sys.stderr)
-            return 2
+            return sorry("upgrade", error.stderr.decode().strip(), 2)
         found = Counter(dict.fromkeys(("prompts", "originals", *PERFECT), 0))
         with served(earlier, store.url) as old, served(ROOT, store.url) as new:
             side_by_side(old, new, found)
         found += taken_over("upgrade", earlier, ROOT, store.url)
         found += taken_over("rollback", ROOT, earlier, store.url)
-    table = Table("calls of an agent to both versions", asked.commit)
-    for what, times in found.items():
-        table.add_row(what, f"{times:,}")
-    for what in PERFECT:
-        if what not in found:
-            table.add_row(what, "0")
-    Console().print(table)
+    rows = [(what, f"{found[what]:,}") for what in dict.fromkeys((*found, *PERFECT))]
+    Console().print(table("", ("calls of an agent to both versions", asked.commit), rows, left=range(2)))
     return int(any(found[what] for what in PERFECT))
 
 
@@ -86,16 +79,11 @@ def served(tree: Path, url: str) -> Iterator[Client]:
         "STORE__TIMEOUT": "10s",
         "STORE__ACKNOWLEDGE_TIMEOUT": "60s",
     }
-    variables = environment(**settings)
-    variables["PYTHONPATH"] = os.pathsep.join((str(tree / "sidecar"), variables["PYTHONPATH"]))
-    command = [sys.executable, "-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0"]
-    with ExitStack() as stack:
-        process = stack.enter_context(subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True))
-        stack.callback(process.terminate)
-        server = Program(process)
-        address = server.wait_for(r"ready: listening on ([^\s,]+)")[1]
-        server.keep_reading()
-        yield stack.enter_context(Client(address, deadline=PATIENCE, fail_open=False))
+    with (
+        sidecar(settings, tree=tree) as server,
+        Client(server.address, deadline=PATIENCE, fail_open=False) as client,
+    ):
+        yield client
 
 
 def side_by_side(old: Client, new: Client, found: Counter[str]) -> None:

@@ -6,12 +6,13 @@ import subprocess
 
 import pytest
 
+from tests.lab.harness.components import ROOT
 from tests.lab.upgrade import __main__ as upgrade
 
 
 @pytest.fixture(autouse=True)
 def _git() -> None:
-    known = subprocess.run(["git", "rev-parse", "HEAD"], cwd=upgrade.ROOT, capture_output=True, check=False).returncode
+    known = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, check=False).returncode
     if known:
         pytest.skip("needs the repository's history in git")
 
