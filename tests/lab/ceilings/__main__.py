@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.lab.ceilings.killed import Plan, play
+from tests.lab.harness.tables import options
 
 
 def main() -> int:
     """Play, and print what happened; exit 1 if a run passed its ceiling by more than its call in flight."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options("python -m tests.lab.ceilings", __doc__)
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--threads", type=int, default=32, help="calls in flight at a time")
     parser.add_argument("--kills", type=int, default=5)

@@ -9,7 +9,6 @@ messages, the cue at the tail, the tools that it may call.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
@@ -24,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.lab.harness.tables import options
 from tests.oracle.shapes import OPENAI_CHAT
 from tests.oracle.tokens import count_prompt
 from tests.oracle.validity import Kind, defects, refused
@@ -328,7 +328,7 @@ def _error(message: str) -> bytes:
 
 def main() -> int:
     """Serve until Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m tests.lab.eval.endpoint", description=__doc__)
+    parser = options("python -m tests.lab.eval.endpoint", __doc__)
     parser.add_argument("--recalls", choices=list(Recalls), type=Recalls, default=Recalls.WITH_CUE, help="when")
     parser.add_argument("--follows", type=float, default=0.3, metavar="SHARE", help="of the baits that it sees")
     parser.add_argument("--fumbles", action="store_true", help="its first call has broken arguments")
