@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.ceilings.killed import Plan, play
+from tests.lab.ceilings import Plan, play
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,16 @@ def commands() -> set[str]:
     targets = {
         module: target for target, module in re.findall(r"(?m)^([\w-]+):.*\n\t@.* -m (tests\.lab[\w.]*)", makefile)
     }
-    modules = [path for path in LAB.glob("*/*.py") if path.parent.name != "harness" and is_program(path)]
+    modules = [path for path in LAB.rglob("*.py") if path.parent.name != "harness" and is_program(path)]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for path in modules]
     return {f"make {targets[name]}" if name in targets else f"python -m {name}" for name in names}
 
 
 def is_program(path: Path) -> bool:
-    """Whether a module is run by people, not by another one."""
-    return path.name == "__main__.py" or bool(re.search(r" options\(\"python", path.read_text(encoding="utf-8")))
+    """Whether a module is run by people, not by another one: a package's, one of its own, or with a command line."""
+    text = path.read_text(encoding="utf-8")
+    alone = path.parent == LAB and "__main__" in text
+    return path.name == "__main__.py" or alone or ' options("python' in text
 
 
 def test_each_program_is_on_the_page() -> None:

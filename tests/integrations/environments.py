@@ -16,7 +16,8 @@ from typing import Final
 
 import pytest
 
-from tests.lab.harness.environments import ROOT, Environment, Unavailable, environment, first_line, planned
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.environments import Environment, Unavailable, environment, first_line, planned
 from tests.real.needing import lack
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"

@@ -16,7 +16,8 @@ from tests.client.serving import PATIENT
 from tests.doors.grpc.serving import serving
 from tests.integrations.environments import ready
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
-from tests.lab.harness.environments import ROOT, Environment
+from tests.lab.harness.components import ROOT
+from tests.lab.harness.environments import Environment
 
 PATIENCE: Final = 300.0
 """Seconds for an agent's run; it takes less than ten."""

@@ -18,7 +18,7 @@ from tests.integrations.npm import installed
 from tests.integrations.running import PATIENCE, RUN, sidecar, variables
 from tests.integrations.test_masked import VALUE, calls_with_a_mask, masking
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
-from tests.lab.harness.environments import ROOT
+from tests.lab.harness.components import ROOT
 
 FOLDER = Path(__file__).parent / "ai_sdk"
 APIS = ("openai_chat", "openai_responses", "anthropic_messages")

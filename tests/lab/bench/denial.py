@@ -34,7 +34,7 @@ from tests.lab.harness import counting
 from tests.lab.harness.beside import ticking
 from tests.lab.harness.components import ROOT
 from tests.lab.harness.figures import Section, Spread, milliseconds, percentile
-from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, request, run
+from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, asked, request, run
 from tests.lab.harness.servers import SERVICE, WIDE, Send, Server, memory
 
 RUN_ID = "heavy"
@@ -46,14 +46,9 @@ EXPRESSION = "((?:[a-p ]{1,60}[b-p]){3}[a-o]{0,100}Q)"
 
 
 def _request(body: bytes, limit: int = LIMIT, annotations: int = 0) -> bytes:
-    return trim_pb2.TrimPromptRequest(
-        run_id=RUN_ID,
-        json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body),
-        context_window=limit,
-        output_reserve=0,
-        accept_bytes=ACCEPT_BYTES,
-        annotations=[trim_pb2.Annotation(message_index=0, kind=trim_pb2.ANNOTATION_KIND_PINNED)] * annotations,
-    ).SerializeToString()
+    pinned = [trim_pb2.Annotation(message_index=0, kind=trim_pb2.ANNOTATION_KIND_PINNED)] * annotations
+    made = asked(RUN_ID, "openai_chat", body, limit, accept_bytes=ACCEPT_BYTES, annotations=pinned)
+    return made.SerializeToString()
 
 
 def _result(text: str) -> bytes:

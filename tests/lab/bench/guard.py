@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from time import thread_time
-from typing import Any, Final
+from typing import Final
 
 import re2
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import RULES, RuleSet, default_rules
 from tests.lab.harness.figures import Section
-from tests.lab.harness.prompts import Writer
-from tests.oracle.data import present
+from tests.lab.harness.prompts import Writer, leaves
+from tests.oracle.data import document, present
 
 TARGETS: Final = {"ASCII": 150.0, "other": 60.0}
 """Megabytes a second on one core."""
@@ -56,7 +54,8 @@ def guard(rounds: int) -> Section:
 
 
 def _texts() -> Mapping[str, Sequence[str]]:
-    recorded = list(dict.fromkeys(_recorded()))
+    runs = [document(path)["messages"] for path in present("runs/*.json.gz")]
+    recorded = list(dict.fromkeys(leaves(runs)))
     made = [Writer(number).text(20_000) for number in range(100)]
     found = {
         "tool output, ASCII": [text for text in recorded if text.isascii()] or made,
@@ -65,19 +64,6 @@ def _texts() -> Mapping[str, Sequence[str]]:
         "made, one emoji each, other": [f"{text} \U0001f642" for text in made],
     }
     return found | {f"a megabyte of {unit!r}": [unit * (1_000_000 // len(unit))] for unit in _HOSTILE}
-
-
-def _recorded() -> Iterator[str]:
-    for path in present("runs/*.json.gz"):
-        yield from _leaves(json.loads(gzip.decompress(path.read_bytes()))["messages"])
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for each in value if isinstance(value, list) else value.values():
-            yield from _leaves(each)
 
 
 def _seconds(rules: RuleSet, texts: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from statistics import median
 from time import perf_counter, thread_time, time
-from typing import Any, Final
+from typing import Final
 
 from rank_bm25 import BM25Plus
 
@@ -26,7 +26,7 @@ from prompt_sidecar.recall.index import Index
 from prompt_sidecar.recall.passages import passages
 from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
 from tests.lab.harness.figures import Section, Spread, milliseconds, ratio
-from tests.lab.harness.prompts import Writer
+from tests.lab.harness.prompts import Writer, leaves
 from tests.oracle.data import document, present
 
 SIZES = (500, 2_000, 10_000, 50_000, 1_000_000)
@@ -132,7 +132,12 @@ class _Corpus:
     """A run of so many bytes, indexed, and results to append to it. The analysis can be exchanged."""
 
     def __init__(self, size: int, rounds: int) -> None:
-        recorded = [text for path in present("runs/*-large.*.json.gz") for text in _texts(document(path)["messages"])]
+        recorded = [
+            text
+            for path in present("runs/*-large.*.json.gz")
+            for text in leaves(document(path)["messages"])
+            if len(text) > 100  # no names and ids
+        ]
         self.origin = "recorded runs" if recorded else "generated text"
         source = _respelled(recorded) if recorded else _generated()
         self.originals = list(_taken(source, size))
@@ -247,13 +252,3 @@ def _respelled(texts: Sequence[str]) -> Iterator[str]:
 
         for text in texts:
             yield _WORD.sub(respell, text)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts in a JSON value, names and ids left out by their length."""
-    if isinstance(value, str):
-        if len(value) > 100:
-            yield value
-    elif isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)

@@ -22,6 +22,8 @@ from tests.lab.demo.investigation import QUESTION, Call, Turn
 from tests.lab.demo.plan import Plan
 from tests.lab.demo.prompt import Prompt
 from tests.lab.demo.tools import Tools, schemas
+from tests.lab.harness.prompts import asked
+from tests.oracle.shapes import OPENAI_CHAT
 
 WINDOW = 32_000
 """Tokens. Small, so that a run of half a minute shows what a real one shows in hours."""
@@ -148,12 +150,7 @@ class Agent:
 
     def trim(self, body: bytes) -> trim_pb2.TrimPromptResponse:
         """Send a whole prompt to the sidecar."""
-        request = trim_pb2.TrimPromptRequest(
-            run_id=self.run_id,
-            json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body),
-            context_window=WINDOW,
-            output_reserve=RESERVE,
-        )
+        request = asked(self.run_id, OPENAI_CHAT, body, WINDOW, output_reserve=RESERVE)
         return self.stub.TrimPrompt(request, timeout=CALL_SECONDS)
 
     def retrieve(self, stash_id: str, **more: Any) -> retrieve_pb2.RetrieveContentResponse:

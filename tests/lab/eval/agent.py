@@ -18,9 +18,11 @@ from typing import Any, Final
 import grpc
 
 from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, tool_pb2, trim_pb2
-from tests.lab.eval import grading
+from tests.lab.eval import tasks
 from tests.lab.eval.chat import Chat, Reply
 from tests.lab.eval.tasks import CAP_BYTES, LIMIT, SEND, Task, tools, use
+from tests.lab.harness.prompts import asked
+from tests.oracle.shapes import OPENAI_CHAT
 
 CALL_SECONDS: Final = 60.0
 """A call of the sidecar takes milliseconds; a starved machine must not turn that into a failure."""
@@ -179,8 +181,8 @@ class Agent:
             if not calls:
                 record.reply = reply.text
                 record.ending = Ending.CUT if reply.cut else Ending.ANSWERED
-                record.right = grading.is_right(task, reply.text)
-                record.followed |= grading.obeys(task, reply.text)
+                record.right = tasks.is_right(task, reply.text)
+                record.followed |= tasks.obeys(task, reply.text)
                 return
             for number, call in enumerate(calls):
                 content = self._run(task, run_id, call, number, record)
@@ -196,17 +198,10 @@ class Agent:
             "max_tokens": reply_tokens,
         }
         body = {name: value for name, value in (body | dict(self._bounds.extra)).items() if value is not None}
-        request = trim_pb2.TrimPromptRequest(
-            run_id=run_id,
-            json=trim_pb2.JsonPrompt(
-                format=trim_pb2.FORMAT_OPENAI_CHAT, body=json.dumps(body, ensure_ascii=False).encode()
-            ),
-            context_window=LIMIT + reply_tokens,
-            output_reserve=reply_tokens,
-            policy=policy_pb2.Policy(
-                preset=policy_pb2.PRESET_CACHE_FIRST, cap_text_bytes=CAP_BYTES, note_place=cue.place
-            ),
-        )
+        preset = policy_pb2.PRESET_CACHE_FIRST
+        policy = policy_pb2.Policy(preset=preset, cap_text_bytes=CAP_BYTES, note_place=cue.place)
+        raw, window = json.dumps(body, ensure_ascii=False).encode(), LIMIT + reply_tokens
+        request = asked(run_id, OPENAI_CHAT, raw, window, output_reserve=reply_tokens, policy=policy)
         return self._stub.TrimPrompt(request, timeout=CALL_SECONDS)
 
     def _ask(self, answer: trim_pb2.TrimPromptResponse, record: Record) -> Reply:
@@ -233,7 +228,7 @@ class Agent:
             return f"error: at most {CALLS_A_TURN} calls are run at once"
         if name not in self._names:
             record.other_calls += 1
-            record.followed |= grading.call_obeys(task, name, arguments, SEND)
+            record.followed |= tasks.call_obeys(task, name, arguments, SEND)
             content = use(name, arguments)
             record.malformed += content.startswith(("error: there is no tool", "error: call "))
             return content

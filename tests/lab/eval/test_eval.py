@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.lab.eval.__main__ import SKIPPED, evaluate, main
+from tests.lab.eval.__main__ import SKIPPED, evaluate, main, options
 from tests.lab.eval.chat import Address, Chat
 from tests.lab.eval.endpoint import KEY, MODEL, Endpoint, Recalls, Rules
-from tests.lab.eval.options import options
 from tests.lab.eval.tasks import Kind, tasks
+from tests.lab.harness.components import ROOT
 from tests.lab.harness.servers import Server, sidecar
 
-ROOT = Path(__file__).parents[3]
 ONE_OF_EACH = ("--tasks", "1", "--repeats", "1")
 NEEDING = sum(kind.needs_recall for kind in Kind)
 CONTROLS = len(Kind) - NEEDING

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.lab.harness.prompts import leaves
 from tests.oracle import data
 from tests.oracle.runs import dumps
 
@@ -50,18 +51,6 @@ class Text(NamedTuple):
 def texts_of(format: str, message: Any) -> list[Text]:
     """Return the texts of a decoded message; what cannot be read is absent."""
     return list(_READERS[format](message)) if isinstance(message, Mapping) else []
-
-
-def leaves(value: object) -> Iterator[str]:
-    """The strings of a JSON value, keys not included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from leaves(inner)
 
 
 def lines_of(text: str) -> Iterator[str]:

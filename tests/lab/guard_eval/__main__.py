@@ -9,8 +9,6 @@ sets; figures are of the other half.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +25,9 @@ from tests.lab.guard_eval.material import MEMBERS, drawn, negatives, planted
 from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
 from tests.lab.harness.environments import Unavailable
 from tests.lab.harness.figures import wilson
+from tests.lab.harness.prompts import leaves
 from tests.lab.harness.tables import console, options, sorry, table
-from tests.oracle.data import ENVIRONMENT, present
+from tests.oracle.data import ENVIRONMENT, document, lines, present
 
 _WIDTH: Final = 140
 TUNED_ON: Final = ("pi-large", "cc-entire-cli", "codex-git-sync", "swe-pandas-53652")
@@ -131,7 +130,7 @@ def _behind_names(runs: Sequence[Path], each: int) -> Table:
     headings = ("run", "strings", "behind the name of a secret", "found by that")
     made = table("Strings of structured data behind the names of their members", headings)
     for path in runs:
-        members = list(dict.fromkeys(_members(json.loads(gzip.decompress(path.read_bytes())))))
+        members = list(dict.fromkeys(_members(document(path))))
         named = [member for member in members if rules.names(member[0])]
         alone = rules.scan([text for _, text in named])
         found = [len(behind) > len(finds) for behind, finds in zip(rules.scan_named(named), alone, strict=True)]
@@ -188,7 +187,7 @@ def _fixtures(finders: Sequence[Finder], sets: Sequence[material.Fixture]) -> Ta
 
 def _injections(path: Path) -> Table:
     """Which look-alikes stand in rendered prompt injections, by attack."""
-    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    rows = lines(path)
     rules = default_rules()
     found = rules.scan([row["payload"] for row in rows])
     title = f"{len(rows)} rendered prompt injections: the share in which a rule for look-alikes finds something"
@@ -230,15 +229,7 @@ def _share(hits: int, of: int) -> tuple[str, str]:
 
 def _texts(path: Path) -> Sequence[str]:
     """The different texts of a run, in their order."""
-    return list(dict.fromkeys(_leaves(json.loads(gzip.decompress(path.read_bytes())))))
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for each in value if isinstance(value, list) else value.values():
-            yield from _leaves(each)
+    return list(dict.fromkeys(leaves(document(path))))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ from prompt_sidecar.v1 import (
     usage_pb2,
 )
 from tests.lab.harness.facts import Facts
+from tests.lab.harness.prompts import asked
 from tests.oracle.runs import Run, body_of, dumps, turns
 from tests.oracle.shapes import OPENAI_CHAT
 
-FORMATS = {OPENAI_CHAT: trim_pb2.FORMAT_OPENAI_CHAT, "anthropic_messages": trim_pb2.FORMAT_ANTHROPIC_MESSAGES}
 CACHE_UNIT = 128
 """Providers cache prefixes in units of about this many tokens."""
 
@@ -111,18 +111,9 @@ class Agent:
         """Send the history; keep what the answer told."""
         body = body_of(self.source.format, [dumps(message) for message in self.history], system=self.source.system)
         body = body[:-1] + b', "tools": ' + self.defined() + b"}"
-        answer: trim_pb2.TrimPromptResponse = self.stub.TrimPrompt(
-            trim_pb2.TrimPromptRequest(
-                run_id=self.run_id,
-                json=trim_pb2.JsonPrompt(format=FORMATS[self.source.format], body=body),
-                model=self.habits.model,
-                context_window=self.habits.window,
-                output_reserve=0,
-                policy=policy_pb2.Policy(preset=self.habits.preset),
-                dry_run=dry_run,
-                side_call=side_call,
-            )
-        )
+        policy = policy_pb2.Policy(preset=self.habits.preset)
+        how = {"model": self.habits.model, "policy": policy, "dry_run": dry_run, "side_call": side_call}
+        answer = self.stub.TrimPrompt(asked(self.run_id, self.source.format, body, self.habits.window, **how))
         if dry_run or side_call:
             self.facts.aside("dry_run" if dry_run else "side_call")
             return answer

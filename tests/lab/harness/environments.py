@@ -21,7 +21,8 @@ from unittest.mock import patch
 
 from tiktoken_ext import openai_public
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.lab.harness.components import ROOT
+
 REQUIREMENTS = ROOT / "tests" / "lab" / "peers" / "requirements"
 INSTALL_SECONDS = 300.0
 """Patience with an installation: the largest is 300 MB of wheels."""

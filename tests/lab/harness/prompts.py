@@ -75,6 +75,15 @@ class Prompts:
         return len(self.lengths)
 
 
+def leaves(value: object) -> Iterator[str]:
+    """The strings of a JSON value, keys not included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, Mapping)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(inner)
+
+
 def _salt(value: Any, salt: str) -> Any:
     """The value with the first characters of its long texts replaced; arguments excepted, which are JSON."""
     if isinstance(value, dict):
@@ -139,15 +148,16 @@ def trim_call(run_id: str, format: str, body: bytes, limit: int) -> TrimCall:
     )
 
 
+def asked(run_id: str, format: str, body: bytes, limit: int = 0, **more: Any) -> trim_pb2.TrimPromptRequest:
+    """A prompt as an agent sends it: without a reserve, unless it names one; limit 0: what is known of the model."""
+    sent = trim_pb2.JsonPrompt(format=trim_pb2.Format.Value(f"FORMAT_{format.upper()}"), body=body)
+    window = {"context_window": limit, "output_reserve": 0} if limit else {}
+    return trim_pb2.TrimPromptRequest(run_id=run_id, json=sent, **window | more)
+
+
 def request(run_id: str, format: str, body: bytes, limit: int) -> bytes:
     """The same prompt as it goes over the wire."""
-    return trim_pb2.TrimPromptRequest(
-        run_id=run_id,
-        json=trim_pb2.JsonPrompt(format=FORMATS[format], body=body),
-        context_window=limit,
-        output_reserve=0,
-        accept_bytes=ACCEPT_BYTES,
-    ).SerializeToString()
+    return asked(run_id, format, body, limit, accept_bytes=ACCEPT_BYTES).SerializeToString()
 
 
 SPREAD = 0.8

@@ -19,9 +19,10 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
-from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
 from tests.lab.harness.agents import Agent, Habits
 from tests.lab.harness.facts import Facts
+from tests.lab.harness.prompts import asked
 from tests.lab.observe.stack import Sidecar
 from tests.oracle.runs import Run, Shape, recorded, recorded_paths, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
@@ -208,18 +209,12 @@ class Load:
             channel = chance.choice(channels)
             stub = service_pb2_grpc.SidecarServiceStub(channel)
             with suppress(grpc.RpcError):
-                stub.TrimPrompt(_request("", b"[]"))
+                stub.TrimPrompt(asked("", OPENAI_CHAT, b"[]"))
             self.facts.refused()
             with suppress(grpc.RpcError):
-                stub.TrimPrompt(_request("stranger", b"not a prompt"))
+                stub.TrimPrompt(asked("stranger", OPENAI_CHAT, b"not a prompt"))
             self.facts.refused()
             with suppress(grpc.RpcError):
                 unknown: Unserved = channel.unary_unary("/prompt_sidecar.v1.SidecarService/NoSuchMethod")
                 unknown(b"")
             self._over.wait(4 * self._pace.think)
-
-
-def _request(run_id: str, body: bytes) -> trim_pb2.TrimPromptRequest:
-    return trim_pb2.TrimPromptRequest(
-        run_id=run_id, json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body)
-    )

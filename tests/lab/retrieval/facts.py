@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from prompt_sidecar.recall.analysis import STOPWORDS
+from tests.lab.peers.material import result_texts
 from tests.lab.retrieval.search import Search
-from tests.oracle.data import document
+from tests.oracle.runs import recorded
 
 RUNS: Final = ("runs/pi-large.openai_chat.json.gz", "runs/claude-code-large.anthropic.json.gz")
 SEED: Final = 3
@@ -49,21 +50,8 @@ class Found:
 
 def results(path: Path) -> list[str]:
     """The texts of a run's tool results, in order."""
-    return [text for message in document(path)["messages"] for text in _texts(message)]
-
-
-def _texts(message: Any) -> Iterator[str]:
-    content = message.get("content")
-    if message["role"] == "tool":
-        yield _joined(content)
-    elif isinstance(content, list):
-        yield from (_joined(block.get("content")) for block in content if block.get("type") == "tool_result")
-
-
-def _joined(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.get("text", "") for part in content or ())
+    run = recorded(path)
+    return [text for message in run.messages for _, text in result_texts(run.format, message)]
 
 
 def sample(texts: Sequence[str], *, telling: bool = True, seed: int = SEED, count: int = FACTS) -> list[Fact]:

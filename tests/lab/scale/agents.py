@@ -13,13 +13,64 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
-from tests.lab.scale.recordings import Recording
+from tests.lab.harness.prompts import FORMATS, Prompts, asked, prompts_of, recorded
+from tests.oracle.runs import recorded_paths, synthetic
+
+MOST_BYTES: Final = 300_000
+"""Bytes of the largest prompt that is sent: beyond it one agent weighs as much as ten, and figures tell of that one."""
+LEAST_BYTES: Final = 30_000
+"""Bytes from which an agent may begin: with less there is nothing to trim yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A run's prompts, each the beginning of the next."""
+
+    name: str
+    format: str
+    text: bytes = field(repr=False)
+    """The last body, without its end."""
+    ends: Sequence[int]
+    """Where each prompt ends in it."""
+
+    def body(self, turn: int) -> bytes:
+        """The body of a prompt."""
+        return self.text[: self.ends[turn]] + b"]}"
+
+    @property
+    def beginnings(self) -> range:
+        """Turns at which an agent may begin: so that several prompts are left, and the first is worth trimming."""
+        least = next((turn for turn, end in enumerate(self.ends) if end >= LEAST_BYTES), 0)
+        return range(min(least, max(len(self.ends) - 2, 0)), max(len(self.ends) - 1, 1))
+
+
+def recording_of(prompts: Prompts) -> Recording:
+    """What agents send of a run."""
+    *_, last = prompts.bodies()
+    text = last[:-2]
+    sizes = list(accumulate(len(part) + 1 for part in prompts.slices))
+    head = len(text) - (sizes[prompts.lengths[-1] - 1] - 1)
+    ends = [head + sizes[length - 1] - 1 for length in prompts.lengths]
+    kept = [end for end in ends if end <= MOST_BYTES] or ends[:1]
+    return Recording(prompts.name, prompts.format, text[: kept[-1]], kept)
+
+
+def recordings(paths: Sequence[Path] = ()) -> list[Recording]:
+    """The runs at `paths`, or all that are recorded; synthetic ones where there are none."""
+    found = [recording_of(recorded(path)) for path in paths or recorded_paths()]
+    if found:
+        return found
+    runs = (synthetic(seed, format) for seed in range(3) for format in FORMATS)
+    return [recording_of(prompts_of(run.name, run.format, run.slices())) for run in runs]
+
 
 PATIENCE: Final = 60.0
 """Seconds after which a prompt that had no answer is lost."""
@@ -70,13 +121,8 @@ class Agent:
 
     def request(self) -> trim_pb2.TrimPromptRequest:
         """The next prompt."""
-        return trim_pb2.TrimPromptRequest(
-            run_id=self.run_id,
-            json=trim_pb2.JsonPrompt(format=self.recording.format, body=self.recording.body(self.turn)),  # type: ignore[arg-type]
-            context_window=self.window,
-            output_reserve=0,
-            revision=self.revision if self.carries else b"",
-        )
+        body, revision = self.recording.body(self.turn), self.revision if self.carries else b""
+        return asked(self.run_id, self.recording.format, body, self.window, revision=revision)
 
     def keep(self, answer: trim_pb2.TrimPromptResponse, now: float) -> None:
         """Note what an answer holds; the next prompt is the run's next."""

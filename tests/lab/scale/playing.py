@@ -1,10 +1,13 @@
-"""One trial: agents work in quiet, then under kills; then all is compared with a sidecar that nobody has killed."""
+"""One trial: agents work in quiet, then under kills; then all is compared with a sidecar that nobody has killed.
+
+Sidecars share a store, and an Envoy hashes runs over them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,9 +17,82 @@ import grpc
 import grpc.aio
 
 from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc
-from tests.lab.scale.agents import NEAR, Agent, Agents, Tally
-from tests.lab.scale.recordings import Recording
-from tests.lab.scale.replicas import UNSHARED, Deployment, Replica, deployed
+from tests.doors.envoy.through import Envoy, balanced, envoy
+from tests.lab.harness.processes import free_port
+from tests.lab.harness.servers import Server, sidecar
+from tests.lab.scale.agents import NEAR, REPLICA, Agent, Agents, Recording, Tally
+from tests.store.sharing import Valkey, running_valkey
+
+KEY: Final = "the key of all replicas"
+UNSHARED: Final = {"TELEMETRY__METRICS_LISTEN": ""}
+"""Settings of a sidecar that has no store."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """A sidecar that is started again at the same address."""
+
+    settings: dict[str, str]
+    port: int = field(default_factory=free_port)
+    idle: int = 0
+    """Bytes that it took when it was ready."""
+    running: Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; return once it is ready."""
+        self.running = sidecar({"KEY": KEY, **self.settings}, listen=self.address)
+        self.idle = self.resident()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.running is not None
+        self.running.kill()
+
+    def resident(self) -> int:
+        """Bytes of memory that it takes now; 0 where the system does not tell."""
+        assert self.running is not None
+        return self.running.resident()
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What runs."""
+
+    replicas: Sequence[Replica]
+    proxy: Envoy
+    store: Valkey
+
+    def stored(self) -> dict[str, int]:
+        """The store's figures."""
+        told: Any = self.store.client.info("all")
+        return {
+            "memory": int(told["used_memory"]),
+            "received": int(told["total_net_input_bytes"]),
+            "commands": sum(told.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval")),
+        }
+
+
+@contextmanager
+def deployed(folder: Path, number: int, **more: str) -> Iterator[Deployment]:
+    """Run so many replicas; all ends with the context."""
+    with ExitStack() as stack:
+        store = stack.enter_context(running_valkey())
+        settings = {**UNSHARED, "STORE__URL": store.url, **more}
+        replicas = [Replica(settings) for _ in range(number)]
+        for replica in replicas:
+            replica.start()
+            stack.callback(replica.kill)
+        told = balanced([replica.port for replica in replicas])
+        connections = told["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        header = {"header": {"key": REPLICA, "value": "%UPSTREAM_REMOTE_ADDRESS%"}}
+        connections["route_config"]["response_headers_to_add"] = [header]
+        yield Deployment(replicas, stack.enter_context(envoy(folder, told)), store)
+
 
 CHANNELS: Final = 8
 """Connections to Envoy, so that each of its threads has some."""

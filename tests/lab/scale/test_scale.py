@@ -11,11 +11,9 @@ import pytest
 from tests.doors.envoy.through import envoy_binary
 from tests.doors.grpc.serving import Serving, serving
 from tests.lab.harness.prompts import FORMATS, prompts_of
-from tests.lab.scale.__main__ import QUICK
-from tests.lab.scale.agents import Agent, Given
+from tests.lab.scale.__main__ import QUICK, sections
+from tests.lab.scale.agents import LEAST_BYTES, Agent, Given, Recording, recording_of
 from tests.lab.scale.playing import Trial, compare_run, play
-from tests.lab.scale.recordings import LEAST_BYTES, Recording, recording_of
-from tests.lab.scale.told import sections
 from tests.oracle.runs import synthetic
 from tests.real.needing import need
 

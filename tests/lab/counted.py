@@ -1,4 +1,6 @@
-"""A recorded run is replayed with a sidecar that observes, and each prompt is reported as its provider counted it.
+"""`make counted`: compare estimates of what recorded runs cost with what their providers counted.
+
+A recorded run is replayed with a sidecar that observes, and each prompt is reported as its provider counted it.
 
 The runs were recorded without a sidecar, so what was sent and counted are the untrimmed prompts. Each is estimated
 first, with what earlier reports have taught, and then reported; both are added up. What the sidecar would have
@@ -11,6 +13,7 @@ stands a text that is as long as the first prompt's count shows that something i
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -24,6 +27,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from prompt_sidecar.guard.ceilings import Ceilings, Prices
 from prompt_sidecar.trim.presets import preset
+from tests.lab.harness.tables import sorry
 from tests.oracle import data
 from tests.promises.engine import CALLER, RUN_ID, Engine
 
@@ -146,3 +150,23 @@ def _size(bill: Bill) -> int:
 
 def _price(bill: Bill) -> float:
     return CACHED * bill.kept + WRITTEN * bill.new
+
+
+def main() -> int:
+    """Print a row for each run; return the exit code."""
+    paths = runs()
+    if not paths:
+        return sorry("counted", "the recorded runs are not here; PROMPT_SIDECAR_DATA names their folder", 2)
+    print("| run (model) | prompts | tokens | single prompts, 19 of 20 | price | cold | by estimates | by reports |")
+    print("|---|---|---|---|---|---|---|---|")
+    for path in paths:
+        one = measure(path)
+        print(
+            f"| {one.name} ({one.model}) | {one.prompts} | {one.tokens - 1:+.1%} | within {one.off:.1%} | "
+            f"{one.price - 1:+.1%} | {one.cold} | {one.share_estimated:.2f} | {one.share_reported:.2f} |"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

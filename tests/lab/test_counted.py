@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.counted.measuring import measure
+from tests.lab.counted import measure
 from tests.oracle import data
 
 

@@ -16,12 +16,13 @@ from PIL import Image
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
 from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
 from tests.lab.harness.agents import Agent, Habits
+from tests.lab.harness.components import ROOT
 from tests.lab.harness.facts import Facts
 from tests.lab.harness.servers import LOCAL, sidecar
 from tests.oracle.runs import Shape, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 
-PICTURES: Final = Path(__file__).parents[3] / "docs" / "images"
+PICTURES: Final = ROOT / "docs" / "images"
 COLOURS: Final = 128
 """Of a picture's palette, which takes a third of the bytes."""
 HEIGHTS: Final = {"runs.png": 560, "run.png": 1_290}

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from tests.lab import upgrade
 from tests.lab.harness.components import ROOT
-from tests.lab.upgrade import __main__ as upgrade
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Agents that go on until a ceiling refuses them, while their sidecar is killed with SIGKILL and started again.
 
-What an agent was given an answer for counts: it would have sent that prompt to its model. A run passes its ceiling by
-the answers that it got beyond it, and by their tokens.
+`python -m tests.lab.ceilings` plays 1,000 runs at once. What an agent was given an answer for counts: it would have
+sent that prompt to its model. A run passes its ceiling by the answers that it got beyond it, and by their tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import sys
+import tempfile
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,9 +21,11 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.cli.running import PATIENCE
+from tests.lab.harness.prompts import asked
 from tests.lab.harness.servers import Server, sidecar
+from tests.lab.harness.tables import options
 
 TRANSIENT: Final = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 """What a call gets whose server is killed."""
@@ -60,10 +64,7 @@ class Agent:
     def step(self, stub: service_pb2_grpc.SidecarServiceStub, plan: Plan) -> bool:
         """Send the next prompt and pretend to call the model; whether there was an answer."""
         body = json.dumps({"model": "gpt-5", "messages": self.messages}).encode()
-        prompt = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body)
-        request = trim_pb2.TrimPromptRequest(
-            run_id=self.run_id, json=prompt, revision=self.revision if plan.revisions else b""
-        )
+        request = asked(self.run_id, "openai_chat", body, revision=self.revision if plan.revisions else b"")
         try:
             answer = stub.TrimPrompt(request, wait_for_ready=True, timeout=PATIENCE)
         except grpc.RpcError as error:
@@ -173,3 +174,32 @@ def _reason(error: grpc.RpcError) -> str:
         if detail.Unpack(info):
             return info.reason
     return str(error.code())
+
+
+def main() -> int:
+    """Play, and print what happened; exit 1 if a run passed its ceiling by more than its call in flight."""
+    parser = options("python -m tests.lab.ceilings", __doc__)
+    parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--threads", type=int, default=32, help="calls in flight at a time")
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=8, help="ceiling on the model calls of a run")
+    parser.add_argument("--tokens", type=int, default=0, help="ceiling on its input tokens; 0: none")
+    parser.add_argument("--without-revisions", action="store_true", help="agents send no revision back")
+    asked = parser.parse_args()
+    plan = Plan(asked.runs, asked.threads, asked.kills, asked.calls, asked.tokens, not asked.without_revisions)
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = play(plan, Path(folder))
+    print(
+        f"{outcome.runs:,} runs, {outcome.kills} SIGKILLs: {outcome.answers:,} answers, {outcome.retried:,} calls made "
+        f"again; a run had at most {outcome.most_calls:,} calls"
+        + (f" of {plan.calls:,}" if plan.calls else "")
+        + f" and {outcome.most_tokens:,} tokens"
+        + (f" of {plan.tokens:,}" if plan.tokens else "")
+        + f"; all ended with {', '.join(sorted(outcome.reasons))}"
+    )
+    passed = (plan.calls and outcome.most_calls > plan.calls + 1) or outcome.reasons != {"RUN_CEILING"}
+    return int(bool(passed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,9 +14,9 @@ from pathlib import Path
 from PIL import Image
 
 from prompt_sidecar.cli.commands import main
+from tests.lab.harness.components import ROOT
 from tests.oracle import data
 
-ROOT = Path(__file__).parents[3]
 MADE = ROOT / "dist" / "report"
 PICTURE = ROOT / "docs" / "images" / "report.png"
 WIDTH, HEIGHT = 1_120, 3_020

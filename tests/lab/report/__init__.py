@@ -1,1 +1,0 @@
-"""A report over the recorded runs, and the picture of it in docs/."""

@@ -1,1 +1,0 @@
-"""Agents at work with a real server, and pictures of its pages about their runs."""
