@@ -153,7 +153,7 @@ def _empty_panels(prometheus: Prometheus, moment: Moment) -> Iterator[str]:
 
 
 def _rules() -> Iterator[dict[str, str]]:
-    for path in dashboards.rule_files():
+    for path in stack.rule_files():
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
             yield from group["rules"]
 

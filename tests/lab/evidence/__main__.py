@@ -30,9 +30,9 @@ import orjson
 
 from prompt_sidecar.errors import SidecarError
 from tests.lab.evidence.contenders import CONTROL, PEER_NAMES, PLAIN, Contender
+from tests.lab.evidence.core import checked_policy, presets
 from tests.lab.evidence.measuring import ASKED, Cell, Task, measured
 from tests.lab.evidence.recordings import paths, recorded
-from tests.lab.evidence.ruler import checked_policy, presets
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
 from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table, picture
 from tests.lab.harness.environments import cache_folder, prepared, vocabularies

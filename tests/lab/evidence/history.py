@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from tests.lab.evidence.core import Hit
 from tests.lab.evidence.recordings import SOURCES, Kind, Recording, Text, lines_of, texts_of
-from tests.lab.evidence.ruler import Hit
 
 
 class ReferenceKind(IntEnum):

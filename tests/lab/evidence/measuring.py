@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from tests.conformance.table import CASES
 from tests.lab.evidence.contenders import Contender, Search, prompts_of
+from tests.lab.evidence.core import Hit
 from tests.lab.evidence.history import History, Need
 from tests.lab.evidence.recordings import Recording, paths, recorded
-from tests.lab.evidence.ruler import Hit, Prompt, Ruler, Sight
+from tests.lab.evidence.ruler import Prompt, Ruler, Sight
 from tests.lab.harness.environments import Unavailable
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 

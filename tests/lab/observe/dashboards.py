@@ -18,7 +18,6 @@ from tests.lab.harness.components import ROOT
 from tests.lab.observe.stack import Prometheus
 
 FOLDER = ROOT / "dashboards"
-RULES = FOLDER / "rules"
 _LABEL_VALUES = re.compile(r"label_values\((?:(?P<selector>.+),\s*)?(?P<label>\w+)\)")
 _REFERENCE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$(\w+)|\[\[(\w+)\]\]")
 
@@ -113,11 +112,6 @@ def all_dashboards(folder: Path = FOLDER) -> list[Dashboard]:
     return [
         Dashboard(path.stem, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))
     ]
-
-
-def rule_files(folder: Path = RULES) -> list[Path]:
-    """Every file of rules; tests of rules stand in a folder of their own."""
-    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:

@@ -15,15 +15,23 @@ from typing import Any
 import grpc
 
 from prompt_sidecar.v1 import service_pb2_grpc
+from tests.lab.harness.components import ROOT
 from tests.lab.harness.processes import Programs, Running, free_port, listens
 from tests.lab.harness.servers import READY, WIDE, environment
-from tests.lab.observe.dashboards import rule_files
 
 JOB = "prompt-sidecar"
 """What Prometheus calls our targets."""
 AGENTS = "agents"
 """And programs that use our client."""
 _SECONDS = 30.0
+
+
+RULES = ROOT / "dashboards" / "rules"
+
+
+def rule_files(folder: Path = RULES) -> list[Path]:
+    """Every file of rules; tests of rules stand in a folder of their own."""
+    return sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
 
 
 class QueryFailed(Exception):
