@@ -86,7 +86,7 @@ def recorded(path: Path, model: str, head: Mapping[str, Any] | None = None) -> C
     loaded = data.document(path)
     format = _FORMATS[loaded["format"]]
     messages = [dumps(message) for message in loaded["messages"]]
-    mine = [_of_model(format, message) for message in loaded["messages"]]
+    mine = [of_model(format, message) for message in loaded["messages"]]
     starts = loaded.get("turns") or [place for place, own in enumerate(mine) if own]
     system = loaded.get("instructions") or "You are a careful software engineer."
     steps = tuple(_steps(messages, mine, starts))
@@ -104,7 +104,8 @@ def _steps(messages: Sequence[bytes], mine: Sequence[bool], starts: Sequence[int
         yield Step(tuple(messages[done:]), ())
 
 
-def _of_model(format: str, message: Mapping[str, Any]) -> bool:
+def of_model(format: str, message: Mapping[str, Any]) -> bool:
+    """Whether a message is the model's."""
     if format == RESPONSES:
         kind = str(message.get("type") or "message")
         own = kind == "message" and message.get("role") == "assistant"

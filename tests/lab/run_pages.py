@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import sys
@@ -11,20 +10,18 @@ from pathlib import Path
 from typing import Final
 from urllib.request import ProxyHandler, build_opener
 
-from PIL import Image
-
 from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc
-from tests.doors.admin.browser import CHROMIUM, PATIENCE, look
+from tests.doors.admin.browser import PATIENCE, look
 from tests.lab.harness.agents import Agent, Habits
-from tests.lab.harness.components import ROOT
 from tests.lab.harness.facts import Facts
+from tests.lab.harness.pictures import CHROMIUM, IMAGES, NO_BROWSER, save
 from tests.lab.harness.servers import LOCAL, sidecar
+from tests.lab.harness.tables import sorry
 from tests.oracle.runs import Shape, synthetic
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 
-PICTURES: Final = ROOT / "docs" / "images"
 COLOURS: Final = 128
-"""Of a picture's palette, which takes a third of the bytes."""
+"""Of a picture's palette."""
 HEIGHTS: Final = {"runs.png": 560, "run.png": 1_290}
 """Pixels: of the page of a run down to the first recalls."""
 SHAPE: Final = Shape(iterations=60, median=2_000, parallel=2, defects=False)
@@ -41,15 +38,14 @@ AGENTS: Final = (
 def make() -> int:
     """Make the pictures; return the exit code."""
     if CHROMIUM is None:
-        print("no pictures: no Chromium on the PATH", file=sys.stderr)
-        return 1
+        return sorry("run-pages", NO_BROWSER)
     with sidecar({"TELEMETRY__METRICS_LISTEN": "", "ADMIN__LISTEN": LOCAL}) as served:
         site = served.found(r"pages of runs at (http://\S+)/runs")
         _work(served.stub)
         with build_opener(ProxyHandler({})).open(f"{site}/runs.json", timeout=PATIENCE) as answer:
             newest = json.load(answer)["runs"][0]["key"]
-        _photograph(f"{site}/runs", PICTURES / "runs.png", 1_200)
-        _photograph(f"{site}/runs/{newest}", PICTURES / "run.png", 1_200)
+        _photograph(f"{site}/runs", IMAGES / "runs.png", 1_200)
+        _photograph(f"{site}/runs/{newest}", IMAGES / "run.png", 1_200)
     return 0
 
 
@@ -65,10 +61,7 @@ def _photograph(address: str, path: Path, width: int) -> None:
         seen = look(address, Path(folder), width)
     if seen.problems:
         raise SystemExit(f"{address}: {seen.problems}")
-    with Image.open(io.BytesIO(seen.picture)) as taken:
-        taken.convert("RGB").crop((0, 0, width, HEIGHTS[path.name])).quantize(COLOURS, dither=Image.Dither.NONE).save(
-            path, optimize=True
-        )
+    save(seen.picture, path, COLOURS, height=HEIGHTS[path.name])
     print(f"wrote {path.name}")
 
 

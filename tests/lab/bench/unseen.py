@@ -172,10 +172,6 @@ def _tiny(size: int) -> bytes:
     )
 
 
-def _ordinary_tiny(size: int) -> bytes:
-    return _result(Writer(7).text(size))
-
-
 _NESTED = 200
 """Levels of nesting; JSON parsers refuse about a thousand."""
 

@@ -16,15 +16,15 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from multiprocessing import get_context
+from functools import partial
 from statistics import fmean
 
 from prompt_sidecar.trim.presets import PRESETS
 from tests.conformance.conversations import recorded_paths
 from tests.conformance.replaying import JUDGES, Result, Task, names, replayed
 from tests.conformance.wired_agents import STYLES, WIRED
+from tests.lab.harness.parallel import in_processes
 from tests.lab.harness.tables import options
 from tests.oracle import data
 
@@ -68,14 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not recorded_paths():
         print(f"no recorded runs: {data.ENVIRONMENT} names the folder that holds them", file=sys.stderr)
     results: dict[Task, Result] = {}
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
-        # The longest first, so that the last to end is a short one.
-        futures = {pool.submit(replayed, task, keep=max(3, chosen.first)): task for task in _longest_first(asked)}
-        for done, future in enumerate(as_completed(futures), 1):
-            result = future.result()
-            results[result.task] = result
-            if sys.stderr.isatty() or done % 50 == 0:
-                print(f"{done} of {len(asked)} replays", end="\r", file=sys.stderr, flush=True)
+    replay = partial(replayed, keep=max(3, chosen.first))
+    # The longest first, so that the last to end is a short one.
+    for _, result in in_processes(replay, _longest_first(asked), chosen.jobs, begin=_quiet):
+        results[result.task] = result
+        if sys.stderr.isatty() or len(results) % 50 == 0:
+            print(f"{len(results)} of {len(asked)} replays", end="\r", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     if chosen.json:
         for task in asked:

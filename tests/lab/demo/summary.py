@@ -7,12 +7,10 @@ and recall is told from the agent's record: a few lines each, none wider than 80
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from rich.console import Console
 
@@ -21,11 +19,10 @@ from tests.lab.demo.agent import Agent, Exchange
 from tests.lab.demo.checks import Check, Findings
 from tests.lab.demo.investigation import EARLY_FILE, LONG_FILE, SEARCH
 from tests.lab.demo.plan import COMPLETED, Task
-from tests.lab.demo.prompt import Prompt
 from tests.lab.demo.script import OTHER_FILE, Notes
-from tests.oracle.baselines import Control, Entry, Sized, cost, trim_every_call
-from tests.oracle.shapes import role_of
-from tests.oracle.tokens import count, count_message
+from tests.oracle.baselines import Control, cost, trim_every_call
+from tests.oracle.tokens import count
+from tests.promises.judge import prompt_of, sized
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +43,17 @@ class Costs:
 def costs(exchanges: Sequence[Exchange]) -> Costs:
     """Lay the ruler to all of a run's prompts."""
     limit = exchanges[0].answer.tokens.limit
-    sent = [_sized(exchange.sent) for exchange in exchanges]
+    sent = [sized(prompt_of(exchange.body)) for exchange in exchanges]
     # Other ways to trim know the messages only: what tools and fields take is kept free for them.
     fields = sum(count(value.decode()) for value in exchanges[0].sent.fields.values())
     control = Control(limit - fields)
     return Costs(
-        sidecar=cost([_entries(exchange.returned) for exchange in exchanges]),
+        sidecar=cost([prompt_of(exchange.answer.json_body).entries() for exchange in exchanges]),
         untrimmed=cost([[message.entry for message in prompt] for prompt in sent]),
         every_call=cost([trim_every_call(prompt, limit - fields) for prompt in sent]),
         control=cost([control.prompt(prompt) for prompt in sent]),
         over=sum(exchange.answer.tokens.before > limit for exchange in exchanges),
     )
-
-
-def _sized(prompt: Prompt) -> list[Sized]:
-    return [
-        Sized(entry, opens=role_of(message) == "assistant")
-        for entry, message in zip(_entries(prompt), prompt.messages, strict=True)
-    ]
-
-
-def _entries(prompt: Prompt) -> list[Entry]:
-    return [_entry(piece) for piece in prompt.slices]
-
-
-@lru_cache(maxsize=5_000)
-def _entry(piece: bytes) -> Entry:
-    return hashlib.sha256(piece).digest(), count_message(Prompt.of(b'{"messages":[' + piece + b"]}").messages[0])
 
 
 WIDTH = 80

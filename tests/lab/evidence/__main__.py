@@ -20,10 +20,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Mapping, Sequence
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 
 import orjson
@@ -36,6 +34,7 @@ from tests.lab.evidence.recordings import paths, recorded
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
 from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table, picture
 from tests.lab.harness.environments import cache_folder, prepared, vocabularies
+from tests.lab.harness.parallel import in_processes
 from tests.lab.harness.tables import console, options, sorry, write_facts
 
 SHARES = (30.0, 60.0)
@@ -78,24 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measured(tasks: Sequence[Task], jobs: int, file: Path | None) -> list[Cell]:
     """Measure the cells in several processes; each that is done is told of, and written to the file so far."""
     found: dict[int, Cell] = {}
-    for place, cell in _each(tasks, jobs):
+    for place, cell in in_processes(measured, tasks, jobs):
         found[place] = cell
         text = f"{len(found)}/{len(tasks)} {cell.run} {cell.share:.0%}: {cell.contender}, {cell.seconds:.1f} s"
         print(f"evidence: {text} {cell.failure}".rstrip(), file=sys.stderr, flush=True)
         if file:
             write_facts(file, {"cells": [cell.facts() for cell in found.values()]})
     return [found[place] for place in range(len(tasks))]
-
-
-def _each(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Cell]]:
-    """Yield each cell with the place of its task, as it is done."""
-    if jobs <= 1:
-        yield from ((place, measured(task)) for place, task in enumerate(tasks))
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        places: dict[Future[Cell], int] = {pool.submit(measured, task): place for place, task in enumerate(tasks)}
-        for done in as_completed(places):
-            yield places[done], done.result()
 
 
 def _known(files: Sequence[Path]) -> list[Cell]:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, RESPONSES
 from tests.lab.evidence.core import PRIMING, Hit, Trimmer
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, MODELS, RESPONSES
+from tests.lab.evidence.recordings import CHAT, MODELS
 from tests.lab.evidence.ruler import Prompt, Ruler
 from tests.lab.harness.environments import Unavailable, cache_folder, environment
 from tests.lab.peers.peers import PEERS, run_peer

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, RESPONSES, Recording
+from tests.conformance.conversations import ANTHROPIC, RESPONSES
+from tests.lab.evidence.recordings import CHAT, Recording
 
 
 @dataclass(frozen=True, slots=True)

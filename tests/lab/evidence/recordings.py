@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, MEMBER, RESPONSES, of_model
+from tests.conformance.conversations import SYSTEM as IN_MEMBER
 from tests.lab.harness.prompts import leaves
 from tests.oracle import data
 from tests.oracle.runs import dumps
 
-ANTHROPIC, CHAT = "anthropic_messages", "openai_chat"
-RESPONSES, GEMINI = "openai_responses", "gemini_contents"
+CHAT = "openai_chat"
 
 
 class Kind(StrEnum):
@@ -150,9 +151,7 @@ FORMATS = {"anthropic": ANTHROPIC, "openai_chat": CHAT, "openai_responses": RESP
 MODELS = {ANTHROPIC: "claude-sonnet-4-6", CHAT: "gpt-4.1", RESPONSES: "gpt-4.1", GEMINI: "gemini-2.5-pro"}
 """Models whose window is a million tokens, so that the limit is the one asked for, and for which the sidecar counts as
 the ruler does; the recorded ones may have another factor."""
-MEMBERS = {ANTHROPIC: "messages", CHAT: "messages", RESPONSES: "input", GEMINI: "contents"}
-SYSTEMS = {ANTHROPIC: "system", RESPONSES: "instructions", GEMINI: "systemInstruction"}
-"""The member that holds the system prompt; chat completions have it among the messages."""
+MEMBERS = {**MEMBER, CHAT: "messages"}
 SYSTEM = "You are a careful software engineer."
 """For runs whose file has no system prompt, as bodies usually have one."""
 
@@ -189,7 +188,7 @@ class Recording:
     @property
     def head(self) -> list[bytes]:
         """The system prompt as JSON, where it is a member of the body."""
-        return [dumps(_system(self.format, self.system))] if self.system and self.format in SYSTEMS else []
+        return [dumps(_system(self.format, self.system))] if self.system and self.format in IN_MEMBER else []
 
     def answer(self, turn: int) -> Sequence[Any]:
         """The messages that the model answered at a turn."""
@@ -203,22 +202,22 @@ class Recording:
         members: dict[str, Any] = {} if self.format == GEMINI else {"model": MODELS[self.format]}
         if self.format == ANTHROPIC:
             members["max_tokens"] = 1_024
-        if self.system and self.format in SYSTEMS:
-            members[SYSTEMS[self.format]] = _system(self.format, self.system)
+        if self.system and self.format in IN_MEMBER:
+            members[IN_MEMBER[self.format]] = _system(self.format, self.system)
         head = dumps(members)[:-1] + (b', "' if members else b'"')
         return head + MEMBERS[self.format].encode() + b'": [' + b", ".join(slices) + b"]}"
 
     def split(self, body: bytes) -> tuple[list[bytes], list[bytes]]:
         """The pieces of the system prompt of a body, and its messages, as JSON."""
         members = _members.decode(body)
-        system = bytes(members.get(SYSTEMS.get(self.format, ""), b""))
+        system = bytes(members.get(IN_MEMBER.get(self.format, ""), b""))
         pieces = [bytes(piece) for piece in _array.decode(system)] if system.startswith(b"[") else [system]
         messages = [bytes(piece) for piece in _array.decode(members[MEMBERS[self.format]])]
         return [piece for piece in pieces if piece], messages
 
     def decoded(self, messages: Sequence[Any]) -> dict[str, Any]:
         """A decoded request body with these messages and the run's own system prompt."""
-        own = {SYSTEMS[self.format]: _system(self.format, self.system)} if self.head else {}
+        own = {IN_MEMBER[self.format]: _system(self.format, self.system)} if self.head else {}
         return {**own, MEMBERS[self.format]: list(messages)}
 
     def in_chat(self) -> Recording:
@@ -279,14 +278,6 @@ def without_reasoning(run: Recording) -> Recording:
         if bare is not None:
             kept.append(bare)
     return replace(run, messages=kept, starts=[moved[start] for start in run.starts])
-
-
-def of_model(format: str, message: Mapping[str, Any]) -> bool:
-    """Whether a message is the model's."""
-    if format == RESPONSES:
-        kind = str(message.get("type") or "message")
-        return kind == "reasoning" or kind.endswith("_call") or message.get("role") == "assistant"
-    return message.get("role") in {"assistant", "model"}
 
 
 def texts_kind(format: str, message: Any) -> Kind | None:

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, RESPONSES
 from tests.lab.evidence.history import History, Need, ReferenceKind, references, stands
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import band
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from tests.lab.evidence.recordings import CHAT
 
 K = ReferenceKind
 

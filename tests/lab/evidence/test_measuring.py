@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, RESPONSES
 from tests.lab.evidence.contenders import CONTROL, MASKING, NEVER, Contender, mask, prompts_of
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import Cell, Material, cell_of
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES, texts_of
+from tests.lab.evidence.recordings import CHAT, texts_of
 from tests.lab.evidence.ruler import Sight
 
 formats = pytest.mark.parametrize("format", [ANTHROPIC, CHAT, RESPONSES, GEMINI])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, RESPONSES
 from tests.lab.evidence.contenders import CONTROL, NEVER, Contender
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import Material
 from tests.lab.evidence.misses import difference
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES
+from tests.lab.evidence.recordings import CHAT
 
 NEEDLE = "the needle_name stands in a line of its own"
 

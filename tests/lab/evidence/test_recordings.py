@@ -6,11 +6,12 @@ import json
 
 import pytest
 
+from tests.conformance.conversations import ANTHROPIC, GEMINI, RESPONSES
 from tests.lab.evidence.contenders import Contender
 from tests.lab.evidence.history import History
 from tests.lab.evidence.making import Step, filler, made
 from tests.lab.evidence.measuring import Material, cell_of
-from tests.lab.evidence.recordings import ANTHROPIC, CHAT, GEMINI, RESPONSES, paths, recorded, without_reasoning
+from tests.lab.evidence.recordings import CHAT, paths, recorded, without_reasoning
 from tests.lab.evidence.ruler import Ruler
 
 formats = pytest.mark.parametrize("format", [ANTHROPIC, CHAT, RESPONSES, GEMINI])

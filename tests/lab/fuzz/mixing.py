@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-import traceback
 from collections import Counter as Multiset
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from prompt_sidecar.facts.trim_calls import Annotation, TrimAnswer
 from prompt_sidecar.trim.presets import PRESETS
 from tests.conformance.anthropic_messages import INSTRUCTED
 from tests.conformance.table import CASES
-from tests.lab.fuzz.target import Findings
+from tests.lab.fuzz.target import Findings, raised
 from tests.promises.engine import Engine
 from tests.promises.played import Played, edited
 
@@ -399,8 +398,7 @@ def mixed_case(agent: Mixing, rounds: int = 8) -> Iterator[str]:
             for complaint in agent.send():
                 yield f"prompt {turn}: {complaint}"
         except Exception as error:  # noqa: BLE001 - any is what is looked for
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            yield f"prompt {turn}: {type(error).__name__} at {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+            yield f"prompt {turn}: {raised(error)}"
             return
 
 
@@ -409,6 +407,4 @@ def mixed_to(found: Findings, seed: int, number: int) -> None:
     agent = mixing(seed, number)
     for fault in mixed_case(agent):
         found.faults.append(f"--seed {seed} --mixed {number}: {fault}")
-    found.calls += agent.calls
-    for status, count in agent.statuses.items():
-        found.statuses[status] = found.statuses.get(status, 0) + count
+    found.add(agent.calls, agent.statuses)

@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import json
 import re
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -31,7 +30,7 @@ from tests.doors.http.serving import Proxied, proxied
 from tests.doors.http.upstream import scripted
 from tests.lab.fuzz.mixing import LIMITS, Mixing
 from tests.lab.fuzz.requests import spoiled
-from tests.lab.fuzz.target import Findings
+from tests.lab.fuzz.target import Findings, raised
 from tests.promises.engine import Engine
 from tests.promises.played import Played
 
@@ -217,13 +216,9 @@ def case_at_door(here: Proxied, path: str, seed: int, number: int, found: Findin
             agent.step()
             found.faults += [f"{name}: prompt {turn}: {complaint}" for complaint in agent.send()]
         except Exception as error:  # noqa: BLE001 - any is what is looked for
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            at = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
-            found.faults.append(f"{name}: prompt {turn}: {type(error).__name__} at {at}")
+            found.faults.append(f"{name}: prompt {turn}: {raised(error)}")
             break
-    found.calls += agent.calls
-    for status, count in agent.statuses.items():
-        found.statuses[status] = found.statuses.get(status, 0) + count
+    found.add(agent.calls, agent.statuses)
 
 
 def cases_at_door(path: str, seed: int, numbers: Iterable[int], found: Findings) -> None:

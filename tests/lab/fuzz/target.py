@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -74,6 +75,12 @@ class Findings:
         if status in FORBIDDEN:
             self.faults.append(f"{case}: {name} gave {status} for {len(raw)} bytes")
 
+    def add(self, calls: int, statuses: Mapping[str, int]) -> None:
+        """Count the calls of an agent."""
+        self.calls += calls
+        for status, count in statuses.items():
+            self.statuses[status] = self.statuses.get(status, 0) + count
+
 
 def chance_case(call: Call, seed: int, number: int, found: Findings) -> None:
     """Some calls to one new server, by chance: a run with a history, and then anything at all."""
@@ -136,6 +143,12 @@ def _returned(raw: bytes, answer: bytes) -> bytes:
     request.json.body = response.json_body
     request.run_id = RUN
     return request.SerializeToString()
+
+
+def raised(error: Exception) -> str:
+    """An exception that nobody expected, and where it came from."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
 
 
 def quiet() -> None:

@@ -23,6 +23,7 @@ from typing import NoReturn
 
 from tests.lab.harness import components
 from tests.lab.harness.beside import beside
+from tests.lab.harness.pictures import IMAGES
 from tests.lab.harness.processes import NotStarted, Programs
 from tests.lab.harness.tables import INTERRUPTED, options, sorry
 from tests.lab.observe import dashboards, pictures, stack
@@ -175,7 +176,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     fresh = "where the pictures go (default: .cache/observe)"
     into.add_argument("--out", type=Path, default=pictures.FRESH, metavar="FOLDER", help=fresh)
     update = "overwrite the pictures of the documents, in docs/images"
-    into.add_argument("--update", dest="out", action="store_const", const=pictures.PICTURES, help=update)
+    into.add_argument("--update", dest="out", action="store_const", const=IMAGES, help=update)
     add("--keep-pages", type=Path, metavar="FOLDER", help="keep the data of each picture there, as JSON")
     return parser.parse_args(arguments)
 

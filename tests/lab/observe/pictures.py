@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from tests.lab.harness.components import CACHE, ROOT, Missing
+from tests.lab.harness.pictures import save
 from tests.lab.observe.dashboards import Dashboard, Moment, Panel, Target, step_for, substitute
 from tests.lab.observe.stack import Prometheus
 
 SOURCE = ROOT / "tests" / "lab" / "observe" / "render"
-PICTURES = ROOT / "docs" / "images"
-"""Those that the documents show."""
 FRESH = CACHE / "observe"
 WIDTH = 1600
 """Pixels of a picture: panels a third as wide keep their legends."""
@@ -96,7 +93,7 @@ def take(built: Path, pages: Path, out: Path) -> Iterator[Picture]:
             for line in shooting.stdout:
                 told = json.loads(line)
                 path = out / told["name"]
-                _compress(path)
+                save(path.read_bytes(), path, *COLORS, most_bytes=MOST_BYTES)
                 large = [f"{path.name} has {size} bytes"] if (size := path.stat().st_size) > MOST_BYTES else []
                 yield Picture(path, [*told["problems"], *large])
         finally:
@@ -107,15 +104,6 @@ def take(built: Path, pages: Path, out: Path) -> Iterator[Picture]:
 
 def _without_proxy() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-
-
-def _compress(path: Path) -> None:
-    with Image.open(path) as picture:
-        whole = picture.convert("RGB")
-    for colors in COLORS:
-        whole.quantize(colors, dither=Image.Dither.NONE).save(path, optimize=True)
-        if path.stat().st_size <= MOST_BYTES:
-            return
 
 
 def page(dashboard: Dashboard, prometheus: Prometheus, moment: Moment) -> dict[str, Any]:

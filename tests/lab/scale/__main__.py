@@ -48,10 +48,8 @@ def _kept(trials: Sequence[Trial]) -> Section:
         facts[str(trial.replicas)] = {
             "kills": trial.kills,
             "prompts": calls,
-            "made_again": {
-                code: sum(each.errors[code] for each in tallies) for each in tallies for code in each.errors
-            },
-            "lost": {code: sum(each.lost[code] for each in tallies) for each in tallies for code in each.lost},
+            "made_again": dict(trial.quiet.errors + trial.killed.errors),
+            "lost": dict(trial.quiet.lost + trial.killed.lost),
             "bodies_compared": trial.bodies,
             "bodies_wrong": trial.wrong_bodies,
             "originals_compared": trial.originals,
