@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final
 
-from prompt_sidecar.cli.transcripts.model import Prompt, Transcript
-from prompt_sidecar.cli.transcripts.reading import read_transcripts
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.comparison import Bill, Comparability, Recount
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from prompt_sidecar.guard.ceilings import Ceilings, Prices
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.reading import read_transcripts
 from prompt_sidecar.trim.presets import preset
 from tests.lab.harness.tables import sorry
 from tests.oracle import data

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.skipif(
         ("engine/runs/planted.py", "import prometheus_client", "Only telemetry knows"),
         ("config/planted.py", "import prompt_sidecar.app", "The way of a prompt"),
         ("doors/grpc/planted.py", "import prompt_sidecar.config.settings", "The way of a prompt"),
+        ("report/planted.py", "import prompt_sidecar.cli.commands", "The way of a prompt"),
         ("cli/planted.py", "import prompt_sidecar.v1.trim_pb2", "Wire types stay at the edges"),
         ("client/planted.py", "import prompt_sidecar.errors", "The client, integrations"),
         ("doors/grpc/planted.py", "import prompt_sidecar.client.options", "The client is for agents"),

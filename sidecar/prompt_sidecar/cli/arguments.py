@@ -408,7 +408,7 @@ def _address(text: str) -> str:
 
 
 def _money(text: str) -> Price:
-    from prompt_sidecar.cli.report.prices import HIGHEST, read_price
+    from prompt_sidecar.report.prices import HIGHEST, read_price
 
     try:
         return read_price(text)

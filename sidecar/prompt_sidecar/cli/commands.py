@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PROGRAM, parsed
 
 if TYPE_CHECKING:
-    from prompt_sidecar.cli.report.command import Files
-    from prompt_sidecar.cli.transcripts.model import Transcript
     from prompt_sidecar.config.settings import Settings
     from prompt_sidecar.guard.ceilings import Price
+    from prompt_sidecar.report.command import Files
+    from prompt_sidecar.report.transcripts.model import Transcript
 
 _STDOUT, _STDERR = 1, 2
 """Descriptors."""
@@ -240,10 +240,10 @@ def _check_config(asked: Namespace) -> int:
 
 
 def _replay(asked: Namespace) -> int:
-    from prompt_sidecar.cli.replay import ReplayError, ReplayFailed, read_limit
-    from prompt_sidecar.cli.report.command import Files, ReportError
-    from prompt_sidecar.cli.transcripts.model import TranscriptError
-    from prompt_sidecar.cli.transcripts.reading import read_transcripts
+    from prompt_sidecar.report.command import Files, ReportError
+    from prompt_sidecar.report.replay import ReplayError, ReplayFailed, read_limit
+    from prompt_sidecar.report.transcripts.model import TranscriptError
+    from prompt_sidecar.report.transcripts.reading import read_transcripts
 
     if not asked.runs and not asked.find:
         raise _Refused("replay needs a RUN: a transcript or a folder of them, or --find; see replay --help")
@@ -264,9 +264,9 @@ def _replay(asked: Namespace) -> int:
 
 
 def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcript) -> int:
-    from prompt_sidecar.cli.replay import Plan, replay, show
-    from prompt_sidecar.cli.report.prices import RelativePrices
     from prompt_sidecar.guard.ceilings import Prices
+    from prompt_sidecar.report.prices import RelativePrices
+    from prompt_sidecar.report.replay import Plan, replay, show
     from prompt_sidecar.tokens.loading import lazy_counter
     from prompt_sidecar.tokens.models import known_window
 
@@ -328,10 +328,10 @@ def _pem(asked: Namespace, name: str) -> bytes | None:
 def _report(asked: Namespace, settings: Settings, limit: float, files: Files) -> int:
     from pathlib import Path
 
-    from prompt_sidecar.cli.report.command import Outputs, report
-    from prompt_sidecar.cli.report.figures import Asked
-    from prompt_sidecar.cli.report.prices import RelativePrices
-    from prompt_sidecar.cli.report.work import Job
+    from prompt_sidecar.report.command import Outputs, report
+    from prompt_sidecar.report.figures import Asked
+    from prompt_sidecar.report.prices import RelativePrices
+    from prompt_sidecar.report.work import Job
     from prompt_sidecar.trim.presets import PRESETS
 
     if asked.address is not None:

@@ -10,10 +10,10 @@ import pytest
 
 from prompt_sidecar.doors.admin.site import LOOKED_AT, NAME_CHARACTERS, ORDERS, ROWS
 from prompt_sidecar.errors import InvalidJson
-from tests.cli.report.pages import elements
 from tests.doors.admin.serving import Served, served
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import Engine
+from tests.report.pages import elements
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 BIDI = "left\u202eright"

@@ -1,0 +1,49 @@
+"""What a report writes besides its page: JSON with the same figures, and a short table for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from prompt_sidecar.report.figures import Report
+
+MARK: Final = "prompt_sidecar_report"
+"""The first member of a file of figures, by which it is known to be one; its value counts versions."""
+VERSION: Final = 1
+_MOST_LINES: Final = 30
+_NAME: Final = 44
+
+
+def as_json(report: Report) -> str:
+    """Everything that the page shows, and all runs in full."""
+    return json.dumps({MARK: VERSION, **asdict(report)}, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def is_figures(path: Path) -> bool:
+    """Whether a file is one that `as_json` wrote, and may be written again."""
+    with path.open("rb") as opened:
+        return opened.read(len(MARK) + 4).startswith(f'{{"{MARK}"'.encode())
+
+
+def table(report: Report) -> Iterator[str]:
+    """A line for each run, the dearest first, and one for all."""
+    first = report.asked.presets[0]
+    yield f"{'run':<{_NAME}}  calls     limit  never trimming  control  {first}"
+    for run in report.runs[:_MOST_LINES]:
+        name = "".join(each if each.isprintable() else "?" for each in run.name)
+        if len(name) > _NAME:
+            name = name[: _NAME - 1] + "…"
+        refused = f"  {run.never.refused} refused untrimmed" if run.never.refused else ""
+        yield (
+            f"{name:<{_NAME}}  {len(run.turns):>5}  {run.limit:>8,}  {run.never.cost:>14,.0f}"
+            f"  {run.control_share:>7.2f}  {run.presets[0].share:>{len(first)}.2f}{refused}"
+        )
+    if len(report.runs) > _MOST_LINES:
+        yield f"and {len(report.runs) - _MOST_LINES} more"
+    untrimmed = sum(run.never.comparable_cost for run in report.runs)
+    spent = sum(run.presets[0].cost.comparable_cost for run in report.runs)
+    if untrimmed:
+        yield f"all together: {first} costs {spent / untrimmed:.2f} of never trimming"

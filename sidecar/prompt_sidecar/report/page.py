@@ -1,0 +1,171 @@
+"""One page of a report: HTML that needs nothing from elsewhere, and runs no script but its own.
+
+Its charts are drawn in the browser by Vega-Lite, which is part of the page. A strict content security policy names the
+page's one script and one style by their digests, so that nothing that a transcript could smuggle in would run; and
+everything that comes from a transcript is escaped where it is written.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import vl_convert
+from jinja2 import Environment, StrictUndefined
+
+from prompt_sidecar.report import charts
+from prompt_sidecar.report.figures import Report, RunFigures
+from prompt_sidecar.report.strategies import Cost
+
+DETAILED: Final = 40
+"""Runs with charts of their own, the dearest: with these a page of 200 runs has some 3 MB."""
+MOST_CUT_ROWS: Final = 25
+"""Rows of a run's table of cuts, the largest."""
+MOST_SKIPPED: Final = 50
+NAME_CHARACTERS: Final = 80
+NEVER: Final = "never trimming"
+CONTROL: Final = "plain control"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A strategy's line in a table."""
+
+    name: str
+    tokens: int
+    cost: float
+    share: float
+    over_limit: int
+    refused: int
+    cuts: int
+    money: float | None
+
+
+def page(report: Report) -> str:
+    """The report as HTML."""
+    drawn: list[charts.Spec] = []
+
+    def chart(spec: charts.Spec) -> int:
+        drawn.append(spec)
+        return len(drawn) - 1
+
+    totals = _totals(report.runs)
+    script = f"{_bundle()}\n{_asset('page.js')}"
+    style = _asset("page.css")
+    priced = any(run.never.money is not None for run in report.runs)
+    made: str = _template().render(
+        policy=f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=style,
+        script=script,
+        report=report,
+        first=report.asked.presets[0],
+        totals=totals,
+        refused=sum(run.never.refused for run in report.runs),
+        priced=priced,
+        mixed=priced and any(run.never.money is None for run in report.runs),
+        total_chart=chart(charts.shares([(row.name, row.share) for row in totals[1:]])),
+        tools_chart=chart(charts.tools(report.tools)) if report.tools else -1,
+        details=[
+            {
+                "run": run,
+                "rows": _rows(run),
+                "curve": chart(charts.curve(run)),
+                "cuts": chart(charts.cuts(run)) if run.cuts else -1,
+                "largest_cuts": sorted(run.cuts, key=lambda cut: -cut.tokens)[:MOST_CUT_ROWS],
+                "refused_after": next((turn.turn for turn in run.turns if turn.refused), 0),
+            }
+            for run in report.runs[:DETAILED]
+        ],
+        skipped=report.skipped[:MOST_SKIPPED],
+        charts=drawn,
+    )
+    return made
+
+
+def _rows(run: RunFigures) -> list[Row]:
+    return [
+        _row(NEVER, run.never, run.never),
+        _row(CONTROL, run.control, run.never),
+        *(_row(one.preset, one.cost, run.never) for one in run.presets),
+    ]
+
+
+def _row(name: str, cost: Cost, untrimmed: Cost) -> Row:
+    share = cost.share_of(untrimmed)
+    return Row(name, cost.tokens, cost.cost, share, cost.over_limit, cost.refused, cost.cuts, cost.money)
+
+
+def _totals(runs: Sequence[RunFigures]) -> list[Row]:
+    """All runs together, by strategy."""
+    together = [_rows(run) for run in runs]
+    untrimmed = sum(run.never.comparable_cost for run in runs)
+    made: list[Row] = []
+    for place, first in enumerate(together[0] if together else ()):
+        rows = [one[place] for one in together]
+        spent = sum(row.share * run.never.comparable_cost for row, run in zip(rows, runs, strict=True))
+        paid = [row.money for row in rows if row.money is not None]
+        made.append(
+            Row(
+                name=first.name,
+                tokens=sum(row.tokens for row in rows),
+                cost=sum(row.cost for row in rows),
+                share=spent / untrimmed if untrimmed else 1.0,
+                over_limit=sum(row.over_limit for row in rows),
+                refused=sum(row.refused for row in rows),
+                cuts=sum(row.cuts for row in rows),
+                money=sum(paid) if paid else None,
+            )
+        )
+    return made
+
+
+@cache
+def _bundle() -> str:
+    """Vega-Lite with what draws it, as one script."""
+    script = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # the stub does not have its default
+    # It has neither today; an update that brings one would end the page's script early.
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text("utf-8")
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    filters: Mapping[str, Any] = {"count": _count, "share": _share, "money": _money, "short": _short, "cost": _cost}
+    environment.filters |= filters
+    return environment.from_string(_asset("page.html.jinja"))
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _cost(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:,.1f}"
+
+
+def _share(number: float) -> str:
+    return f"{number:.0%}"
+
+
+def _money(number: float | None) -> str:
+    return "–" if number is None else f"{number:,.2f}"
+
+
+def _short(text: str) -> str:
+    """A text from a file, bounded and without what does not show or turns the direction of what follows."""
+    plain = "".join(character if character.isprintable() else "�" for character in text)
+    return plain if len(plain) <= NAME_CHARACTERS else plain[: NAME_CHARACTERS - 1] + "…"

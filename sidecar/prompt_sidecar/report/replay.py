@@ -1,0 +1,318 @@
+"""Replay of a recorded run: the client that an agent would be.
+
+Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. What a prompt costs
+where prefixes are cached is one price for a token that the last prompt began with as well, and another for any other;
+where nothing is cached both are 1. The cost is compared with other strategies' (report/strategies.py).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from statistics import quantiles
+from typing import Any, TextIO
+
+import grpc
+
+from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.report.counted import counted
+from prompt_sidecar.report.figures import Counted
+from prompt_sidecar.report.prices import RelativePrices
+from prompt_sidecar.report.sizes import Sizes, steps
+from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.tokens.count import Counter as TokenCounter
+from prompt_sidecar.tokens.models import first_factor
+from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
+
+_MESSAGE_BYTES = 1 << 29
+_WIDE = 2_000_000_000
+"""A window that no prompt fills, to learn a prompt's size."""
+_LEAST_LIMIT = 256
+NO_FIT: Mapping[str, str] = {
+    "protected_text": "what is never trimmed is more than the limit by itself: the system prompt, the opening user "
+    "messages, the newest turn",
+    "policy": "the policy forbids the trimming that would be needed",
+    "not_stashable": "an item that would have to be trimmed is larger than all that a run may stash",
+}
+"""What the reasons mean for which a prompt does not fit."""
+_HEADER = "turn  messages    before     after      kept  trims  fits      ms"
+
+
+class ReplayError(Exception):
+    """A flag cannot be used; the message says why."""
+
+
+class ReplayFailed(Exception):
+    """The server did not answer a call, or refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to replay, and how. `limit` is tokens, or a share of the largest prompt if it is below 1."""
+
+    run: Transcript
+    limit: float
+    preset: str = ""
+    model: str = ""
+    timeout: float = 60.0
+    """Seconds that one call may take."""
+    prices: RelativePrices = field(default_factory=RelativePrices)
+    money: Price | None = None
+    """Prices in a currency; None: there are none."""
+    window: int = 0
+    """The model's window in tokens; 0: it is not known, and no prompt is refused for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn's prompt and its answer. Tokens, except for `milliseconds`."""
+
+    turn: int
+    messages: int
+    before: int
+    after: int
+    limit: int
+    kept: int
+    """Of `after`: the tokens that the last prompt began with as well."""
+    trims: int
+    """Items that are trimmed in this prompt."""
+    batch_point: bool
+    fits: bool
+    no_fit_reason: str
+    """Why it does not fit, as in the protocol: a name of `NO_FIT`; empty if it fits."""
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A replay as a whole. Costs are in input tokens; see the module."""
+
+    turns: int
+    limit: int
+    over_limit: int
+    no_fit_reasons: Mapping[str, int]
+    """How many of them do not fit, by reason."""
+    tokens_before: int
+    tokens_after: int
+    batch_points: int
+    prices: RelativePrices
+    cost: float
+    untrimmed_cost: float
+    """Of never trimming, with the cache that it would have had; prompts past the window cost nothing."""
+    control_cost: float
+    """Of the plain control: it drops the oldest iterations down to half of the limit."""
+    window: int
+    untrimmed_refused: int
+    """Prompts that are larger than the window untrimmed: they would have been refused, and are no saving."""
+    share: float
+    """Of never trimming, and of the control below, on the prompts that fit the window untrimmed."""
+    control_share: float
+    money: float | None
+    """In the currency of the prices, answers included; None: there are no prices."""
+    untrimmed_money: float | None
+    control_money: float | None
+    counted: Counted | None
+    """What the provider counted of the run as it was; None: the file does not have it."""
+    p50_milliseconds: float
+    p99_milliseconds: float
+
+
+def read_limit(text: str) -> float:
+    """Read a number of tokens, or a share such as 30%, which comes back as 0.3.
+
+    Raises:
+        ReplayError: it is neither, or out of bounds.
+    """
+    try:
+        limit = float(text[:-1]) / 100 if text.endswith("%") else float(int(text))
+    except ValueError:
+        limit = -1.0
+    if (text.endswith("%") and 0 < limit < 1) or _LEAST_LIMIT <= limit <= _WIDE:
+        return limit
+    raise ReplayError(f"--limit is {text}; it may be tokens from {_LEAST_LIMIT}, or a share such as 30% below 100%")
+
+
+def replay(plan: Plan, address: str) -> Generator[Turn]:
+    """Send the run's prompts to the server at `address`, in a new run, which is ended afterwards.
+
+    Raises:
+        ReplayFailed: a call got no answer, or an error.
+    """
+    options = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.max_send_message_length", _MESSAGE_BYTES)]
+    run_id = f"replay-{secrets.token_hex(8)}"
+    with grpc.insecure_channel(address, options=options) as channel:
+        stub = service_pb2_grpc.SidecarServiceStub(channel)
+        try:
+            limit = int(plan.limit) if plan.limit >= 1 else _share(plan, stub, run_id)
+            for turn, prompt in enumerate(plan.run.prompts, start=1):
+                request = _request(plan, run_id, prompt, limit)
+                started = time.perf_counter()
+                answer = stub.TrimPrompt(request, timeout=plan.timeout)
+                yield _turn(turn, len(prompt.messages), answer, (time.perf_counter() - started) * 1e3)
+        except grpc.RpcError as error:
+            call: Any = error  # what a stub raises is a Call as well, which the types do not say
+            raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
+        finally:  # also where the reader of the turns stops, or is interrupted
+            with suppress(grpc.RpcError):
+                stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=plan.timeout)
+
+
+def show(
+    turns: Iterable[Turn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
+) -> Summary:
+    """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
+    shown: list[Turn] = []
+    moving = progress.isatty() and not out.isatty()
+    for turn in turns:
+        if not shown and not as_json:
+            out.write(_HEADER + "\n")
+        shown.append(turn)
+        out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
+        if moving:
+            progress.write(f"\rturn {turn.turn} of {len(plan.run.prompts)}")
+            progress.flush()
+    if moving:
+        progress.write("\n")
+    summary = summarise(shown, plan, counter)
+    out.write((json.dumps({"summary": asdict(summary)}) if as_json else _summary_lines(summary)) + "\n")
+    out.flush()
+    return summary
+
+
+def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summary:
+    """Sum up a replay of a whole transcript; `counter` counts what other strategies would have sent."""
+    model = plan.model or plan.run.model
+    sizes = Sizes(plan.run, counter, model)
+    made = steps(sizes, [turn.before for turn in turns], first_factor(model))
+    charged = charges(plan.run.prompts, made, plan.window)
+    limit = turns[-1].limit
+
+    def priced(sent: list[Sent]) -> Cost:
+        return cost(sent, charged, plan.prices, plan.money, (limit, plan.window))
+
+    own = priced([Sent(turn.after, turn.kept, turn.batch_point) for turn in turns])
+    untrimmed, plain = priced(never(made)), priced(control(made, limit))
+    times = [turn.milliseconds for turn in turns]
+    cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
+    return Summary(
+        turns=len(turns),
+        limit=limit,
+        over_limit=sum(not turn.fits for turn in turns),
+        no_fit_reasons=dict(Counter(turn.no_fit_reason for turn in turns if not turn.fits)),
+        tokens_before=sum(turn.before for turn in turns),
+        tokens_after=sum(turn.after for turn in turns),
+        batch_points=sum(turn.batch_point for turn in turns),
+        prices=plan.prices,
+        cost=own.cost,
+        untrimmed_cost=untrimmed.cost,
+        control_cost=plain.cost,
+        window=plan.window,
+        untrimmed_refused=untrimmed.refused,
+        share=own.share_of(untrimmed),
+        control_share=plain.share_of(untrimmed),
+        money=own.money,
+        untrimmed_money=untrimmed.money,
+        control_money=plain.money,
+        counted=counted(plan.run.prompts, never(made), charged, plan.prices, plan.money),
+        p50_milliseconds=cuts[49],
+        p99_milliseconds=cuts[98],
+    )
+
+
+def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -> int:
+    """The share of the run's largest prompt that the plan's limit is, in tokens."""
+    largest = max(plan.run.prompts, key=lambda prompt: sum(map(len, prompt.messages)))
+    request = _request(plan, run_id, largest, _WIDE)
+    request.dry_run = True
+    size = stub.TrimPrompt(request, timeout=plan.timeout).tokens.before
+    return max(_LEAST_LIMIT, int(plan.limit * size))
+
+
+def _request(plan: Plan, run_id: str, prompt: Prompt, limit: int) -> trim_pb2.TrimPromptRequest:
+    preset = policy_pb2.Preset.Value(f"PRESET_{plan.preset.upper()}") if plan.preset else policy_pb2.PRESET_UNSPECIFIED
+    return trim_pb2.TrimPromptRequest(
+        run_id=run_id,
+        json=trim_pb2.JsonPrompt(
+            format=trim_pb2.Format.Value(f"FORMAT_{plan.run.form.upper()}"), body=prompt.body(plan.run.form)
+        ),
+        model=plan.model or prompt.model,
+        context_window=limit,
+        output_reserve=0,
+        policy=policy_pb2.Policy(preset=preset),
+        accept_bytes=_MESSAGE_BYTES,
+    )
+
+
+def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float) -> Turn:
+    return Turn(
+        turn=turn,
+        messages=count,
+        before=answer.tokens.before,
+        after=answer.tokens.after,
+        limit=answer.tokens.limit,
+        kept=answer.cache.kept_prefix_tokens,
+        trims=len(answer.trims),
+        batch_point=answer.cache.batch_point,
+        fits=answer.fits,
+        no_fit_reason="" if answer.fits else _reason(answer.no_fit_reason),
+        milliseconds=round(milliseconds, 3),
+    )
+
+
+def _reason(number: trim_pb2.NoFitReason.ValueType) -> str:
+    return trim_pb2.NoFitReason.Name(number).removeprefix("NO_FIT_REASON_").lower()
+
+
+def _line(turn: Turn) -> str:
+    fits = "yes" if turn.fits else "NO"
+    reason = f"  {turn.no_fit_reason}" if turn.no_fit_reason else ""
+    return (
+        f"{turn.turn:>4}  {turn.messages:>8}  {turn.before:>8}  {turn.after:>8}  {turn.kept:>8}  {turn.trims:>5}"
+        f"  {fits:>4}  {turn.milliseconds:>6.1f}{'  batch' if turn.batch_point else ''}{reason}"
+    )
+
+
+def _summary_lines(summary: Summary) -> str:
+    reasons = (f"  {count} {name}: {NO_FIT.get(name, name)}\n" for name, count in summary.no_fit_reasons.items())
+    refused = (
+        f"untrimmed, {summary.untrimmed_refused} prompts are larger than the window of {summary.window:,} tokens and "
+        "would be refused: they are no saving\n"
+        if summary.untrimmed_refused
+        else ""
+    )
+    money = (
+        f"with the model's answers {summary.money:,.2f}, never trimming {summary.untrimmed_money:,.2f}, the plain "
+        f"control {summary.control_money:,.2f} in the currency of the prices\n"
+        if summary.money is not None
+        else ""
+    )
+    return (
+        f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
+        f"{''.join(reasons)}"
+        f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
+        f"{summary.batch_points} batch points\n"
+        f"cost at {summary.prices.cached:g} for a cached token and {summary.prices.written:g} for any other: "
+        f"{summary.share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
+        f"the plain control, which drops the oldest iterations down to half of the limit: {summary.control_share:.2f} "
+        f"({summary.control_cost:,.0f})\n"
+        f"{refused}{money}{_counted_lines(summary.counted)}"
+        f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
+    )
+
+
+def _counted_lines(counted: Counted | None) -> str:
+    """What the provider counted, and what was estimated for the same calls."""
+    if counted is None:
+        return ""
+    return (
+        f"the provider counted {counted.input:,} tokens in {counted.calls} calls, {counted.cached:,} of them cached, "
+        f"at a cost of {counted.cost:,.0f}\n"
+        f"what the file has of these calls is estimated as {counted.estimated:,} tokens, {counted.estimated_cached:,} "
+        f"of them cached, at a cost of {counted.estimated_cost:,.0f}; calls that found the cache cold: {counted.cold}\n"
+    )

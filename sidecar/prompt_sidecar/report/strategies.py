@@ -1,0 +1,154 @@
+"""What a run's prompts cost under a strategy: never trimming, the plain control, or the sidecar.
+
+A prompt costs by how much of it the provider has cached. What it may have cached is what the prompt before, under the
+same strategy, began with as well: so never trimming pays again where the agent itself changed its history, and a cut
+pays for what stands behind it.
+
+Where the provider's own counts are known they say more: it had less cached than that, as after a pause in which the
+cache expired. `warmth` is the share of what could have been cached that was, and every strategy is charged by it.
+
+A prompt larger than the model's window would have been refused. It is not a saving not to have sent it: never trimming
+is charged nothing for it, and strategies are compared on the other prompts.
+
+The control is the plain way to keep a cache warm: it remembers its cut and, when a prompt passes the limit, drops the
+oldest groups (an answer of the model with what follows) down to half of the limit. System prompt, opening messages and
+newest group stay. What it drops is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.report.prices import RelativePrices
+from prompt_sidecar.report.sizes import Step
+from prompt_sidecar.report.transcripts.model import Prompt
+
+CONTROL_DEPTH: Final = 0.5
+"""Share of the limit that the control drops to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One prompt as a strategy sends it. Tokens."""
+
+    tokens: int
+    kept: int
+    """Of these, what the strategy's prompt before began with as well."""
+    cut: bool = False
+    """Whether the strategy took out something that had been sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What decides the price of one model call, whatever the strategy."""
+
+    warmth: float
+    accepted: bool
+    """Whether the untrimmed prompt fits the window."""
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A strategy's cost of a run. Relative costs are in plain input tokens."""
+
+    tokens: int
+    """Of all prompts together."""
+    cost: float
+    comparable_cost: float
+    """Of the prompts that fit the window untrimmed: what never trimming can be compared with."""
+    money: float | None
+    """With the model's answers, in the currency of the prices; None: there are none."""
+    comparable_money: float | None
+    over_limit: int
+    refused: int
+    """Prompts larger than the window."""
+    cuts: int
+
+    def share_of(self, untrimmed: Cost) -> float:
+        """The cost as a share of never trimming's, on the prompts that fit the window untrimmed; 1 if none does."""
+        return self.comparable_cost / untrimmed.comparable_cost if untrimmed.comparable_cost else 1.0
+
+
+def never(steps: Sequence[Step]) -> list[Sent]:
+    """Every prompt as the agent sent it."""
+    made: list[Sent] = []
+    for step in steps:
+        last = made[-1].tokens if made else 0
+        made.append(Sent(step.before, min(step.kept, last, step.before), cut=bool(made) and step.kept < last * 0.99))
+    return made
+
+
+def control(steps: Sequence[Step], limit: int) -> list[Sent]:
+    """Every prompt as the plain control sends it."""
+    made: list[Sent] = []
+    dropped, last_messages = 0, 0
+    for step in steps:
+        if step.common < last_messages:
+            dropped = 0  # the agent has rewritten its history
+        last_messages = len(step.messages)
+        starts = [*step.opens, len(step.messages)]
+        groups = [sum(step.messages[start:end]) for start, end in pairwise(starts)]
+        opening = step.head + sum(step.messages[: starts[0]])
+        total = opening + sum(groups[dropped:])
+        earlier = dropped
+        if total > limit:
+            while total > limit * CONTROL_DEPTH and dropped < len(groups) - 1:
+                total -= groups[dropped]
+                dropped += 1
+        cut = dropped > earlier
+        last = made[-1].tokens if made else 0
+        kept = opening if cut else step.kept - sum(groups[:dropped])
+        made.append(Sent(total, max(0, min(kept if step.same_head else 0, last, total)), cut))
+    return made
+
+
+def charges(prompts: Sequence[Prompt], steps: Sequence[Step], window: int) -> list[Charge]:
+    """What decides the price of each call; `window` 0: it is not known, and nothing is refused."""
+    untrimmed = never(steps)
+    return [
+        Charge(_warmth(prompt, sent), not window or step.before <= window, step.output)
+        for prompt, step, sent in zip(prompts, steps, untrimmed, strict=True)
+    ]
+
+
+def _warmth(prompt: Prompt, sent: Sent) -> float:
+    used = prompt.usage
+    if used is None or not used.input or not sent.kept or not sent.tokens:
+        return 1.0
+    return min(1.0, (used.cached / used.input) / (sent.kept / sent.tokens))
+
+
+def cost(
+    sent: Sequence[Sent],
+    charged: Sequence[Charge],
+    prices: RelativePrices,
+    money: Price | None,
+    limits: tuple[int, int],
+) -> Cost:
+    """What a strategy's prompts cost; `limits` are that of a prompt and the window, 0 where there is none."""
+    limit, window = limits
+    spent = paid = comparable = comparable_paid = 0.0
+    for one, charge in zip(sent, charged, strict=True):
+        if window and one.tokens > window:
+            continue  # refused: it costs nothing and answers nothing
+        kept = one.kept * charge.warmth
+        price = prices.of(kept, one.tokens - kept)
+        bill = money.of(cached=kept, written=one.tokens - kept, output=charge.output) if money else 0.0
+        spent, paid = spent + price, paid + bill
+        if charge.accepted:
+            comparable, comparable_paid = comparable + price, comparable_paid + bill
+    return Cost(
+        tokens=sum(one.tokens for one in sent),
+        cost=spent,
+        comparable_cost=comparable,
+        money=paid if money else None,
+        comparable_money=comparable_paid if money else None,
+        over_limit=sum(one.tokens > limit for one in sent) if limit else 0,
+        refused=sum(one.tokens > window for one in sent) if window else 0,
+        cuts=sum(one.cut for one in sent),
+    )

@@ -1,0 +1,188 @@
+"""Logs of requests: JSONL of request bodies, or of pairs with what the provider answered.
+
+A pair has the body under one of `REQUESTS`, and the answer, whose usage is read, under one of `ANSWERS`. One log holds
+the requests of many runs: a request continues the run whose last prompt has the most messages in common with its own,
+from the first on; if that is fewer than half, it begins another run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from prompt_sidecar.report.transcripts.files import (
+    Line,
+    Members,
+    array_of,
+    count_in,
+    members_of,
+    object_in,
+    text_in,
+)
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript, TranscriptError, Usage
+from prompt_sidecar.report.transcripts.run_files import LISTS, format_of, of_messages, other_members
+from prompt_sidecar.report.transcripts.shapes import format_named, heads
+
+SOURCE: Final = "request log"
+REQUESTS: Final = ("request", "body", "request_body", "requestBody", "kwargs", "params")
+ANSWERS: Final = ("response", "response_body", "responseBody", "answer", "result")
+_LATEST: Final = 32
+"""Runs that a request is compared with, those that were continued last: agents seldom run more at once."""
+_SHARE: Final = 0.5
+
+
+def fits(lines: Sequence[Line]) -> bool:
+    """Whether these are requests: bodies, or pairs that hold one."""
+    return any(_request(line.members) for line in lines)
+
+
+def read(path: Path, lines: Sequence[Line], named: str | None) -> list[Transcript]:
+    """The runs that a log holds. Raises TranscriptError."""
+    found: list[_Run] = []
+    known: dict[bytes, bytes] = {}
+    others = referring = 0
+    for line in lines:
+        body = _request(line.members)
+        messages = messages_of(body) if body else None
+        shown = heads(messages) if messages else None
+        if not messages or shown is None:
+            others += 1
+            continue
+        told = named or text_in(line.members, "format")
+        form = format_named(f"{path}, line {line.number}", told) if told else format_of(body, messages)
+        referring += bool(text_in(body, "previous_response_id"))
+        prompt = Prompt(messages, other_members(body), text_in(body, "model"), _usage(line.members))
+        digests = _digests(messages, known)
+        _continued(found, form, digests).add(prompt, digests)
+    if not found:
+        raise TranscriptError(f"{path} holds no request with messages")
+    missing = []
+    if others:
+        missing.append(f"{others} lines that hold no request with messages were passed over")
+    if referring:
+        missing.append(f"{referring} requests refer to an earlier response, whose history the log does not have")
+    if len(lines) == 1:
+        # One request is a whole history: replayed turn by turn.
+        body = _request(lines[0].members)
+        return [of_messages(path, found[0].prompts[0].messages, body, found[0].form)]
+    return [
+        Transcript(
+            path.name if len(found) == 1 else f"{path.name}, run {number}", SOURCE, run.form, run.prompts, missing
+        )
+        for number, run in enumerate(found, start=1)
+    ]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run while its requests are collected."""
+
+    form: str
+    prompts: list[Prompt] = field(default_factory=list)
+    digests: Sequence[bytes] = ()
+    """Of the last prompt's messages."""
+    known: dict[bytes, bytes] = field(default_factory=dict)
+    """Messages by digest, so that prompts share them, whatever marks of where to cache they have by then."""
+
+    def add(self, prompt: Prompt, digests: Sequence[bytes]) -> None:
+        """Add a prompt with its messages' digests."""
+        self.digests = digests
+        pairs = zip(digests, prompt.messages, strict=True)
+        shared = [self.known.setdefault(digest, message) for digest, message in pairs]
+        self.prompts.append(Prompt(shared, prompt.head, prompt.model, prompt.usage))
+
+
+def _continued(found: list[_Run], form: str, digests: Sequence[bytes]) -> _Run:
+    best, most = None, 0
+    for run in reversed(found[-_LATEST:]):
+        common = _common(run.digests, digests) if run.form == form else 0
+        if common > most and common >= _SHARE * len(run.digests):
+            best, most = run, common
+    if best is None:
+        best = _Run(form)
+    else:
+        found.remove(best)
+    found.append(best)
+    return best
+
+
+def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
+    return next(
+        (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), min(len(old), len(new))
+    )
+
+
+def _digests(messages: Sequence[bytes], known: dict[bytes, bytes]) -> list[bytes]:
+    """Digests of messages; marks of where to cache, which move from request to request, do not count."""
+    return [known.get(message) or known.setdefault(message, _digest(message)) for message in messages]
+
+
+def _digest(message: bytes) -> bytes:
+    content = _without_marks(msgspec.json.decode(message))
+    return blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).digest()
+
+
+def _without_marks(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _without_marks(one) for name, one in value.items() if name != "cache_control"}
+    if isinstance(value, list):
+        return [_without_marks(one) for one in value if not (isinstance(one, dict) and one.keys() == {"cachePoint"})]
+    return value
+
+
+def _request(members: Members) -> Members:
+    """A line's request body: the line itself, or what it holds; empty if there is none."""
+    if any(name in members for name in LISTS):
+        return members
+    for name in REQUESTS:
+        body = object_in(members, name)
+        if not body and (text := text_in(members, name)):
+            body = members_of(text.encode()) or {}
+        inner = object_in(body, "body")
+        if any(list_ in (inner or body) for list_ in LISTS):
+            return inner or body
+    return {}
+
+
+def messages_of(body: Members) -> list[bytes] | None:
+    """A body's messages, each as JSON; None if it has no list of them."""
+    field = next(name for name in LISTS if name in body)
+    raw = bytes(body[field]).strip()
+    if field == "input" and raw[:1] == b'"':  # responses take a plain text for one message of the user
+        return [b'{"type":"message","role":"user","content":' + raw + b"}"]
+    return array_of(raw)
+
+
+def _usage(members: Members) -> Usage | None:
+    for name in ANSWERS:
+        answer = object_in(members, name)
+        answer = object_in(answer, "body") or answer
+        if found := usage(object_in(answer, "usage") or object_in(answer, "usageMetadata")):
+            return found
+    return usage(object_in(members, "usage"))
+
+
+def usage(members: Members) -> Usage | None:
+    """What a provider's usage says, as OpenAI, Anthropic, Google or Bedrock write it; None if it says nothing."""
+    output = next(filter(None, (count_in(members, name) for name in _OUTPUTS)), 0)
+    if "cache_read_input_tokens" in members or "cache_creation_input_tokens" in members:
+        cached, written = count_in(members, "cache_read_input_tokens"), count_in(members, "cache_creation_input_tokens")
+        return Usage(count_in(members, "input_tokens") + cached + written, cached, written, output)
+    if "inputTokens" in members:
+        cached, written = count_in(members, "cacheReadInputTokens"), count_in(members, "cacheWriteInputTokens")
+        return Usage(count_in(members, "inputTokens") + cached + written, cached, written, output)
+    whole = next(filter(None, (count_in(members, name) for name in _INPUTS)), 0)
+    if not whole:
+        return None
+    details = object_in(members, "prompt_tokens_details") or object_in(members, "input_tokens_details")
+    cached = count_in(details, "cached_tokens") or count_in(members, "cachedContentTokenCount")
+    return Usage(whole, min(cached, whole), 0, output)
+
+
+_INPUTS: Final = ("prompt_tokens", "input_tokens", "promptTokenCount")
+_OUTPUTS: Final = ("completion_tokens", "output_tokens", "candidatesTokenCount", "outputTokens")

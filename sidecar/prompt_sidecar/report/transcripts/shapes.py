@@ -1,0 +1,82 @@
+"""What a message shows of itself: who wrote it, and in which format it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.likeness import CHAT, message_format
+from prompt_sidecar.report.transcripts.model import TranscriptError
+
+JSON_FORMATS: Final = tuple(name for name, form in FORMATS.items() if form.is_json)
+_LOOKED_AT: Final = 400
+"""Messages by which a format is guessed: an agent calls a tool earlier."""
+
+
+class Head(msgspec.Struct):
+    """What shows who wrote a message. Items of OpenAI's responses have a type, and a role only if they are messages."""
+
+    role: str = ""
+    type: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be a message."""
+        return bool(self.role or self.type)
+
+    @property
+    def of_model(self) -> bool:
+        """Whether the model made it."""
+        if self.role:
+            return self.role in {"assistant", "model"}
+        return not self.type.endswith("_output")
+
+
+_head: Final = msgspec.json.Decoder(Head)
+
+
+def heads(messages: Iterable[bytes]) -> list[Head] | None:
+    """Each message's head; None if one can be none."""
+    try:
+        found = [_head.decode(message) for message in messages]
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if all(head.known for head in found) else None
+
+
+def turns(found: Sequence[Head]) -> list[int]:
+    """How many messages each prompt of a history had: those before each answer of the model, and all of them."""
+    starts = [
+        place
+        for place, head in enumerate(found)
+        if place and head.of_model and (head.role or not found[place - 1].of_model)
+    ]
+    return [*starts, len(found)]
+
+
+def format_named(path: object, named: str) -> str:
+    """The format that a name, or its beginning, stands for. Raises TranscriptError."""
+    wanted = named.lower().replace(".", "_")
+    found = [name for name in JSON_FORMATS if wanted and name.startswith(wanted)]
+    if len(found) != 1:
+        raise TranscriptError(f"{path}: the format is {named[:64]!r}; it may be one of {', '.join(JSON_FORMATS)}")
+    return found[0]
+
+
+def guessed(messages: Iterable[bytes], otherwise: str = CHAT) -> str:
+    """The format that most messages are in by what only it writes; `otherwise` where there are none."""
+    found = Counter(name for message in islice(messages, _LOOKED_AT) if (name := message_format(_object(message))))
+    return found.most_common(1)[0][0] if found else otherwise
+
+
+def _object(message: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
