@@ -28,7 +28,7 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.doors.grpc.serving import PATIENCE, failure, serving
+from tests.doors.grpc.serving import PATIENCE, REQUESTS, failure, serving
 from tests.promises.engine import Clock
 
 PEER = "ipv4:127.0.0.1:5"
@@ -103,7 +103,6 @@ def test_a_budget_of_nothing_still_counts() -> None:
 
 
 SECRET = "text of a prompt"
-# EndRuns has no field that could be wrong.
 WRONG = {
     "TrimPrompt": (trim_pb2.TrimPromptRequest(run_id="r"), "prompt"),
     "RetrieveContent": (retrieve_pb2.RetrieveContentRequest(run_id="r", stash_id="s", page_tokens=-1), "page_tokens"),
@@ -133,9 +132,9 @@ def test_long_requests_are_not_parsed(method: str) -> None:
         assert "1,048,578 bytes" in refused.message
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "EndRuns"])
+@pytest.mark.parametrize("method", [method for method in METHODS if REQUESTS[method].DESCRIPTOR.fields])
 def test_every_method_has_its_line(method: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One for each refused call, with reason and field, and no text of it."""
+    """One for each refused call that has a field, with reason and field, and no text of it."""
     wrong, field = WRONG[method]
     with serving() as served, caplog.at_level(logging.WARNING):
         refused = failure(lambda: getattr(served.stub, method)(wrong, timeout=PATIENCE))

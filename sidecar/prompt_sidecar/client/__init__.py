@@ -9,6 +9,24 @@ the prompt goes to the model without it, and is counted. Not so where a ceiling 
 
 from __future__ import annotations
 
+from prompt_sidecar.client.answers import (
+    Cache,
+    CeilingUse,
+    Ended,
+    Finding,
+    Found,
+    InPrompt,
+    Retrieved,
+    RunFigures,
+    Snippet,
+    Task,
+    Tokens,
+    Tool,
+    ToolAnswer,
+    Tools,
+    Trim,
+    UsageLearned,
+)
 from prompt_sidecar.client.arguments import Bytes, Lines, Pattern, SearchOptions, TrimOptions, Usage
 from prompt_sidecar.client.asynchronous.client import AsyncClient, AsyncRun, AsyncStreamed
 from prompt_sidecar.client.blocking.client import Client, Run, Streamed
@@ -23,26 +41,7 @@ from prompt_sidecar.client.errors import (
     RunUnknown,
     Unreachable,
 )
-from prompt_sidecar.client.facts import (
-    Cache,
-    CeilingUse,
-    Ended,
-    Finding,
-    Found,
-    InPrompt,
-    Restored,
-    Retrieved,
-    RunFigures,
-    Snippet,
-    Task,
-    Tokens,
-    Tool,
-    ToolAnswer,
-    Tools,
-    Trim,
-    Trimmed,
-    UsageLearned,
-)
+from prompt_sidecar.client.facts import Restored, Trimmed
 from prompt_sidecar.client.loop import Completion
 from prompt_sidecar.client.model_calls import ModelCall
 from prompt_sidecar.client.options import Tls

@@ -17,15 +17,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from prompt_sidecar.client import native
+from prompt_sidecar.client.answers import (
+    ToolAnswer,
+    Tools,
+    UsageLearned,
+)
 from prompt_sidecar.client.arguments import (
     Prompt,
-    SearchOptions,
-    Selection,
     TrimOptions,
     Usage,
     annotated,
     check_order,
-    selected,
 )
 from prompt_sidecar.client.errors import (
     BAD_ANSWER,
@@ -38,20 +40,7 @@ from prompt_sidecar.client.errors import (
     InvalidRequest,
     Refused,
 )
-from prompt_sidecar.client.facts import (
-    Ended,
-    Found,
-    Restored,
-    Retrieved,
-    RunFigures,
-    Task,
-    TaskList,
-    ToolAnswer,
-    Tools,
-    Trimmed,
-    UsageLearned,
-    read,
-)
+from prompt_sidecar.client.facts import Restored, Trimmed, read
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
@@ -178,31 +167,6 @@ class Engine:
         merged = {name: trimmed.prompt.get(name, value) for name, value in keywords.items()} | trimmed.prompt
         return replace(trimmed, prompt=merged)
 
-    def retrieve(
-        self, run_id: str, stash_id: str, selection: Selection, page_tokens: int, offset: int
-    ) -> Steps[Retrieved]:
-        """Fetch a page of an original."""
-        more = {"page_tokens": page_tokens, "offset": offset} | selected(selection)
-        return _asked(Retrieved, "RetrieveContent", run_id=run_id, stash_id=stash_id, **more)
-
-    def search(self, run_id: str, query: str, options: SearchOptions) -> Steps[Found]:
-        """Search a run's history."""
-        return _asked(Found, "SearchHistory", run_id=run_id, query=query, **options)
-
-    def create_tasks(self, run_id: str, items: Any, mode: str, request_id: str) -> Steps[tuple[Task, ...]]:
-        """Create tasks."""
-        named = request_id or secrets.token_hex(8)
-        return _tasks("CreateTasks", run_id=run_id, items=items, mode=mode, request_id=named)
-
-    def update_task(self, run_id: str, task_id: int, status: str, request_id: str) -> Steps[tuple[Task, ...]]:
-        """Set a task's status."""
-        named = request_id or secrets.token_hex(8)
-        return _tasks("UpdateTask", run_id=run_id, id=task_id, status=status, request_id=named)
-
-    def list_tasks(self, run_id: str) -> Steps[tuple[Task, ...]]:
-        """List a run's tasks."""
-        return _tasks("ListTasks", run_id=run_id)
-
     def list_tools(self, format: str) -> Steps[Tools]:
         """Fetch the tools once: they do not change, and are part of the prefix that the provider caches."""
         known = self._tools.get(format)
@@ -240,23 +204,15 @@ class Engine:
         """Report what the provider counted, or that it refused the prompt as too long."""
         return _asked(UsageLearned, "ReportUsage", run_id=run_id, **usage)
 
-    def get_run(self, run_id: str) -> Steps[RunFigures]:
-        """Fetch a run's figures."""
-        answer = yield Rpc("GetRun", make("GetRunRequest", run_id=run_id))
-        return read(RunFigures, answer.run)
-
-    def end_run(self, run_id: str) -> Steps[Ended]:
-        """End a run: this client and the sidecar forget it."""
+    def forget(self, run_id: str) -> None:
+        """Forget a run that ends."""
         self._revisions.forget(run_id)
         self._fallback.forget(run_id)
-        return _asked(Ended, "EndRun", run_id=run_id)
 
-    def end_runs(self) -> Steps[int]:
-        """End all runs of the caller: this client and the sidecar forget them."""
+    def forget_all(self) -> None:
+        """Forget all runs."""
         self._revisions.forget_all()
         self._fallback.forget_all()
-        answer = yield Rpc("EndRuns", make("EndRunsRequest"))
-        return int(answer.ended)
 
     def refused(self, run_id: str) -> None:
         """Record that the provider refused a run's last prompt as too long."""
@@ -329,10 +285,6 @@ class Engine:
 def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
     answer = yield Rpc(method, make(f"{method}Request", **values))
     return read(fact, answer)
-
-
-def _tasks(method: str, /, **values: Any) -> Steps[tuple[Task, ...]]:
-    return (yield from _asked(TaskList, method, **values)).tasks
 
 
 def _body(prompt: Any) -> bytes:

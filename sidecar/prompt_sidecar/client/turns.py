@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from prompt_sidecar.client.answers import ToolAnswer, UsageLearned
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import STORE_UNAVAILABLE, ClientError, Unreachable
-from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
+from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.model_calls import ModelCall, model_calls, refuses_thinking, too_long, tool_names, usage_of
 from prompt_sidecar.providers.sdk import SdkApi
 

@@ -12,7 +12,6 @@ FACT = "the reactor code is quartz-7731"
 """A line of the result of iteration 3."""
 CZECH = "příliš žluťoučký kůň 🐎 úpěl ďábelské ódy"
 """A line of the result of iteration 2."""
-METHODS = ("SearchHistory", "CreateTasks", "UpdateTask", "ListTasks", "ListTools", "CallTool")
 
 
 def result(number: int) -> str:

@@ -11,6 +11,8 @@ from functools import cache
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -23,7 +25,7 @@ from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import ENCODINGS, load
 from prompt_sidecar.trim.presets import preset
-from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import service_pb2, service_pb2_grpc, trim_pb2
 
 PATIENCE = 120.0
 """Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
@@ -31,6 +33,11 @@ LATE = 2.0
 """Seconds after which a call that is held has missed its deadline: time enough to be at work first, on any machine."""
 ROUNDING = 0.1
 """Seconds by which gRPC may lengthen that on its way."""
+REQUESTS: dict[str, type[Message]] = {
+    method.name: GetMessageClass(method.input_type)
+    for method in service_pb2.DESCRIPTOR.services_by_name["SidecarService"].methods
+}
+"""The request of each method."""
 BODY = b'[{"role":"user","content":"hello"}]'
 
 

@@ -20,8 +20,8 @@ from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.client.histories import STEPS, WINDOW, history
 from tests.client.histories import result as result_of
-from tests.doors.grpc.recalling import CZECH, FACT, METHODS, begin, call, create, result, rows, search
-from tests.doors.grpc.serving import PATIENCE, Serving, failure, serving
+from tests.doors.grpc.recalling import CZECH, FACT, begin, call, create, result, rows, search
+from tests.doors.grpc.serving import PATIENCE, REQUESTS, Serving, failure, serving
 
 TOOLS = ["recall_elided_content", "search_conversation_history", "create_tasks", "update_task"]
 RECALL, SEARCH, CREATE, UPDATE = TOOLS
@@ -312,16 +312,7 @@ def test_reflection_lists_the_methods(served: Serving) -> None:
         for file in answer.file_descriptor_response.file_descriptor_proto
     ]
     listed = {method.name for file in files for service in file.service for method in service.method}
-    assert {
-        *METHODS,
-        "TrimPrompt",
-        "RetrieveContent",
-        "ReportUsage",
-        "RestoreSecrets",
-        "GetRun",
-        "EndRun",
-        "EndRuns",
-    } == listed
+    assert {*REQUESTS} == listed
 
 
 def test_what_a_prompt_brought_is_indexed_without_being_asked_for(served: Serving) -> None:

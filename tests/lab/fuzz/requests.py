@@ -18,17 +18,11 @@ from google.protobuf.message import Message
 from prompt_sidecar.engine.tools.definitions import TOOLS
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.v1 import (
-    guard_pb2,
     policy_pb2,
-    retrieve_pb2,
-    run_pb2,
-    search_pb2,
-    task_pb2,
-    tool_pb2,
     trim_pb2,
-    usage_pb2,
 )
 from tests.conformance.table import CASES
+from tests.doors.grpc.serving import REQUESTS
 
 Place = tuple[str | int, ...]
 
@@ -164,21 +158,6 @@ def _deep(text: bytes, chance: Random, depth: int) -> bytes:
     return text[:place] + opening * depth + b"1" + closing * depth + b',"z":' + text[place:]
 
 
-REQUESTS: dict[str, type[Message]] = {
-    "TrimPrompt": trim_pb2.TrimPromptRequest,
-    "RetrieveContent": retrieve_pb2.RetrieveContentRequest,
-    "SearchHistory": search_pb2.SearchHistoryRequest,
-    "CreateTasks": task_pb2.CreateTasksRequest,
-    "UpdateTask": task_pb2.UpdateTaskRequest,
-    "ListTasks": task_pb2.ListTasksRequest,
-    "ListTools": tool_pb2.ListToolsRequest,
-    "CallTool": tool_pb2.CallToolRequest,
-    "ReportUsage": usage_pb2.ReportUsageRequest,
-    "RestoreSecrets": guard_pb2.RestoreSecretsRequest,
-    "GetRun": run_pb2.GetRunRequest,
-    "EndRun": run_pb2.EndRunRequest,
-    "EndRuns": run_pb2.EndRunsRequest,
-}
 RUN = "fuzz"
 WINDOWS = (0, 0, 60, 300, 1_500, 6_000)
 MCP_RESULT = {

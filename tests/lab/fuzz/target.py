@@ -21,7 +21,8 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import trim_pb2
-from tests.lab.fuzz.requests import JSON_FORMATS, REQUESTS, RUN, odd_request, of_prompt, prompt, spelled
+from tests.doors.grpc.serving import REQUESTS
+from tests.lab.fuzz.requests import JSON_FORMATS, RUN, odd_request, of_prompt, prompt, spelled
 from tests.promises.engine import KEY, Clock, counter
 
 MOST_BYTES = 16 * 1024 * 1024

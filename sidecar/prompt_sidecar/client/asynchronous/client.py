@@ -7,31 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
 
-from prompt_sidecar.client.arguments import Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
+from prompt_sidecar.client.answers import (
+    Ended,
+    Found,
+    Retrieved,
+    RunFigures,
+    Task,
+    TaskList,
+    ToolAnswer,
+    Tools,
+    UsageLearned,
+)
+from prompt_sidecar.client.arguments import Prompt, SearchOptions, Selection, Status, TrimOptions, Usage, selected
 from prompt_sidecar.client.asynchronous.transport import AsyncChannels, Create, advance, ask, release
 from prompt_sidecar.client.base import Base, BaseRun
 from prompt_sidecar.client.engine import Result, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError, from_rpc
-from prompt_sidecar.client.facts import (
-    Ended,
-    Found,
-    Restored,
-    Retrieved,
-    RunFigures,
-    Task,
-    ToolAnswer,
-    Tools,
-    Trimmed,
-    UsageLearned,
-)
+from prompt_sidecar.client.facts import Restored, Trimmed, read
 from prompt_sidecar.client.loop import Completion, complete
 from prompt_sidecar.client.model_calls import ModelCall, only_strict
-from prompt_sidecar.client.schema import methods
+from prompt_sidecar.client.schema import make, methods
 from prompt_sidecar.client.streaming import Emit, Next, Streaming, stream_complete
 from prompt_sidecar.client.turns import Work
 from prompt_sidecar.providers.messages import Format
@@ -94,11 +95,12 @@ class AsyncClient(Base):
             ClientError: the call failed. This method and those below raise it whether or not the client fails open, as
                 nothing can replace their answers.
         """
-        return await self._drive(self._engine.retrieve(run_id, stash_id, selection, page_tokens, offset))
+        more = {"page_tokens": page_tokens, "offset": offset} | selected(selection)
+        return read(Retrieved, await self._answer("RetrieveContent", run_id=run_id, stash_id=stash_id, **more))
 
     async def search(self, run_id: str, query: str, **options: Unpack[SearchOptions]) -> Found:
         """Search the run's history; return the best passages."""
-        return await self._drive(self._engine.search(run_id, query, options))
+        return read(Found, await self._answer("SearchHistory", run_id=run_id, query=query, **options))
 
     async def create_tasks(
         self,
@@ -109,15 +111,19 @@ class AsyncClient(Base):
         request_id: str = "",
     ) -> tuple[Task, ...]:
         """Create tasks; return all tasks of the run. An empty `request_id` is replaced by a random one."""
-        return await self._drive(self._engine.create_tasks(run_id, items, mode, request_id))
+        named = request_id or token_hex(8)
+        answer = await self._answer("CreateTasks", run_id=run_id, items=items, mode=mode, request_id=named)
+        return read(TaskList, answer).tasks
 
     async def update_task(self, run_id: str, task_id: int, status: Status, *, request_id: str = "") -> tuple[Task, ...]:
         """Set a task's status; return all tasks of the run."""
-        return await self._drive(self._engine.update_task(run_id, task_id, status, request_id))
+        named = request_id or token_hex(8)
+        answer = await self._answer("UpdateTask", run_id=run_id, id=task_id, status=status, request_id=named)
+        return read(TaskList, answer).tasks
 
     async def list_tasks(self, run_id: str) -> tuple[Task, ...]:
         """Return all tasks of the run."""
-        return await self._drive(self._engine.list_tasks(run_id))
+        return read(TaskList, await self._answer("ListTasks", run_id=run_id)).tasks
 
     async def list_tools(self, format: Format | Literal[""] = "openai_chat") -> Tools:
         """Return the sidecar's tools for the model. They never change, so they are fetched once for each format."""
@@ -146,15 +152,21 @@ class AsyncClient(Base):
 
     async def get_run(self, run_id: str) -> RunFigures:
         """Return the run's figures."""
-        return await self._drive(self._engine.get_run(run_id))
+        return read(RunFigures, (await self._answer("GetRun", run_id=run_id)).run)
 
     async def end_run(self, run_id: str) -> Ended:
         """End the run: the sidecar and this client forget it at once."""
-        return await self._drive(self._engine.end_run(run_id))
+        self._engine.forget(run_id)
+        return read(Ended, await self._answer("EndRun", run_id=run_id))
 
     async def end_runs(self) -> int:
         """End all runs of this client's caller: the client and the sidecar forget them. Returns how many there were."""
-        return await self._drive(self._engine.end_runs())
+        self._engine.forget_all()
+        return int((await self._answer("EndRuns")).ended)
+
+    async def _answer(self, method: str, /, **values: Any) -> Any:
+        """Call a method with these fields of its request."""
+        return await self._call(Rpc(method, make(f"{method}Request", **values)))
 
     async def _drive(self, steps: Steps[Result], create: Create | None = None) -> Result:
         """Perform the steps of a use case, and return its result."""
