@@ -1,6 +1,6 @@
 """The histograms, as plain numbers that calls add to and collections read.
 
-OpenTelemetry's histograms take 10 us for one record and one reader, and a prompt has six values to record. Here a value
+OpenTelemetry's histograms take 6 us for one value, 10 us with OTLP's reader, and a prompt has seven. Here a value
 is counted in its bucket, and where figures are pushed by OTLP in an exponential one too.
 """
 

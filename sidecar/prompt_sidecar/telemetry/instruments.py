@@ -1,8 +1,9 @@
 """All rows of the catalogue with their numbers: what calls count and record, and what is read at each collection.
 
-They are not instruments of OpenTelemetry's SDK, which would take a quarter of a call's time, and a scrape tens of
-milliseconds at a stretch. `/metrics` and OTLP's reader take them from here, under the names, units and kinds that the
-SDK would give them; tests compare both with the SDK.
+They are not instruments of OpenTelemetry's SDK. A prompt counts some thirty numbers and records seven values: 7 us
+here, 220 us there, and 340 us where OTLP's reader is another one, which is 12 and 19 % of the engine's time (1.8 ms);
+and a scrape would take tens of milliseconds at a stretch. `/metrics` and OTLP's reader take them from here, under the
+names, units and kinds that the SDK would give them; tests compare both with the SDK.
 """
 
 from __future__ import annotations

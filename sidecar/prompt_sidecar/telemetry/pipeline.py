@@ -29,7 +29,6 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
 from prompt_sidecar.telemetry.collector import Collector, exporters_heard, watched
@@ -44,7 +43,6 @@ from prompt_sidecar.telemetry.pushed import PushReader, WithOurs
 from prompt_sidecar.telemetry.readings import build_info, version
 from prompt_sidecar.telemetry.scrapes import Exposition
 from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, Spans
-from prompt_sidecar.telemetry.tracing import starter
 
 if TYPE_CHECKING:  # the SDK's logs take memory, and are imported only where there is a collector
     from opentelemetry.sdk._logs import LogRecordProcessor
@@ -180,9 +178,8 @@ def assemble(
     if processor is not None:
         # The provider's own metrics cost more than the spans; only the processor's drops are needed.
         traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
-        exported = processor(meters)
-        traces.add_span_processor(exported)
-        tracer = starter(traces, exported, InstrumentationScope(SCOPE, version()))
+        traces.add_span_processor(processor(meters))
+        tracer = traces.get_tracer(SCOPE, version())
         ends.append(traces.shutdown)
     logger = None
     if log_processor is not None:

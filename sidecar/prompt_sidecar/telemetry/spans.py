@@ -14,7 +14,6 @@ where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ from typing import Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -36,7 +35,6 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import changes
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.distributions import Ids
-from prompt_sidecar.telemetry.tracing import Starter
 
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
@@ -62,10 +60,6 @@ _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
 """Outcomes for ids that the sidecar made. Any other requested id may be arbitrary text."""
 _CARRIED: Final = frozenset({"traceparent", "tracestate"})
 
-_PLAIN: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-"""A traceparent of the version that there is. Source: W3C Trace Context."""
-_NOWHERE: Final = Context()
-
 _propagator: Final = TraceContextTextMapPropagator()
 
 _Token = Any
@@ -77,7 +71,7 @@ _Event = tuple[str, Attributes]
 class Spans:
     """Writes spans with a tracer, or none if it is None. Thread-safe."""
 
-    def __init__(self, tracer: Starter | None, *, genai: bool = False) -> None:
+    def __init__(self, tracer: Tracer | None, *, genai: bool = False) -> None:
         """`genai`: whether to follow OpenTelemetry's conventions for generative AI as well."""
         self._tracer = tracer
         self._genai = genai
@@ -296,17 +290,6 @@ def current_ids() -> tuple[str, str] | None:
 
 
 def remote(metadata: Iterable[Any]) -> Context:
-    """The agent's trace, from its call's metadata.
-
-    What agents send is read here; all else, such as a tracestate, a later version or what is not valid, by
-    OpenTelemetry's propagator, which takes three times as long.
-    """
+    """The agent's trace, from its call's metadata."""
     carrier = {key: value for key, value in metadata if key in _CARRIED and isinstance(value, str)}
-    if not carrier:
-        return _NOWHERE
-    plain = _PLAIN.fullmatch(carrier["traceparent"]) if len(carrier) == 1 and "traceparent" in carrier else None
-    if plain is None:
-        return _propagator.extract(carrier, Context())
-    trace_id, span_id, flags = (int(part, 16) for part in plain.groups())
-    parent = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
-    return trace.set_span_in_context(NonRecordingSpan(parent), _NOWHERE) if parent.is_valid else _NOWHERE
+    return _propagator.extract(carrier, Context())
