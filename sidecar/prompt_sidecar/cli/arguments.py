@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -162,6 +162,24 @@ examples:
 """
 
 
+SHORT: Final[Mapping[str, tuple[str, str, str]]] = {
+    "--listen": ("server.listen", "HOST:PORT", "TCP address; empty: none (server.listen; default: 127.0.0.1:7717)"),
+    "--http": (
+        "http.listen",
+        "HOST:PORT",
+        "TCP address of the HTTP door, the base URL of agents (http.listen; default: none)",
+    ),
+    "--socket": ("server.socket", "PATH", "unix socket (server.socket; default: none)"),
+    "--ext-proc": ("envoy.listen", "HOST:PORT", "external processor for Envoy (envoy.listen; default: none)"),
+    "--preset": (
+        "policy.preset",
+        "NAME",
+        "cache_first, lean, cap_only or fit_only (policy.preset; default: cache_first)",
+    ),
+}
+"""Settings with a flag of their own: name, what the flag takes, and what it is for."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each."""
 
@@ -232,23 +250,8 @@ def _add_settings(parser: Parser) -> None:
     """Flags of the settings; the help of those with a short form says their defaults."""
     group = parser.add_argument_group("settings")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings (also PROMPT_SIDECAR_CONFIG)")
-    group.add_argument(
-        "--listen", metavar="HOST:PORT", help="TCP address; empty: none (server.listen; default: 127.0.0.1:7717)"
-    )
-    group.add_argument(
-        "--http",
-        metavar="HOST:PORT",
-        help="TCP address of the HTTP door, the base URL of agents (http.listen; default: none)",
-    )
-    group.add_argument("--socket", metavar="PATH", help="unix socket (server.socket; default: none)")
-    group.add_argument(
-        "--ext-proc", metavar="HOST:PORT", help="external processor for Envoy (envoy.listen; default: none)"
-    )
-    group.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="cache_first, lean, cap_only or fit_only (policy.preset; default: cache_first)",
-    )
+    for flag, (_, metavar, what) in SHORT.items():
+        group.add_argument(flag, metavar=metavar, help=what)
     group.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting; may be given many times"
     )

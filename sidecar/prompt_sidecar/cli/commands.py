@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PROGRAM, parsed
+from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PROGRAM, SHORT, parsed
 
 if TYPE_CHECKING:
     from prompt_sidecar.config.settings import Settings
@@ -111,15 +111,11 @@ def _settings(asked: Namespace) -> Settings:
         if not equals:
             raise _Refused(f"--set {item}: write --set NAME=VALUE{'' if name in SETTINGS else nearest(name)}")
         flags[name] = value
-    named = (
-        ("server.listen", "--listen", asked.listen),
-        ("server.socket", "--socket", asked.socket),
-        ("http.listen", "--http", asked.http),
-        ("envoy.listen", "--ext-proc", asked.ext_proc),
-        ("policy.preset", "--preset", asked.preset),
-    )
-    short = {name: flag for name, flag, value in named if value is not None}
-    flags.update({name: value for name, _, value in named if value is not None})
+    short: dict[str, str] = {}
+    for flag, (name, _, _) in SHORT.items():
+        value = getattr(asked, flag.removeprefix("--").replace("-", "_"))
+        if value is not None:
+            flags[name], short[name] = value, flag
     try:
         return load(os.environ, config=asked.config, flags=flags, short=short)
     except SettingsError as error:

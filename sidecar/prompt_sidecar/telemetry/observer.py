@@ -58,8 +58,27 @@ class Called:
     span: object = None
 
 
+def _harmless(report: Callable[P, None]) -> Callable[P, None]:
+    """Log an error of telemetry instead of raising it: the caller must get the answer, which is ready."""
+
+    @wraps(report)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            report(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            _failures.error("telemetry failed to report %s: %s", report.__name__, type(error).__name__)
+
+    return run
+
+
 class Observer:
-    """Ignores all events."""
+    """Is told what happens. By itself it counts nothing; see `Telemetry`."""
+
+    def _count(self, *counted: Change) -> None:
+        """Count."""
+
+    def _record(self, metric: Metric, value: float, values: Values = ()) -> None:
+        """Record a value of a histogram."""
 
     def watch(
         self,
@@ -99,26 +118,40 @@ class Observer:
         An error may be reported at several places, and counts once.
         """
 
+    @_harmless
     def waited(self, seconds: float) -> None:
         """A call waited for a thread."""
+        self._record(catalog.QUEUE_WAIT, seconds)
 
+    @_harmless
     def reached(self, bound: str) -> None:
         """A bound of the server was reached without a call whose status reports it."""
+        self._count(changes.bound(bound))
 
+    @_harmless
     def late(self, seconds: float) -> None:
         """The lag timer woke up late."""
+        self._record(catalog.SCHEDULER_LAG, seconds)
 
+    @_harmless
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
         """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
+        self._count(*changes.requested(route, outcome, status, hidden))
 
+    @_harmless
     def foreign(self, listener: str, header: str) -> None:
         """A request was refused that a web page of another site may have sent, as `header` shows."""
+        self._count(changes.foreign(listener, header))
 
+    @_harmless
     def hidden_lost(self, cause: str) -> None:
         """A hidden turn of a run behind the HTTP door is not where it was."""
+        self._count((catalog.HTTP_HIDDEN_LOSSES, (cause,), 1))
 
+    @_harmless
     def received(self) -> None:
         """A prompt has come: `trimmed` or `refused` follows."""
+        self._count((catalog.PROMPTS_RECEIVED, (), 1))
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
@@ -141,33 +174,30 @@ class Observer:
     def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
         """An agent had masks in the arguments of its tools' calls replaced by values."""
 
+    @_harmless
     def masked(self, answer: MaskAnswer) -> None:
         """A body that is no prompt was masked."""
+        self._count(*changes.findings(answer.findings))
 
+    @_harmless
     def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
         """The guard could not read what a door would send on."""
+        self._count((catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1))
 
+    @_harmless
     def envoy_request(self, outcome: EnvoyOutcome) -> None:
         """Envoy was told what becomes of an HTTP request."""
+        self._count((catalog.ENVOY_REQUESTS, (outcome.value,), 1))
 
+    @_harmless
     def envoy_answered(self, seconds: float) -> None:
         """Envoy waited for the answer to a prompt."""
+        self._record(catalog.ENVOY_DURATION, seconds)
 
+    @_harmless
     def masks_stayed(self, reason: MasksStay) -> None:
         """A response through Envoy went on with the masks that it, or the rest of it, may hold."""
-
-
-def _harmless(report: Callable[P, None]) -> Callable[P, None]:
-    """Log an error of telemetry instead of raising it: the caller must get the answer, which is ready."""
-
-    @wraps(report)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            report(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever it is
-            _failures.error("telemetry failed to report %s: %s", report.__name__, type(error).__name__)
-
-    return run
+        self._count((catalog.ENVOY_MASKS_STAYED, (reason.value,), 1))
 
 
 class Telemetry(Observer):
@@ -225,41 +255,6 @@ class Telemetry(Observer):
         if isinstance(error, SidecarError) and not error.counted:
             error.counted = True
             self._tallies.add(changes.failed(error))
-
-    @_harmless
-    def waited(self, seconds: float) -> None:
-        """Record how long a call waited."""
-        self._record(catalog.QUEUE_WAIT, seconds)
-
-    @_harmless
-    def reached(self, bound: str) -> None:
-        """Count a bound."""
-        self._tallies.add([changes.bound(bound)])
-
-    @_harmless
-    def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
-        """Count a request through the HTTP door."""
-        self._tallies.add(changes.requested(route, outcome, status, hidden))
-
-    @_harmless
-    def foreign(self, listener: str, header: str) -> None:
-        """Count a request of a stranger's page."""
-        self._tallies.add([changes.foreign(listener, header)])
-
-    @_harmless
-    def hidden_lost(self, cause: str) -> None:
-        """Count a hidden turn that is not where it was."""
-        self._tallies.add([(catalog.HTTP_HIDDEN_LOSSES, (cause,), 1)])
-
-    @_harmless
-    def late(self, seconds: float) -> None:
-        """Record how late a timer was."""
-        self._record(catalog.SCHEDULER_LAG, seconds)
-
-    @_harmless
-    def received(self) -> None:
-        """Count a prompt that is yet to be answered."""
-        self._tallies.add([(catalog.PROMPTS_RECEIVED, (), 1)])
 
     @_harmless
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
@@ -336,30 +331,8 @@ class Telemetry(Observer):
         if self._spans.on:
             self._spans.restored(call.run_id, done, began)
 
-    @_harmless
-    def masked(self, answer: MaskAnswer) -> None:
-        """Count what was found."""
-        self._tallies.add(changes.findings(answer.findings))
-
-    @_harmless
-    def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
-        """Count a request."""
-        self._tallies.add([(catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1)])
-
-    @_harmless
-    def envoy_request(self, outcome: EnvoyOutcome) -> None:
-        """Count a request."""
-        self._tallies.add([(catalog.ENVOY_REQUESTS, (outcome.value,), 1)])
-
-    @_harmless
-    def masks_stayed(self, reason: MasksStay) -> None:
-        """Count a response."""
-        self._tallies.add([(catalog.ENVOY_MASKS_STAYED, (reason.value,), 1)])
-
-    @_harmless
-    def envoy_answered(self, seconds: float) -> None:
-        """Record how long Envoy waited."""
-        self._record(catalog.ENVOY_DURATION, seconds)
+    def _count(self, *counted: Change) -> None:
+        self._tallies.add(counted)
 
     def _record(self, metric: Metric, value: float, values: Values = ()) -> None:
         self._instruments.record(metric, value, values, self._spans.exported)

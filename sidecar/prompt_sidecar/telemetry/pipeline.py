@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.metrics import NoOpMeterProvider, Observation
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
@@ -239,72 +240,54 @@ def exporters(options: TelemetryOptions, environment: Mapping[str, str], collect
     `collector` hears of their exports.
     """
     collector = collector or Collector()
-    metrics = _signal("METRICS", options, environment)
-    traces = _signal("TRACES", options, environment)
-    logs = _signal("LOGS", options, environment)
+    metrics, spans, logs = (_exporter(signal, options, environment, collector) for signal in _SIGNALS)
     return Push(
-        metrics=None if metrics is None else _metric_exporter(metrics, collector),
-        spans=None if traces is None else partial(_span_exporter, traces, collector),
-        logs=None if logs is None else partial(_log_exporter, logs, collector),
+        metrics=None if metrics is None else metrics(),
+        spans=None if spans is None else lambda meters: spans(meter_provider=meters),
+        logs=None if logs is None else lambda meters: logs(meter_provider=meters),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Signal:
-    """How one signal is pushed. None leaves it to the exporter, which reads the variables."""
+    """What is pushed, and by which of OpenTelemetry's exporters."""
 
-    http: bool
-    endpoint: str | None
-    timeout: float | None
+    variable: str
+    words: str
+    module: str
+    exporter: str
 
 
-def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]) -> _Signal | None:
+_SIGNALS: Final = (
+    _Signal("METRICS", "metrics", "metric_exporter", "OTLPMetricExporter"),
+    _Signal("TRACES", "traces", "trace_exporter", "OTLPSpanExporter"),
+    _Signal("LOGS", "events", "_log_exporter", "OTLPLogExporter"),
+)
+
+
+def _exporter(
+    signal: _Signal, options: TelemetryOptions, environment: Mapping[str, str], collector: Collector
+) -> Callable[..., Any] | None:
+    """What makes a signal's exporter; None: it is not pushed."""
+
     def variable_of(variable: str) -> str:
-        own = environment.get(f"OTEL_EXPORTER_OTLP_{name}_{variable}", "").strip()
+        own = environment.get(f"OTEL_EXPORTER_OTLP_{signal.variable}_{variable}", "").strip()
         return own or environment.get(f"OTEL_EXPORTER_OTLP_{variable}", "").strip()
 
-    if environment.get(f"OTEL_{name}_EXPORTER", "otlp").strip() == "none":
+    if environment.get(f"OTEL_{signal.variable}_EXPORTER", "otlp").strip() == "none":
         return None
     if not options.otlp_endpoint and not variable_of("ENDPOINT"):
         return None
     http = variable_of("PROTOCOL").startswith("http")
+    # None leaves these to the exporter, which reads the variables.
     endpoint = options.otlp_endpoint or None
     if endpoint and http:
-        endpoint = f"{endpoint.rstrip('/')}/v1/{name.lower()}"
-    return _Signal(http, endpoint, None if variable_of("TIMEOUT") else EXPORT_SECONDS)
-
-
-# Exporters are imported only where there is a collector: they take 5 MB and a tenth of a second at the start.
-
-
-def _metric_exporter(signal: _Signal, collector: Collector) -> MetricExporter:
-    if signal.http:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
-
-        return watched(HttpMetrics, "metrics", collector)(signal.endpoint, timeout=signal.timeout)
-    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
-
-    return watched(GrpcMetrics, "metrics", collector)(signal.endpoint, timeout=signal.timeout)
-
-
-def _span_exporter(signal: _Signal, collector: Collector, meters: MeterProvider) -> SpanExporter:
-    if signal.http:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
-
-        return watched(HttpSpans, "traces", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
-
-    return watched(GrpcSpans, "traces", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
-
-
-def _log_exporter(signal: _Signal, collector: Collector, meters: MeterProvider) -> LogRecordExporter:
-    if signal.http:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
-
-        return watched(HttpLogs, "events", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
-    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
-
-    return watched(GrpcLogs, "events", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+        endpoint = f"{endpoint.rstrip('/')}/v1/{signal.variable.lower()}"
+    timeout = None if variable_of("TIMEOUT") else EXPORT_SECONDS
+    # Imported only where there is a collector: exporters take 5 MB and a tenth of a second at the start.
+    module = import_module(f"opentelemetry.exporter.otlp.proto.{'http' if http else 'grpc'}.{signal.module}")
+    exporter: Callable[..., Any] = watched(getattr(module, signal.exporter), signal.words, collector)
+    return partial(exporter, endpoint, timeout=timeout)
 
 
 def _notices(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:

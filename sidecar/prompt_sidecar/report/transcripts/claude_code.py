@@ -27,13 +27,12 @@ from prompt_sidecar.report.transcripts.files import (
     Line,
     Members,
     array_of,
-    count_in,
     members_of,
-    object_in,
     text_in,
     value_in,
 )
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
+from prompt_sidecar.report.transcripts.request_logs import usage
 
 SOURCE: Final = "Claude Code session"
 _SAYERS: Final = frozenset({"user", "assistant"})
@@ -172,7 +171,7 @@ class _Track:
             if self.history:
                 self.prompts.append(Prompt(tuple(self.history), b"", model))
         self.answer += _blocks(message)
-        used = _usage(object_in(message, "usage"))
+        used = usage(value_in(message, "usage"))
         if used and self.prompts and self.history:
             last = self.prompts[-1]
             self.prompts[-1] = Prompt(last.messages, last.head, last.model, used)
@@ -193,13 +192,6 @@ class _Track:
             # The provider wants results before other blocks.
             self.history.append(_message("user", sorted(self.said, key=lambda block: not _is_result(block))))
         self.answer, self.said, self.answer_id = [], [], ""
-
-
-def _usage(members: Members) -> Usage | None:
-    cached = count_in(members, "cache_read_input_tokens")
-    written = count_in(members, "cache_creation_input_tokens")
-    whole = count_in(members, "input_tokens") + cached + written
-    return Usage(whole, cached, written, count_in(members, "output_tokens")) if whole else None
 
 
 def _blocks(message: Members) -> list[bytes]:

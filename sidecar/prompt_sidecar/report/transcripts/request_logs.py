@@ -15,14 +15,15 @@ from typing import Final
 
 import msgspec
 
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.report.transcripts.files import (
     Line,
     Members,
     array_of,
-    count_in,
     members_of,
     object_in,
     text_in,
+    value_in,
 )
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, TranscriptError, Usage
 from prompt_sidecar.report.transcripts.run_files import LISTS, format_of, of_messages, other_members
@@ -162,27 +163,15 @@ def _usage(members: Members) -> Usage | None:
     for name in ANSWERS:
         answer = object_in(members, name)
         answer = object_in(answer, "body") or answer
-        if found := usage(object_in(answer, "usage") or object_in(answer, "usageMetadata")):
+        if found := usage(value_in(answer, "usage") or value_in(answer, "usageMetadata")):
             return found
-    return usage(object_in(members, "usage"))
+    return usage(value_in(members, "usage"))
 
 
-def usage(members: Members) -> Usage | None:
-    """What a provider's usage says, as OpenAI, Anthropic, Google or Bedrock write it; None if it says nothing."""
-    output = next(filter(None, (count_in(members, name) for name in _OUTPUTS)), 0)
-    if "cache_read_input_tokens" in members or "cache_creation_input_tokens" in members:
-        cached, written = count_in(members, "cache_read_input_tokens"), count_in(members, "cache_creation_input_tokens")
-        return Usage(count_in(members, "input_tokens") + cached + written, cached, written, output)
-    if "inputTokens" in members:
-        cached, written = count_in(members, "cacheReadInputTokens"), count_in(members, "cacheWriteInputTokens")
-        return Usage(count_in(members, "inputTokens") + cached + written, cached, written, output)
-    whole = next(filter(None, (count_in(members, name) for name in _INPUTS)), 0)
-    if not whole:
-        return None
-    details = object_in(members, "prompt_tokens_details") or object_in(members, "input_tokens_details")
-    cached = count_in(details, "cached_tokens") or count_in(members, "cachedContentTokenCount")
-    return Usage(whole, min(cached, whole), 0, output)
-
-
-_INPUTS: Final = ("prompt_tokens", "input_tokens", "promptTokenCount")
-_OUTPUTS: Final = ("completion_tokens", "output_tokens", "candidatesTokenCount", "outputTokens")
+def usage(counted: object) -> Usage | None:
+    """What a provider's usage says, as the API that knows most of its members reads it; None if it says nothing."""
+    read = [(api.usage.counts(counted), api.usage.cached_apart) for api in APIS.values()]
+    (whole, cached, written, output), apart = max(read, key=lambda one: sum(count is not None for count in one[0]))
+    whole, cached, written = whole or 0, cached or 0, written or 0
+    whole += cached + written if apart else 0
+    return Usage(whole, min(cached, whole), written, output or 0) if whole else None
