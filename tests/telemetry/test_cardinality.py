@@ -10,9 +10,8 @@ import pytest
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.agent_tools import FIRST_TOOLS, MOST_TOOLS, AgentTools
 from prompt_sidecar.telemetry.catalog import OTHER
-from prompt_sidecar.telemetry.model_names import ModelNames
+from prompt_sidecar.telemetry.labels import FIRST_TOOLS, MOST_TOOLS, AgentTools, ModelNames
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
 from prompt_sidecar.tokens.models import known_family
 from tests.doors.grpc.serving import failure, runs

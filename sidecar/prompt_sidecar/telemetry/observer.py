@@ -24,15 +24,13 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog, changes
-from prompt_sidecar.telemetry.agent_tools import AgentTools
 from prompt_sidecar.telemetry.catalog import OTHER, Kind, Metric
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
+from prompt_sidecar.telemetry.labels import AgentTools, ModelNames, ToolNames
 from prompt_sidecar.telemetry.lag import LagMeter
-from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.spans import Spans
 from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
-from prompt_sidecar.telemetry.tool_names import ToolNames
 
 Metadata = Iterable[Any]
 """A call's metadata, as gRPC gives it: pairs of key and value."""

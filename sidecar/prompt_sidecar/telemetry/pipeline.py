@@ -37,7 +37,7 @@ from prompt_sidecar.telemetry.distributions import Distributions
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.instruments import Instruments
-from prompt_sidecar.telemetry.model_names import ModelNames
+from prompt_sidecar.telemetry.labels import ModelNames
 from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pushed import PushReader, WithOurs

@@ -1,0 +1,113 @@
+"""The labels whose values callers choose: models and agents' tools.
+
+They are bounded, so that callers cannot create any number of series, and never a text that a model wrote. What has no
+label of its own is `other`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from prompt_sidecar.telemetry.catalog import OTHER
+from prompt_sidecar.telemetry.options import MOST_MODELS
+from prompt_sidecar.tokens.models import known_family
+from prompt_sidecar.trim.own_text import plain_name
+
+FIRST_TOOLS: Final = 20
+"""Tools that have a label from their first result on: as many as most agents have."""
+MOST_TOOLS: Final = 32
+"""Labels of tools in all; those after the first are for large tools that come late."""
+WATCHED_TOOLS: Final = 256
+"""Tools without a label whose tokens are added up; of more, the smallest is forgotten."""
+
+
+class _FirstNames:
+    """The first names that come have a label each. Thread-safe."""
+
+    def __init__(self, most: int, names: Collection[str] = ()) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._names = set(names)
+
+    def label(self, name: str) -> str:
+        """The label of a name."""
+        with self._lock:
+            if len(self._names) < self._most:
+                self._names.add(name)
+            return name if name in self._names else OTHER
+
+
+class ModelNames:
+    """Turns a model's name into a label. Thread-safe.
+
+    A name of the operator's list is used unchanged; a known model's name is replaced by its family, which is
+    independent of spelling, date and prefix. There are at most 32: those of the operator, then the first families seen.
+    """
+
+    def __init__(self, allowed: Sequence[str] = ()) -> None:
+        """`allowed` are names that always have a label of their own."""
+        self._allowed = frozenset(allowed[:MOST_MODELS])
+        self._names = _FirstNames(MOST_MODELS, self._allowed)
+
+    def label(self, model: str) -> str:
+        """The label of a model's name."""
+        if model in self._allowed:
+            return model
+        family = known_family(model)
+        return OTHER if family is None else self._names.label(family)
+
+
+class ToolNames:
+    """Turns the name of a tool that is given values into a label: the first that come have one. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._names = _FirstNames(MOST_TOOLS)
+
+    def label(self, tool: str) -> str:
+        """The label of a tool's name."""
+        return self._names.label(tool) if plain_name(tool) == tool else OTHER
+
+
+class AgentTools:
+    """Turns names of agents' tools into labels. Thread-safe.
+
+    The operator's list, where there is one, is all that is distinguished. Else tools that the agents' own definitions
+    name have labels: the first ones, then those that have brought in more than the smallest of these, until all labels
+    are given. A label stays for the life of the process, as a counter that moved to another one would seem to jump.
+    """
+
+    def __init__(self, listed: Collection[str] = ()) -> None:
+        """`listed`: the operator's tools; empty: the largest are distinguished."""
+        self._listed = frozenset(listed)
+        self._lock = threading.Lock()
+        self._labels: Counter[str] = Counter()
+        self._watched: Counter[str] = Counter()
+
+    def label(self, tool: str, tokens: int, *, declared: bool) -> str:
+        """The label of a tool that brought in so many tokens; `declared`: the agent's own definitions name it."""
+        if self._listed:
+            return tool if tool in self._listed else OTHER
+        with self._lock:
+            if tool not in self._labels and not (declared and self._enters(tool, tokens)):
+                return OTHER
+            self._labels[tool] += tokens
+            return tool
+
+    def known(self, tool: str) -> str:
+        """The label of a tool that has one already, else that of all others."""
+        return tool if tool in (self._listed or self._labels) else OTHER
+
+    def _enters(self, tool: str, tokens: int) -> bool:
+        """Whether a tool gets a label now; if not, its tokens are added up."""
+        if len(self._labels) < FIRST_TOOLS:
+            return True
+        self._watched[tool] += tokens
+        if len(self._labels) < MOST_TOOLS and self._watched[tool] > min(self._labels.values()):
+            del self._watched[tool]
+            return True
+        if len(self._watched) > WATCHED_TOOLS:
+            del self._watched[min(self._watched, key=self._watched.__getitem__)]
+        return False
