@@ -183,7 +183,7 @@ def test_an_original_without_room_is_refused() -> None:
     asked: list[int] = []
     engine = Engine(limit=LIMIT)
     answer = send(engine, OPENAI_CHAT, 12)
-    trim = next(trim for trim in answer.trims if trim.stash_id)
+    trim = next(trim for trim in answer.trimmed.trims if trim.stash_id)
 
     @contextmanager
     def reserve(size: int) -> Iterator[None]:

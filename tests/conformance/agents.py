@@ -70,7 +70,7 @@ class Whole(Agent):
         self.turn += 1
         fields = {"revision": self.revision} if self.sends_revision else {}
         self.answer = self.trim(**fields)
-        self.revision = self.answer.revision
+        self.revision = self.answer.prompt.revision
         return self.received(self.answer)
 
     def trim(self, **fields: Any) -> TrimAnswer:
@@ -79,8 +79,8 @@ class Whole(Agent):
 
     def received(self, answer: TrimAnswer) -> bytes:
         """The prompt that came back."""
-        assert answer.body is not None
-        return answer.body
+        assert answer.prompt.body is not None
+        return answer.prompt.body
 
     def took(self, answer: Sequence[bytes]) -> None:
         """Append it."""
@@ -109,7 +109,7 @@ class Edited(Whole):
 
     def received(self, answer: TrimAnswer) -> bytes:
         """Patch what was sent."""
-        return orjson.dumps(apply(self.sent, answer.edits))
+        return orjson.dumps(apply(self.sent, answer.prompt.edits))
 
 
 class Deltas(Whole):
@@ -145,7 +145,7 @@ class Adopted(Whole):
         if self.own_text:
             self.system = bytes(members.get(SYSTEM[self.run.format], b"null"))
         else:
-            own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
+            own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
             self.history = [each for place, each in enumerate(self.history) if place not in own]
         return body
 
@@ -194,8 +194,8 @@ class Aside(Whole):
                 del part[-1]
             if part:
                 answer = self.engine.trim(self.run.format, self.run.body(part), side_call=True)
-                assert answer.body is not None
-                yield answer.body
+                assert answer.prompt.body is not None
+                yield answer.prompt.body
 
     def _begins(self, raw: bytes) -> bool:
         """Whether a part of the history may begin with a message: the user's words."""

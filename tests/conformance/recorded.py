@@ -54,10 +54,10 @@ def tally(case: Case, preset: str) -> Tally:
         for limit in limits_of(case, raw):
             answer = Engine(limit=limit, preset=preset, policy=CAP).trim(case.format, raw)
             found.prompts += 1
-            found.trimmed += bool(answer.trims)
+            found.trimmed += bool(answer.trimmed.trims)
             found.fit += answer.fits
-            found.items.update(trim.action.value for trim in answer.trims)
-            returned = json.loads(answer.body or b"")
+            found.items.update(trim.action.value for trim in answer.trimmed.trims)
+            returned = json.loads(answer.prompt.body or b"")
             found.defects += [f"limit {limit}: {defect}" for defect in case.defects(returned)]
     return found
 
@@ -76,7 +76,9 @@ def changed(case: Case) -> list[Request]:
         for raw in (sent(request.body), json.dumps(request.body, separators=(",", ":")).encode()):
             for fields in ({"recall_unavailable": True}, {"recall_unavailable": True, "edits": True}):
                 answer = Engine(limit=WHOLE).trim(case.format, raw, **fields)
-                if (list(answer.edits) if "edits" in fields else answer.body) != ([] if "edits" in fields else raw):
+                if (list(answer.prompt.edits) if "edits" in fields else answer.prompt.body) != (
+                    [] if "edits" in fields else raw
+                ):
                     found.append(request)
     return found
 

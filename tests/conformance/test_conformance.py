@@ -80,7 +80,7 @@ def test_made_histories_stay_acceptable(case: Case, preset: str, limit: int) -> 
             body = case.history(random.Random(seed), 14) | dict(head)
             assert [] == case.defects(body)
             answer = Engine(limit=limit, preset=preset, policy=CAP).trim(case.format, sent(body))
-            assert [] == case.defects(json.loads(answer.body or b""))
+            assert [] == case.defects(json.loads(answer.prompt.body or b""))
 
 
 @formats
@@ -93,10 +93,10 @@ def test_invented_blocks_pass_untouched(case: Case) -> None:
         sent_blocks += len(before)
         for limit in (300, 3_000, 12_000):
             answer = Engine(limit=limit).trim(case.format, sent(body))
-            after = invented(json.loads(answer.body or b""))
+            after = invented(json.loads(answer.prompt.body or b""))
             assert [] == [block for block in after if block not in before]
             stayed += len(after)
-            trimmed += len(answer.trims)
+            trimmed += len(answer.trimmed.trims)
     assert sent_blocks > 0
     assert stayed > 0
     assert trimmed > 0

@@ -68,10 +68,10 @@ def begun(format: str, *, masked: bool) -> Kept:
     until = turns[len(turns) * 2 // 3]
     for length in turns[: turns.index(until) + 1]:
         answer = play.trim(engine, play.raw(play.messages[:length]))
-    assert answer.body is not None
-    if not answer.trims or (masked and "⟦".encode() not in answer.body):
-        raise ValueError(f"{format}: {len(answer.trims)} trims in {until} messages")
-    return Kept(format, masked, play.limit, play.body, until, answer.body.decode(), answer.revision)
+    assert answer.prompt.body is not None
+    if not answer.trimmed.trims or (masked and "⟦".encode() not in answer.prompt.body):
+        raise ValueError(f"{format}: {len(answer.trimmed.trims)} trims in {until} messages")
+    return Kept(format, masked, play.limit, play.body, until, answer.prompt.body.decode(), answer.prompt.revision)
 
 
 def played(format: str, *, masked: bool) -> Played:
@@ -93,15 +93,15 @@ def bound(judge: str) -> KeptBound:
     for step in run.steps[:until]:
         history += step.given
         answer = engine.trim(run.format, run.body(history), model=run.model)
-        assert answer.body is not None
-        reply = provider.ask(answer.body, step.answer)
+        assert answer.prompt.body is not None
+        reply = provider.ask(answer.prompt.body, step.answer)
         assert not reply.refusals
-        returned.append(answer.body.decode())
+        returned.append(answer.prompt.body.decode())
         history += reply.messages
-    if not answer.trims:
+    if not answer.trimmed.trims:
         raise ValueError(f"{judge}: nothing was trimmed")
     done, rest = ([_kept(step) for step in part] for part in (run.steps[:until], run.steps[until:]))
-    return KeptBound(judge, limit, returned, done, rest, answer.revision)
+    return KeptBound(judge, limit, returned, done, rest, answer.prompt.revision)
 
 
 def _kept(step: Call) -> Step:
@@ -130,10 +130,12 @@ def stored(format: str) -> KeptStore:
             play.trim(engine, play.raw(play.messages[:length]))
         engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, TASKS, request_id="a"))
         answer = play.trim(engine, play.raw(play.messages[: begins.length]))
-        assert answer.body is not None
+        assert answer.prompt.body is not None
         archive.drain()
-        run = msgspec.structs.replace(begins, returned=answer.body.decode(), revision=answer.revision)
-        originals = {trim.stash_id: engine.original(trim.stash_id) or b"" for trim in answer.trims if trim.stash_id}
+        run = msgspec.structs.replace(begins, returned=answer.prompt.body.decode(), revision=answer.prompt.revision)
+        originals = {
+            trim.stash_id: engine.original(trim.stash_id) or b"" for trim in answer.trimmed.trims if trim.stash_id
+        }
         hashes, sets = dump(valkey)
         return KeptStore(run, hashes, sets, originals, TASKS, engine.figures().calls)
 

@@ -33,14 +33,14 @@ def test_the_run_of_a_revision_goes_on(name: str) -> None:
     turns, kept_tokens = play.turns(), 0
     before = play.trim(engine, play.raw(play.messages[: kept.length]), revision=kept.revision)
     assert RevisionUse.APPLIED is before.revision_use
-    assert kept.returned == (before.body or b"").decode()
+    assert kept.returned == (before.prompt.body or b"").decode()
     for length in turns[turns.index(kept.length) + 1 :]:
         answer = play.trim(engine, play.raw(play.messages[:length]))
         assert [] == list(instability(play, before, answer))
         if not kept.masked:  # what is stored of masked text is not the text that was sent
             assert [] == list(complaints(play, length, answer, engine))
-        assert [] == play.case.defects(json.loads(answer.body or b""))
-        assert all(engine.original(trim.stash_id) is not None for trim in answer.trims if trim.stash_id)
+        assert [] == play.case.defects(json.loads(answer.prompt.body or b""))
+        assert all(engine.original(trim.stash_id) is not None for trim in answer.trimmed.trims if trim.stash_id)
         kept_tokens += answer.cache.kept
         before = answer
     assert kept_tokens > 0
@@ -52,7 +52,7 @@ def test_a_value_keeps_the_mask_that_it_had(name: str) -> None:
     kept = runs.load(MADE / name, Kept)
     play = kept.play()
     whole = replace(play, limit=1 << 30)
-    untrimmed = whole.trim(runs.engine(whole.limit, masked=True), whole.raw(whole.messages)).body or b""
+    untrimmed = whole.trim(runs.engine(whole.limit, masked=True), whole.raw(whole.messages)).prompt.body or b""
     assert masks(kept.returned.encode()) <= masks(untrimmed)
     assert masks(kept.returned.encode())
 
@@ -76,12 +76,12 @@ def test_a_provider_refuses_no_thinking_afterwards(judge: str) -> None:
     engine = Engine(limit=kept.limit, key=runs.KEY)
     before = engine.trim(run.format, run.body(sent), model=run.model, revision=kept.revision)
     assert RevisionUse.APPLIED is before.revision_use
-    assert kept.returned[-1] == (before.body or b"").decode()
+    assert kept.returned[-1] == (before.prompt.body or b"").decode()
     carried = 0
     for step in run.steps[len(kept.returned) :]:
         history += step.given
         answer = engine.trim(run.format, run.body(history), model=run.model)
-        reply = provider.ask(answer.body or b"", step.answer)
+        reply = provider.ask(answer.prompt.body or b"", step.answer)
         assert [] == list(reply.refusals)
         carried += reply.carried
         history += reply.messages

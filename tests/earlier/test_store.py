@@ -50,11 +50,11 @@ def test_a_run_in_a_store_goes_on(taken_over: tuple[KeptStore, Engine, Stepped])
     play = kept.run.play()
     turns = play.turns()
     before = play.trim(engine, play.raw(play.messages[: kept.run.length]))
-    assert kept.run.returned == (before.body or b"").decode()
+    assert kept.run.returned == (before.prompt.body or b"").decode()
     for length in turns[turns.index(kept.run.length) + 1 :]:
         answer = play.trim(engine, play.raw(play.messages[:length]))
         assert [] == list(instability(play, before, answer))
-        assert all(engine.original(trim.stash_id) is not None for trim in answer.trims if trim.stash_id)
+        assert all(engine.original(trim.stash_id) is not None for trim in answer.trimmed.trims if trim.stash_id)
         before = answer
     archive.drain()
     assert {} == {loss: times for loss, times in archive.store.lost.items() if times}

@@ -17,7 +17,7 @@ from tests.promises.engine import Engine
 
 def rules(engine: Engine, format: str, raw: bytes) -> set[str]:
     """The rules that found something in a prompt."""
-    return {finding.rule for finding in engine.trim(format, raw).findings}
+    return {finding.rule for finding in engine.trim(format, raw).guard.findings}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -25,10 +25,10 @@ def test_own_text_that_comes_back_is_no_find(format: str) -> None:
     """Directives, registry, note and markers, in messages or in the system prompt; and pages that tools recalled."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     answer = engine.trim(format, body(format, history(format, 12)))
-    assert answer.trims
-    assert answer.own_text
-    adopted: dict[str, Any] = json.loads(answer.body or b"")
-    page = engine.call(RECALL, {"id": answer.trims[0].stash_id}).content
+    assert answer.trimmed.trims
+    assert answer.prompt.own_text
+    adopted: dict[str, Any] = json.loads(answer.prompt.body or b"")
+    page = engine.call(RECALL, {"id": answer.trimmed.trims[0].stash_id}).content
     assert set() == rules(engine, format, json.dumps(adopted).encode())
     if format == OPENAI_CHAT:
         call = {"id": "r", "type": "function", "function": {"name": RECALL, "arguments": "{}"}}
@@ -62,12 +62,12 @@ def test_defanged_results_keep_their_original(format: str) -> None:
         b"src/module_0.py:7:", b"src/module_0.py:7: " + json.dumps(FORGED)[1:-1].encode()
     )
     answer = engine.trim(format, raw)
-    shown = (answer.body or b"").decode()
+    shown = (answer.prompt.body or b"").decode()
     assert 1 == shown.count(json.dumps(FORGED, ensure_ascii=False)[1:-1]) + shown.count(json.dumps(FORGED)[1:-1])
-    assert {"defanged", "observed"} == {finding.action.value for finding in answer.findings}
-    assert answer.body == engine.trim(format, raw).body
-    assert answer.body == engine.trim(format, answer.body or b"").body
-    assert answer.body == Engine(limit=LIMIT, guard=DEFANG).trim(format, raw).body
+    assert {"defanged", "observed"} == {finding.action.value for finding in answer.guard.findings}
+    assert answer.prompt.body == engine.trim(format, raw).prompt.body
+    assert answer.prompt.body == engine.trim(format, answer.prompt.body or b"").prompt.body
+    assert answer.prompt.body == Engine(limit=LIMIT, guard=DEFANG).trim(format, raw).prompt.body
     run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - no id is shown of what is not trimmed
     assert run is not None
     ids = [entry.stash_id for record in run.memory.ledger.records for entry in record.entries if entry.result >= 0]
@@ -80,5 +80,5 @@ def test_own_text_is_not_defanged(format: str) -> None:
     engine = Engine(limit=LIMIT, policy=ROOM, guard=DEFANG)
     raw = body(format, history(format, 12))
     answer = engine.trim(format, raw)
-    assert answer.trims
-    assert answer.body == engine.trim(format, answer.body or b"").body
+    assert answer.trimmed.trims
+    assert answer.prompt.body == engine.trim(format, answer.prompt.body or b"").prompt.body

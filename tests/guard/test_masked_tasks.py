@@ -35,7 +35,7 @@ def call(engine: Engine, *texts: str) -> str:
 
 def said(engine: Engine, texts: Sequence[str]) -> list[str]:
     """What a prompt of these user messages becomes."""
-    messages = json.loads(engine.trim(OPENAI_CHAT, chat(*texts)).body or b"")["messages"]
+    messages = json.loads(engine.trim(OPENAI_CHAT, chat(*texts)).prompt.body or b"")["messages"]
     return [message["content"] for message in messages if message["role"] == "user"]
 
 
@@ -123,7 +123,7 @@ def test_only_looking_changes_no_task() -> None:
 def test_a_run_that_is_masked_masks_its_tasks() -> None:
     """The settings when a run began hold for it: what masks once, masks for good."""
     engine = Engine(limit=5_000, guard=ENFORCE)
-    revision = engine.trim(OPENAI_CHAT, chat(f"use {KEY}")).revision
+    revision = engine.trim(OPENAI_CHAT, chat(f"use {KEY}")).prompt.revision
     looking = Engine(limit=5_000)
     looking.trim(OPENAI_CHAT, chat(f"use {KEY}"), revision=revision)
     assert KEY not in create(looking, f"use {KEY}")[0]

@@ -32,9 +32,14 @@ def leaks(values: list[tuple[str, str]], *texts: bytes) -> list[str]:
 
 def everything(engine: Engine, answer: TrimAnswer) -> list[bytes]:
     """All that the sidecar keeps or returns of a prompt."""
-    texts = [answer.body or b"", answer.revision, repr(answer.own_text).encode(), repr(answer.stash_entries).encode()]
-    texts += [edit.value for edit in answer.edits]
-    texts += [repr(answer.findings).encode(), repr(answer.repeated).encode()]
+    texts = [
+        answer.prompt.body or b"",
+        answer.prompt.revision,
+        repr(answer.prompt.own_text).encode(),
+        repr(answer.trimmed.stash_entries).encode(),
+    ]
+    texts += [edit.value for edit in answer.prompt.edits]
+    texts += [repr(answer.guard.findings).encode(), repr(answer.news.repeated).encode()]
     run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - what it keeps, to the last byte
     assert run is not None
     ids = [entry.stash_id for record in run.memory.ledger.records for entry in record.entries]
@@ -71,8 +76,8 @@ def test_every_value_comes_back(format: str, seed: int) -> None:
     sent = serialised(planted(format, chance, 5, values))
     engine = Engine(limit=1_000_000, guard=ENFORCE)
     answer = engine.trim(format, sent, **PLAIN)
-    assert answer.body is not None
-    restored = engine.restore("any", answer.body)
+    assert answer.prompt.body is not None
+    restored = engine.restore("any", answer.prompt.body)
     assert json.loads(sent) == json.loads(restored.arguments)
     assert (0, 0) == (restored.not_allowed, restored.unknown)
 
@@ -88,13 +93,13 @@ def test_raw_masked_and_mixed_prompts_align(format: str, seed: int) -> None:
     member = FORMATS[format].messages_field
     engine = Engine(limit=1_000_000, guard=ENFORCE)
     first = engine.trim(format, serialised(body), **PLAIN)
-    masked = json.loads(first.body or b"")
+    masked = json.loads(first.prompt.body or b"")
     mixed = {**body, member: [chance.choice(pair) for pair in zip(body[member], masked[member], strict=True)]}
     for again in (masked, mixed, body, masked):
         answer = engine.trim(format, serialised(again), **PLAIN)
-        assert masked[member] == json.loads(answer.body or b"")[member]
-        assert first.revision == answer.revision
-        assert [] == [finding for finding in answer.findings if finding.message_index >= 0]
+        assert masked[member] == json.loads(answer.prompt.body or b"")[member]
+        assert first.prompt.revision == answer.prompt.revision
+        assert [] == [finding for finding in answer.guard.findings if finding.message_index >= 0]
 
 
 @formats
@@ -111,9 +116,9 @@ def test_a_fresh_process_makes_the_same_prompt(format: str, seed: int) -> None:
         answer = grown.trim(format, serialised(step), preset="fit_only")
     again = grown.trim(format, serialised(body), preset="fit_only")
     fresh = Engine(limit=limit, guard=ENFORCE).trim(
-        format, serialised(body), preset="fit_only", revision=answer.revision
+        format, serialised(body), preset="fit_only", revision=answer.prompt.revision
     )
-    assert again.body == fresh.body
+    assert again.prompt.body == fresh.prompt.body
 
 
 @formats
@@ -129,8 +134,8 @@ def test_edits_mask_what_was_sent(format: str, seed: int) -> None:
     for step in turns(body, FORMATS[format].messages_field):
         sent = serialised(step)
         full, edits = whole.trim(format, sent), edited.trim(format, sent, edits=True)
-        assert json.loads(full.body or b"") == apply(sent, edits.edits)
-        assert [] == leaks(values, *(edit.value for edit in edits.edits))
+        assert json.loads(full.prompt.body or b"") == apply(sent, edits.prompt.edits)
+        assert [] == leaks(values, *(edit.value for edit in edits.prompt.edits))
 
 
 @formats
@@ -142,7 +147,7 @@ def test_only_looking_changes_nothing(format: str, seed: int) -> None:
     body = serialised(planted(format, chance, 5, secrets(chance)))
     off = GuardOptions(actions=("secrets=off", "personal=off", "lookalikes=off"))
     looked, plain = Engine(limit=3_000).trim(format, body), Engine(limit=3_000, guard=off).trim(format, body)
-    assert plain.body == looked.body
-    assert plain.revision == looked.revision
-    assert () == tuple(plain.findings)
-    assert all(finding.action == "observed" for finding in looked.findings)
+    assert plain.prompt.body == looked.prompt.body
+    assert plain.prompt.revision == looked.prompt.revision
+    assert () == tuple(plain.guard.findings)
+    assert all(finding.action == "observed" for finding in looked.guard.findings)

@@ -25,7 +25,7 @@ from tests.promises.engine import Engine
 def masked(engine: Engine, value: str = KEY) -> str:
     """The mask of a value in the engine's run."""
     answer = engine.trim(OPENAI_CHAT, chat(f"use {value}"))
-    content = json.loads(answer.body or b"")["messages"][-1]["content"]
+    content = json.loads(answer.prompt.body or b"")["messages"][-1]["content"]
     return str(content).removeprefix("use ")
 
 
@@ -136,7 +136,7 @@ def test_an_evicted_run_heals_though_a_call_was_ended(monkeypatch: pytest.Monkey
     monkeypatch.setattr("prompt_sidecar.engine.runs.pace.ASK_EVERY", 0.0)
     engine = Engine(limit=5_000, guard=ENFORCE)
     sent = chat("hello", f"use {KEY}", "thanks")
-    answer = json.loads(engine.trim(OPENAI_CHAT, sent).body or b"")["messages"]
+    answer = json.loads(engine.trim(OPENAI_CHAT, sent).prompt.body or b"")["messages"]
     arguments = json.dumps(answer).encode()
     assert 1 == engine.restore("deploy", arguments).restored
     vault = engine.runs._guarding.vault  # noqa: SLF001 - made small
@@ -176,15 +176,15 @@ def test_a_value_is_masked_wherever_it_comes_again() -> None:
     secret = "FaKe0rNoTrEaL1bUt"
     engine = Engine(limit=5_000, guard=ENFORCE)
     first = chat(f"bare {secret}")
-    assert secret.encode() in (engine.trim(OPENAI_CHAT, first).body or b"")
+    assert secret.encode() in (engine.trim(OPENAI_CHAT, first).prompt.body or b"")
     grown = chat(f"bare {secret}", f"postgres://app:{secret}@db.internal/orders", f"x{secret}x {secret}")
-    answer = json.loads(engine.trim(OPENAI_CHAT, grown).body or b"")["messages"][-3:]
+    answer = json.loads(engine.trim(OPENAI_CHAT, grown).prompt.body or b"")["messages"][-3:]
     assert f"bare {secret}" == answer[0]["content"]
     assert all(secret not in message["content"] for message in answer[1:])
     fresh = Engine(limit=5_000, guard=ENFORCE).trim(OPENAI_CHAT, grown)
-    assert answer == json.loads(fresh.body or b"")["messages"][-3:]
+    assert answer == json.loads(fresh.prompt.body or b"")["messages"][-3:]
     respelled = json.dumps(json.loads(grown), indent=1).encode()
-    assert answer == json.loads(engine.trim(OPENAI_CHAT, respelled).body or b"")["messages"][-3:]
+    assert answer == json.loads(engine.trim(OPENAI_CHAT, respelled).prompt.body or b"")["messages"][-3:]
 
 
 @settings(max_examples=60, deadline=None)
@@ -200,9 +200,9 @@ def test_masking_what_is_masked_changes_nothing(pieces: list[str]) -> None:
     """Whatever stands next to each other."""
     engine = Engine(limit=5_000, guard=ENFORCE)
     fields = {"recall_unavailable": True, "policy": {"own_text_max_tokens": 0}}
-    once = engine.trim(OPENAI_CHAT, chat("x" + "".join(pieces)), **fields).body or b""
+    once = engine.trim(OPENAI_CHAT, chat("x" + "".join(pieces)), **fields).prompt.body or b""
     for again in (engine, Engine(limit=5_000, guard=ENFORCE)):
-        assert json.loads(once) == json.loads(again.trim(OPENAI_CHAT, once, **fields).body or b"")
+        assert json.loads(once) == json.loads(again.trim(OPENAI_CHAT, once, **fields).prompt.body or b"")
 
 
 @given(text=st.text(max_size=40))
@@ -224,19 +224,19 @@ def test_typed_messages_and_single_results() -> None:
     ]
     sent = [message.SerializeToString() for message in messages]
     answer = engine.trim("conversation", b"", messages=sent)
-    assert answer.messages is not None
-    assert not any(KEY.encode() in message for message in answer.messages)
+    assert answer.prompt.messages is not None
+    assert not any(KEY.encode() in message for message in answer.prompt.messages)
     assert [(0, 0, 1), (1, 0, 2), (2, 0, 1)] == [
-        (finding.message_index, finding.item_index, finding.count) for finding in answer.findings
+        (finding.message_index, finding.item_index, finding.count) for finding in answer.guard.findings
     ]
-    again = engine.trim("conversation", b"", messages=[*answer.messages[:2], *sent[1:]])
-    assert answer.messages[-3:] == again.messages[-3:] if again.messages is not None else False
-    edits = Engine(limit=5_000, guard=ENFORCE).trim("conversation", b"", messages=sent, edits=True).edits
+    again = engine.trim("conversation", b"", messages=[*answer.prompt.messages[:2], *sent[1:]])
+    assert answer.prompt.messages[-3:] == again.prompt.messages[-3:] if again.prompt.messages is not None else False
+    edits = Engine(limit=5_000, guard=ENFORCE).trim("conversation", b"", messages=sent, edits=True).prompt.edits
     assert not any(KEY.encode() in edit.value for edit in edits)
     result = {"content": [{"type": "text", "text": KEY}], "structuredContent": {"key": KEY}}
     single = engine.trim("mcp_tool_result", json.dumps(result).encode())
-    assert KEY.encode() not in (single.body or b"")
-    assert 2 == sum(finding.count for finding in single.findings)
+    assert KEY.encode() not in (single.prompt.body or b"")
+    assert 2 == sum(finding.count for finding in single.guard.findings)
 
 
 def test_side_calls_are_masked() -> None:
@@ -245,25 +245,25 @@ def test_side_calls_are_masked() -> None:
     engine.trim(OPENAI_CHAT, chat("hello", KEY))
     for edits in (False, True):
         answer = engine.trim(OPENAI_CHAT, chat(KEY, f"new {KEY}"), side_call=True, edits=edits)
-        assert KEY.encode() not in (answer.body or b"")
-        assert edits == bool(answer.edits)
-        assert not any(KEY.encode() in edit.value for edit in answer.edits)
+        assert KEY.encode() not in (answer.prompt.body or b"")
+        assert edits == bool(answer.prompt.edits)
+        assert not any(KEY.encode() in edit.value for edit in answer.prompt.edits)
 
 
 def test_findings_are_reported_once() -> None:
     """For what is new; what the run forgot and reads again is none, and neither is the same system prompt."""
     engine = Engine(limit=5_000, guard=ENFORCE)
     body = chat("hello", KEY)
-    assert 1 == len(engine.trim(OPENAI_CHAT, body).findings)
-    assert 0 == len(engine.trim(OPENAI_CHAT, body).findings)
+    assert 1 == len(engine.trim(OPENAI_CHAT, body).guard.findings)
+    assert 0 == len(engine.trim(OPENAI_CHAT, body).guard.findings)
     messages = [{"role": "system", "content": KEY}, *json.loads(body)["messages"]]
     messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
     with_system = json.dumps({"messages": messages}).encode()
-    assert [-1] == [finding.message_index for finding in engine.trim(OPENAI_CHAT, with_system).findings]
+    assert [-1] == [finding.message_index for finding in engine.trim(OPENAI_CHAT, with_system).guard.findings]
     run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - memory pressure
     assert run is not None
     run.forget_caches()
-    assert [] == list(engine.trim(OPENAI_CHAT, with_system).findings)
+    assert [] == list(engine.trim(OPENAI_CHAT, with_system).guard.findings)
 
 
 def test_the_vault_gives_up_the_run_that_was_idle_for_longest() -> None:
@@ -285,5 +285,5 @@ def test_the_call_of_a_whole_prompt_that_is_a_text() -> None:
         TrimCall("promises", engine.run_id, "openai_responses", body, context_window=5_000, output_reserve=0),
         lambda: None,
     )
-    assert KEY.encode() not in (answer.body or b"")
-    assert json.loads(answer.body or b"")["input"].startswith("use ⟦github_token:")
+    assert KEY.encode() not in (answer.prompt.body or b"")
+    assert json.loads(answer.prompt.body or b"")["input"].startswith("use ⟦github_token:")

@@ -64,18 +64,18 @@ def test_masked_restored_and_sent_again(format: str) -> None:
     assert count
     engine = Engine(limit=1_000_000, guard=ENFORCE)
     answer = engine.trim(format, sent, **PLAIN)
-    masked = answer.body or b""
+    masked = answer.prompt.body or b""
     assert not any(each.encode() in masked for each in (VALUE, OTHER))
-    assert 3 * count == sum(each.count for each in answer.findings if each.action == "masked")
+    assert 3 * count == sum(each.count for each in answer.guard.findings if each.action == "masked")
     restored = engine.restore("any", masked)
     assert json.loads(sent) == json.loads(restored.arguments)
     assert (0, 0) == (restored.not_allowed, restored.unknown)
     for process in (engine, Engine(limit=1_000_000, guard=ENFORCE)):
         for again in (masked, sent):
             once_more = process.trim(format, again, **PLAIN)
-            assert json.loads(masked) == json.loads(once_more.body or b"")
+            assert json.loads(masked) == json.loads(once_more.prompt.body or b"")
             if process is engine:
-                assert answer.revision == once_more.revision
+                assert answer.prompt.revision == once_more.prompt.revision
 
 
 @pytest.mark.parametrize("format", FORMATS_WITH_HISTORIES)
@@ -84,12 +84,12 @@ def test_only_the_names_of_secrets(format: str) -> None:
     plain, _ = history(format, LEFT)
     engine = Engine(limit=1_000_000, guard=ENFORCE)
     answer = engine.trim(format, plain, **PLAIN)
-    assert json.loads(plain) == json.loads(answer.body or b"")
-    assert () == tuple(answer.findings)
+    assert json.loads(plain) == json.loads(answer.prompt.body or b"")
+    assert () == tuple(answer.guard.findings)
     sent, count = history(format, FOUND)
     looked = Engine(limit=1_000_000).trim(format, sent, **PLAIN)
-    assert json.loads(sent) == json.loads(looked.body or b"")
-    assert 3 * count == sum(each.count for each in looked.findings)
+    assert json.loads(sent) == json.loads(looked.prompt.body or b"")
+    assert 3 * count == sum(each.count for each in looked.guard.findings)
 
 
 def test_signed_arguments() -> None:
@@ -98,7 +98,7 @@ def test_signed_arguments() -> None:
     contents = [{"role": "user", "parts": [{"text": "hello"}]}, {"role": "model", "parts": [call]}]
     sent = json.dumps({"contents": contents}).encode()
     answer = Engine(limit=5_000, guard=ENFORCE).trim("gemini_contents", sent)
-    assert [("named_secret", "observed")] == [(each.rule, each.action.value) for each in answer.findings]
+    assert [("named_secret", "observed")] == [(each.rule, each.action.value) for each in answer.guard.findings]
     refuse = GuardOptions(mode="enforce", actions=("named_secret=refuse",))
     with pytest.raises(GuardRefused, match="named_secret"):
         Engine(limit=5_000, guard=refuse).trim("gemini_contents", sent)
@@ -110,7 +110,9 @@ def test_a_result_of_a_tool() -> None:
     """A single result, and where in its value the value stands."""
     result = {"content": [], "structuredContent": {"client_secret": VALUE, "user": f"x {VALUE}"}}
     engine = Engine(limit=5_000, guard=ENFORCE)
-    masked = json.loads(engine.trim("mcp_tool_result", json.dumps(result).encode()).body or b"")["structuredContent"]
+    masked = json.loads(engine.trim("mcp_tool_result", json.dumps(result).encode()).prompt.body or b"")[
+        "structuredContent"
+    ]
     assert masked["user"] == f"x {masked['client_secret']}"
     assert masked["client_secret"].startswith("⟦named_secret:")
 

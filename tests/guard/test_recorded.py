@@ -24,6 +24,6 @@ def test_answers_are_the_same_bytes_where_nothing_is_found(path: Path) -> None:
     lengths = turns(run.messages)
     for length in lengths[:: max(1, len(lengths) // 12)]:
         answer = masking.trim(run.format, run.body(length), **fields)
-        if any(finding.action == "masked" for finding in answer.findings):
+        if any(finding.action == "masked" for finding in answer.guard.findings):
             break
-        assert plain.trim(run.format, run.body(length), **fields).body == answer.body
+        assert plain.trim(run.format, run.body(length), **fields).prompt.body == answer.prompt.body

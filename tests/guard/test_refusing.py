@@ -132,9 +132,9 @@ def test_a_value_in_signed_reasoning(format: str, body: dict[str, Any]) -> None:
     for _ in range(4):
         sent = json.dumps(body).encode()
         answer = engine.trim(format, sent, recall_unavailable=True)
-        assert KEY.encode() in (answer.body or b"")
-        assert SIGNATURE.encode() in (answer.body or b"")
-        findings += [(each.rule, each.action.value) for each in answer.findings]
+        assert KEY.encode() in (answer.prompt.body or b"")
+        assert SIGNATURE.encode() in (answer.prompt.body or b"")
+        findings += [(each.rule, each.action.value) for each in answer.guard.findings]
         _goes_on(format, body)
     assert [("github_token", "observed")] == findings
 
@@ -144,11 +144,11 @@ def test_a_value_in_unsigned_reasoning(format: str, body: dict[str, Any]) -> Non
     """It is masked as any other text, and what encrypts another text stays."""
     engine = Engine(limit=50_000, guard=ENFORCE)
     answer = engine.trim(format, json.dumps(body).encode(), recall_unavailable=True)
-    text = (answer.body or b"").decode()
+    text = (answer.prompt.body or b"").decode()
     assert KEY not in text
     assert "⟦github_token:" in text
     assert (SIGNATURE in json.dumps(body)) == (SIGNATURE in text)
-    assert {"masked"} == {each.action.value for each in answer.findings}
+    assert {"masked"} == {each.action.value for each in answer.guard.findings}
 
 
 @pytest.mark.parametrize("encrypted", ["", SIGNATURE])
@@ -160,8 +160,8 @@ def test_typed_reasoning(encrypted: str) -> None:
         pb.Message(role=pb.ROLE_ASSISTANT, parts=[reasoning, pb.Part(text="ok")]).SerializeToString(),
     ]
     answer = Engine(limit=50_000, guard=ENFORCE).trim("conversation", b"", messages=sent, recall_unavailable=True)
-    assert bool(encrypted) == any(KEY.encode() in each for each in answer.messages or ())
-    assert ["observed" if encrypted else "masked"] == [each.action.value for each in answer.findings]
+    assert bool(encrypted) == any(KEY.encode() in each for each in answer.prompt.messages or ())
+    assert ["observed" if encrypted else "masked"] == [each.action.value for each in answer.guard.findings]
 
 
 def test_the_recorded_run_whose_thinking_holds_a_value() -> None:
@@ -171,8 +171,8 @@ def test_the_recorded_run_whose_thinking_holds_a_value() -> None:
     thinking = body["messages"][1]["content"][0]
     for turn in range(4):
         answer = engine.trim(ANTHROPIC_MESSAGES, json.dumps(body).encode(), recall_unavailable=True)
-        assert thinking == json.loads(answer.body or b"")["messages"][1]["content"][0]
-        assert ([] if turn else ["observed"]) == [each.action.value for each in answer.findings]
+        assert thinking == json.loads(answer.prompt.body or b"")["messages"][1]["content"][0]
+        assert ([] if turn else ["observed"]) == [each.action.value for each in answer.guard.findings]
         _goes_on(ANTHROPIC_MESSAGES, body)
 
 
@@ -180,7 +180,7 @@ def test_a_signed_call_whose_mask_was_replaced_by_its_value() -> None:
     """The provider gets what it signed: the mask, also in JSON in a string. What the model wrote by itself stays."""
     user = {"role": "user", "parts": [{"text": f"Deploy with {KEY}."}]}
     engine = Engine(limit=50_000, guard=ENFORCE)
-    first = json.loads(engine.trim("gemini_contents", json.dumps({"contents": [user]}).encode()).body or b"")
+    first = json.loads(engine.trim("gemini_contents", json.dumps({"contents": [user]}).encode()).prompt.body or b"")
     mask = first["contents"][0]["parts"][0]["text"].removeprefix("Deploy with ").removesuffix(".")
 
     def call(token: str) -> dict[str, Any]:
@@ -193,9 +193,9 @@ def test_a_signed_call_whose_mask_was_replaced_by_its_value() -> None:
     for process in (engine, Engine(limit=50_000, guard=ENFORCE)):
         contents = [user, {"role": "model", "parts": [call(KEY)]}, {"role": "user", "parts": [result]}]
         answer = process.trim("gemini_contents", json.dumps({"contents": contents}).encode())
-        sent_on = json.loads(answer.body or b"")["contents"][1]["parts"][0]
+        sent_on = json.loads(answer.prompt.body or b"")["contents"][1]["parts"][0]
         assert call(mask) == sent_on
-    assert {"masked", "observed"} == {each.action.value for each in answer.findings if each.message_index == 1}
+    assert {"masked", "observed"} == {each.action.value for each in answer.guard.findings if each.message_index == 1}
 
 
 # -- other places ----------------------------------------------------------------------------------------------------
@@ -218,21 +218,21 @@ def test_a_message_that_can_be_read_in_two_ways(message: bytes) -> None:
     body = b'{"messages":[{"role":"user","content":"x"},' + message + b"]}"
     engine = Engine(limit=5_000, guard=ENFORCE)
     for _ in range(2):
-        made = engine.trim(OPENAI_CHAT, body, recall_unavailable=True).body or b""
+        made = engine.trim(OPENAI_CHAT, body, recall_unavailable=True).prompt.body or b""
         start, end = message.split(KEY.encode())
         assert start + "⟦github_token:".encode() in made
         assert "⟧".encode() + end in made
         assert KEY.encode() not in made
-    edits = Engine(limit=5_000, guard=ENFORCE).trim(OPENAI_CHAT, body, edits=True, recall_unavailable=True).edits
+    edits = Engine(limit=5_000, guard=ENFORCE).trim(OPENAI_CHAT, body, edits=True, recall_unavailable=True).prompt.edits
     assert [True] == ["⟦github_token:".encode() in each.value for each in edits if each.pointer == "/messages/1"]
-    assert message in (Engine(limit=5_000).trim(OPENAI_CHAT, body).body or b"")
+    assert message in (Engine(limit=5_000).trim(OPENAI_CHAT, body).prompt.body or b"")
 
 
 def test_a_system_prompt_that_can_be_read_in_two_ways() -> None:
     """It is masked in both."""
     system = b'[{"type":"text","text":"%s","text":"\\ud83d"}]' % KEY.encode()
     body = b'{"system":%s,"messages":[{"role":"user","content":"x"}]}' % system
-    made = Engine(limit=5_000, guard=ENFORCE).trim(ANTHROPIC_MESSAGES, body, recall_unavailable=True).body or b""
+    made = Engine(limit=5_000, guard=ENFORCE).trim(ANTHROPIC_MESSAGES, body, recall_unavailable=True).prompt.body or b""
     assert KEY.encode() not in made
     assert "⟦github_token:".encode() in made
 
@@ -243,8 +243,8 @@ def test_an_address_that_the_provider_fetches() -> None:
     body = json.dumps({"messages": [{"role": "user", "content": [block]}], "model": "m"}).encode()
     engine = Engine(limit=5_000, guard=ENFORCE)
     answer = engine.trim(ANTHROPIC_MESSAGES, body)
-    assert ["observed"] == [finding.action.value for finding in answer.findings]
-    assert KEY.encode() in (engine.trim(ANTHROPIC_MESSAGES, body).body or b"")
+    assert ["observed"] == [finding.action.value for finding in answer.guard.findings]
+    assert KEY.encode() in (engine.trim(ANTHROPIC_MESSAGES, body).prompt.body or b"")
 
 
 def test_a_known_value_in_signed_reasoning() -> None:
@@ -257,7 +257,7 @@ def test_a_known_value_in_signed_reasoning() -> None:
         body = json.dumps({"messages": [known, {"role": "assistant", "content": [thinking]}]}).encode()
         answer = Engine(limit=5_000, guard=ENFORCE).trim(ANTHROPIC_MESSAGES, body)
         assert [("url_password", "masked", 1), ("url_password", "observed", count)] == [
-            (each.rule, each.action.value, each.count) for each in answer.findings
+            (each.rule, each.action.value, each.count) for each in answer.guard.findings
         ]
 
 
@@ -268,7 +268,7 @@ def test_no_room_in_the_vault() -> None:
     values = [secrets(chance, 1)[0] for _ in range(200)]
     body = chat("\n".join(text for _, text in values))
     engine = Engine(limit=500_000, guard=options)
-    made = [engine.trim(OPENAI_CHAT, body, recall_unavailable=True).body or b"" for _ in range(2)]
+    made = [engine.trim(OPENAI_CHAT, body, recall_unavailable=True).prompt.body or b"" for _ in range(2)]
     assert made[0] == made[1]
     assert [] == [value for value, _ in values if value.encode() in made[0]]
     totals = engine.runs.totals().vault
@@ -299,7 +299,7 @@ def test_a_rule_that_a_user_has_set_to_refuse(body: dict[str, Any]) -> None:
     for _ in range(2):
         assert "github_token" in refused(engine, ANTHROPIC_MESSAGES, sent)
     looked = Engine(limit=5_000, guard=replace(REFUSE, mode="audit")).trim(ANTHROPIC_MESSAGES, sent)
-    assert {"observed"} == {each.action.value for each in looked.findings}
+    assert {"observed"} == {each.action.value for each in looked.guard.findings}
 
 
 def test_a_rule_that_refuses_goes_before_one_that_masks() -> None:
@@ -317,7 +317,7 @@ def test_a_refusal_changes_nothing_of_a_known_run() -> None:
     with pytest.raises(GuardRefused):
         engine.trim(OPENAI_CHAT, chat("hello", other, "to DE89 3704 0044 0532 0130 00"))
     assert 0 == engine.runs.totals().vault.values
-    assert engine.trim(OPENAI_CHAT, chat("hello", KEY)).findings
+    assert engine.trim(OPENAI_CHAT, chat("hello", KEY)).guard.findings
     assert 1 == engine.runs.totals().vault.values
 
 
@@ -326,9 +326,9 @@ def test_what_the_provider_itself_needs_is_only_observed() -> None:
     tools = [{"type": "mcp", "server_url": "https://h.example", "authorization": KEY}]
     body = json.dumps({"messages": [{"role": "user", "content": "x"}], "tools": tools}).encode()
     answer = Engine(limit=5_000, guard=ENFORCE).trim(OPENAI_CHAT, body)
-    assert KEY.encode() in (answer.body or b"")
+    assert KEY.encode() in (answer.prompt.body or b"")
     assert [("github_token", "observed", -1)] == [
-        (finding.rule, finding.action.value, finding.message_index) for finding in answer.findings
+        (finding.rule, finding.action.value, finding.message_index) for finding in answer.guard.findings
     ]
 
 
@@ -340,5 +340,5 @@ def test_settings_of_a_caller_and_of_a_sidecar_that_only_observes() -> None:
         engine = Engine(limit=5_000)
         engine.runs = build_runs(asked, counter())
         answer = engine.trim(OPENAI_CHAT, chat(KEY), caller=caller)
-        assert masks == (KEY.encode() not in (answer.body or b""))
-        assert ["masked" if masks else "observed"] == [finding.action.value for finding in answer.findings]
+        assert masks == (KEY.encode() not in (answer.prompt.body or b""))
+        assert ["masked" if masks else "observed"] == [finding.action.value for finding in answer.guard.findings]

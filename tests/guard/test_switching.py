@@ -29,23 +29,23 @@ def test_on_in_the_middle_of_a_run(format: str, seed: int) -> None:
     before = Engine(limit=2_500)
     for step in steps[:-1]:
         last = before.trim(format, serialised(step))
-    assert last.trims
+    assert last.trimmed.trims
     masking = Engine(limit=2_500, guard=ENFORCE)
-    same = masking.trim(format, serialised(steps[-2]), revision=last.revision)
+    same = masking.trim(format, serialised(steps[-2]), revision=last.prompt.revision)
     assert RevisionUse.APPLIED is same.revision_use
     assert [] == leaks(values, *everything(masking, same))
-    kept = {(trim.message_index, trim.item_index): trim.stash_id for trim in same.trims}
-    then = {(trim.message_index, trim.item_index): trim.stash_id for trim in last.trims}
+    kept = {(trim.message_index, trim.item_index): trim.stash_id for trim in same.trimmed.trims}
+    then = {(trim.message_index, trim.item_index): trim.stash_id for trim in last.trimmed.trims}
     assert {place: stash_id for place, stash_id in then.items() if place in kept} == {
         place: stash_id for place, stash_id in kept.items() if place in then
     }
     assert len(then.keys() - kept.keys()) <= len(then) // 2
     for stash_id in kept.values():
         assert masking.original(stash_id) is not None
-    third = Engine(limit=2_500, guard=ENFORCE).trim(format, serialised(steps[-2]), revision=same.revision)
+    third = Engine(limit=2_500, guard=ENFORCE).trim(format, serialised(steps[-2]), revision=same.prompt.revision)
     assert RevisionUse.APPLIED is third.revision_use
-    assert kept == {(trim.message_index, trim.item_index): trim.stash_id for trim in third.trims}
-    assert same.body == third.body
+    assert kept == {(trim.message_index, trim.item_index): trim.stash_id for trim in third.trimmed.trims}
+    assert same.prompt.body == third.prompt.body
     grown = masking.trim(format, serialised(steps[-1]))
     assert [] == leaks(values, *everything(masking, grown))
 
@@ -59,9 +59,9 @@ def test_off_is_sticky(format: str, seed: int) -> None:
     body = serialised(planted(format, chance, 6, values))
     masked = Engine(limit=3_000, guard=ENFORCE).trim(format, body)
     looking = Engine(limit=3_000, guard=GuardOptions(mode="audit"))
-    answer = looking.trim(format, body, revision=masked.revision)
+    answer = looking.trim(format, body, revision=masked.prompt.revision)
     assert RevisionUse.APPLIED is answer.revision_use
-    assert masked.body == answer.body
+    assert masked.prompt.body == answer.prompt.body
     again = looking.trim(format, body)
-    assert [] == leaks(values, again.body or b"", again.revision)
-    assert json.loads(masked.body or b"") == json.loads(again.body or b"")
+    assert [] == leaks(values, again.prompt.body or b"", again.prompt.revision)
+    assert json.loads(masked.prompt.body or b"") == json.loads(again.prompt.body or b"")

@@ -96,7 +96,7 @@ def _recounts(run: Transcript, stand_in: str, limit: int) -> list[Recount]:
     for prompt in run.prompts:
         answer = _sent(engine, run, prompt, stand_in)
         used = prompt.usage
-        if used is None or answer.compared is None:
+        if used is None or answer.savings.compared is None:
             continue
         told = engine.runs.report_usage(
             UsageCall(

@@ -331,18 +331,18 @@ class Seen:
 
 def returned(answer: TrimAnswer) -> list[bytes]:
     """The returned messages, each as its bytes."""
-    if answer.messages is not None:
-        return list(answer.messages)
-    return [dumps(message) for message in messages_of(json.loads(answer.body or b""))]
+    if answer.prompt.messages is not None:
+        return list(answer.prompt.messages)
+    return [dumps(message) for message in messages_of(json.loads(answer.prompt.body or b""))]
 
 
 def seen(answer: TrimAnswer) -> list[Seen]:
     """The returned messages in the plain form, the sidecar's own text left out."""
-    own = {piece.message_index for piece in answer.own_text}
-    if answer.messages is not None:
-        everything = [_seen_typed(pb.Message.FromString(raw)) for raw in answer.messages]
+    own = {piece.message_index for piece in answer.prompt.own_text}
+    if answer.prompt.messages is not None:
+        everything = [_seen_typed(pb.Message.FromString(raw)) for raw in answer.prompt.messages]
     else:
-        everything = [_seen_json(message) for message in messages_of(json.loads(answer.body or b""))]
+        everything = [_seen_json(message) for message in messages_of(json.loads(answer.prompt.body or b""))]
     return [message for at, message in enumerate(everything) if at not in own]
 
 

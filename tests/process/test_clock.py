@@ -42,7 +42,7 @@ def _prompt(runs: Runs, run_id: str = "run") -> str:
     """Send a prompt that is trimmed; the id of what went."""
     raw = body(OPENAI_CHAT, history(OPENAI_CHAT, 12))
     call = TrimCall(caller="local", run_id=run_id, format=OPENAI_CHAT, body=raw, context_window=LIMIT)
-    return runs.trim(call, lambda: None).trims[0].stash_id
+    return runs.trim(call, lambda: None).trimmed.trims[0].stash_id
 
 
 @pytest.mark.parametrize("step", [HOURS, -HOURS])

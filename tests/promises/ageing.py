@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -174,8 +175,8 @@ def look(history: History, slices: Sequence[bytes], answer: TrimAnswer) -> Shown
     Placeholders look alike, so the answer's own word is taken for what went; the oracle then looks at every pair.
     """
     got = returned(answer)
-    own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-    trims = {(trim.message_index + leading(history), trim.item_index): trim for trim in answer.trims}
+    own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
+    trims = {(trim.message_index + leading(history), trim.item_index): trim for trim in answer.trimmed.trims}
     gone = {place for (place, _), trim in trims.items() if trim.action is Action.DROPPED}
     for (place, _), trim in trims.items():
         if trim.action is Action.COLLAPSED:
@@ -297,15 +298,15 @@ def differ(history: History, one: TrimAnswer, other: TrimAnswer, *, own: bool = 
     if ours != theirs:
         at = next((i for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), "the end")
         found.append(f"messages: {len(ours)} and {len(theirs)}, from {at} on")
-    names = ("trims", "stash_entries", "own_text") if own else ("trims",)
-    found += [name for name in names if list(getattr(one, name)) != list(getattr(other, name))]
+    names = ("trimmed.trims", "trimmed.stash_entries", "prompt.own_text") if own else ("trimmed.trims",)
+    found += [name for name in names if list(attrgetter(name)(one)) != list(attrgetter(name)(other))]
     if own and (one.fits, one.tokens.after) != (other.fits, other.tokens.after):
         found.append(f"tokens: {one.tokens.after} and {other.tokens.after}")
     return found
 
 
 def _comparable(history: History, answer: TrimAnswer, *, own: bool) -> list[bytes]:
-    ours = set() if own else {piece.message_index for piece in answer.own_text}
+    ours = set() if own else {piece.message_index for piece in answer.prompt.own_text}
     return [canonical(plain(history, raw)) for at, raw in enumerate(returned(answer)) if at not in ours]
 
 
@@ -357,7 +358,7 @@ class Agent:
             found += grown(self.last, shown, common, rewound=rewound)
             if not rewound and messages is whole:
                 found += disturbed(self.last, shown)
-        own = {piece.message_index for piece in answer.own_text}
+        own = {piece.message_index for piece in answer.prompt.own_text}
         keep_own = chance.random() < 0.5
         self.held = [raw for at, raw in enumerate(returned(answer)) if keep_own or at not in own]
         self.last, self.length = shown, length

@@ -68,8 +68,8 @@ def adopt_complaints(result: Replay, how: str) -> list[str]:
             held = slices[: turn.length]
         last = turn.length
         answer = engine.trim(run.format, body_of(run.format, held, system=run.system))
-        assert answer.body is not None
-        if sha256(answer.body).digest() != turn.digest:
+        assert answer.prompt.body is not None
+        if sha256(answer.prompt.body).digest() != turn.digest:
             complaints.append(f"turn of {turn.length} messages: another body")
         if facts_of(answer) != turn.facts:
             complaints.append(f"turn of {turn.length} messages: other trims or registry")
@@ -91,13 +91,15 @@ def fresh_complaints(result: Replay, places: Iterable[int], *, retrieve: int = 2
         engine = Engine(limit=result.limit, preset=result.preset, policy=result.engine.policy)
         for later, turn in enumerate(result.turns[place : place + 3]):
             answer = engine.trim(run.format, body_of(run.format, slices[: turn.length], system=run.system))
-            assert answer.body is not None
+            assert answer.prompt.body is not None
             name = f"begun at turn {place}, {later} later"
-            if sha256(answer.body).digest() != turn.digest:
+            if sha256(answer.prompt.body).digest() != turn.digest:
                 complaints.append(f"{name}: another body")
             if facts_of(answer) != turn.facts:
                 complaints.append(f"{name}: other trims or registry")
-            for trim in random.Random(place).sample(list(answer.trims), min(retrieve, len(answer.trims))):
+            for trim in random.Random(place).sample(
+                list(answer.trimmed.trims), min(retrieve, len(answer.trimmed.trims))
+            ):
                 outcome = engine.retrieve(trim.stash_id).outcome
                 if outcome is not Outcome.HIT:
                     complaints.append(f"{name}: {trim.stash_id} is {outcome}")

@@ -112,22 +112,22 @@ class Verdict:
 
 def judge(run: Run, sent: Prompt, answer: TrimAnswer) -> Verdict:
     """Compare an answer with what was sent."""
-    assert answer.body is not None
-    got = prompt_of(answer.body)
+    assert answer.prompt.body is not None
+    got = prompt_of(answer.prompt.body)
     own_messages, complaints = _own_messages(got, answer)
-    absent = {trim.message_index + run.leading for trim in answer.trims if trim.action is Action.DROPPED}
+    absent = {trim.message_index + run.leading for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
     matched = alignment(run.format, sent.messages, got.messages, own_messages, absent)
     complaints += [f"message {place} stands for none that was sent" for place in matched.strangers]
     fresh = new_defects(run.format, sent.decoded, got.decoded, own_messages)
     complaints += [f"new defect: {defect}" for defect in fresh]
     independent = independent_new_defects(run.format, sent.decoded, got.decoded, own_messages)
     complaints += [f"new defect, second opinion: {defect}" for defect in independent]
-    complaints += _identity(run, sent, got, matched, answer.trims)
+    complaints += _identity(run, sent, got, matched, answer.trimmed.trims)
     complaints += _figures(answer)
     shift = len(got.system_pieces())
-    ours = {piece.text for piece in answer.own_text}
+    ours = {piece.text for piece in answer.prompt.own_text}
     own_system = {place for place, piece in enumerate(got.system_pieces()) if ours & set(texts_of(json.loads(piece)))}
-    tail = sum(piece.place is OwnTextPlace.TAIL for piece in answer.own_text if piece.message_index >= 0)
+    tail = sum(piece.place is OwnTextPlace.TAIL for piece in answer.prompt.own_text if piece.message_index >= 0)
     lead = run.leading
     return Verdict(
         entries=tuple(got.entries()),
@@ -137,7 +137,7 @@ def judge(run: Run, sent: Prompt, answer: TrimAnswer) -> Verdict:
         edited=frozenset(old - lead for new, old in matched.pairs if got.slices[new] != sent.slices[old]),
         trims={
             (trim.message_index, trim.item_index): (trim.action, trim.tokens_saved, trim.stash_id)
-            for trim in answer.trims
+            for trim in answer.trimmed.trims
         },
         complaints=tuple(complaints),
     )
@@ -146,7 +146,7 @@ def judge(run: Run, sent: Prompt, answer: TrimAnswer) -> Verdict:
 def _own_messages(got: Prompt, answer: TrimAnswer) -> tuple[set[int], list[str]]:
     places: set[int] = set()
     complaints = []
-    for piece in answer.own_text:
+    for piece in answer.prompt.own_text:
         if piece.message_index < 0:
             if piece.place is not OwnTextPlace.CALLER and piece.text not in "\n".join(texts_of(json.loads(got.system))):
                 complaints.append(f"{piece.kind} is not in the system prompt")
@@ -272,17 +272,17 @@ def originals_complaints(run: Run, sent: Prompt, found: Iterable[tuple[Trim, byt
 
 def same_answer(expected: TrimAnswer, actual: TrimAnswer) -> list[str]:
     """Say in what two answers to the same history differ: decoded body, trims, ids, registry, own text."""
-    assert expected.body is not None
-    assert actual.body is not None
+    assert expected.prompt.body is not None
+    assert actual.prompt.body is not None
     differences = []
-    if canonical(json.loads(expected.body)) != canonical(json.loads(actual.body)):
-        differences.append(_first_difference(expected.body, actual.body))
-    if list(expected.trims) != list(actual.trims):
-        ours, theirs = set(expected.trims), set(actual.trims)
+    if canonical(json.loads(expected.prompt.body)) != canonical(json.loads(actual.prompt.body)):
+        differences.append(_first_difference(expected.prompt.body, actual.prompt.body))
+    if list(expected.trimmed.trims) != list(actual.trimmed.trims):
+        ours, theirs = set(expected.trimmed.trims), set(actual.trimmed.trims)
         differences.append(f"trims: {len(ours - theirs)} only in the first, {len(theirs - ours)} only in the second")
-    if list(expected.stash_entries) != list(actual.stash_entries):
+    if list(expected.trimmed.stash_entries) != list(actual.trimmed.stash_entries):
         differences.append("stash entries")
-    if list(expected.own_text) != list(actual.own_text):
+    if list(expected.prompt.own_text) != list(actual.prompt.own_text):
         kinds = {kind for kind in OwnTextKind if _of(kind, expected) != _of(kind, actual)}
         differences.append(f"own text: {', '.join(sorted(kinds))}")
     if (expected.fits, expected.tokens.after) != (actual.fits, actual.tokens.after):
@@ -291,7 +291,7 @@ def same_answer(expected: TrimAnswer, actual: TrimAnswer) -> list[str]:
 
 
 def _of(kind: OwnTextKind, answer: TrimAnswer) -> list[Any]:
-    return [piece for piece in answer.own_text if piece.kind is kind]
+    return [piece for piece in answer.prompt.own_text if piece.kind is kind]
 
 
 def _first_difference(expected: bytes, actual: bytes) -> str:

@@ -163,18 +163,20 @@ def plays(draw: st.DrawFn, case: Case, *, most_iterations: int = 12) -> Played:
 
 def complaints(play: Played, count: int, answer: TrimAnswer, engine: Engine) -> Iterator[str]:
     """What is wrong with the answer to the run's first `count` messages."""
-    assert answer.body is not None
-    yield from play.case.defects(play.whole(answer.body))
-    yield from play.case.worsened(play.whole(play.raw(play.messages[:count])), play.whole(answer.body))
-    sent, got = play.slices(play.raw(play.messages[:count])), play.slices(answer.body)
-    own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-    for piece in answer.own_text:
-        if piece.place is not OwnTextPlace.CALLER and _dumps(piece.text)[1:-1] not in _dumps(json.loads(answer.body)):
+    assert answer.prompt.body is not None
+    yield from play.case.defects(play.whole(answer.prompt.body))
+    yield from play.case.worsened(play.whole(play.raw(play.messages[:count])), play.whole(answer.prompt.body))
+    sent, got = play.slices(play.raw(play.messages[:count])), play.slices(answer.prompt.body)
+    own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
+    for piece in answer.prompt.own_text:
+        if piece.place is not OwnTextPlace.CALLER and _dumps(piece.text)[1:-1] not in _dumps(
+            json.loads(answer.prompt.body)
+        ):
             yield f"{piece.kind} is not where it is said to be"
     rest = [each for place, each in enumerate(got) if place not in own]
     lead = play.leading(count)
-    dropped = {trim.message_index + lead for trim in answer.trims if trim.action is Action.DROPPED}
-    touched = {trim.message_index + lead for trim in answer.trims}
+    dropped = {trim.message_index + lead for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
+    touched = {trim.message_index + lead for trim in answer.trimmed.trims}
     stays = [place for place in range(count) if place not in dropped]
     if len(stays) != len(rest):
         yield f"{len(rest)} messages are left of {count}, and {len(dropped)} are said to be dropped"
@@ -182,7 +184,7 @@ def complaints(play: Played, count: int, answer: TrimAnswer, engine: Engine) -> 
     for place, returned in zip(stays, rest, strict=True):
         if returned != sent[place] and place not in touched:
             yield f"message {place} has other bytes, and no trim says so"
-    for trim in answer.trims:
+    for trim in answer.trimmed.trims:
         original = engine.original(trim.stash_id)
         if original is None:
             yield f"original {trim.item_index} of message {trim.message_index} is not found"
@@ -215,18 +217,18 @@ def _values(value: Any) -> Iterator[Any]:
 
 def instability(play: Played, before: TrimAnswer, after: TrimAnswer) -> Iterator[str]:
     """What changed from one turn to the next that should not have."""
-    assert before.body is not None
-    assert after.body is not None
+    assert before.prompt.body is not None
+    assert after.prompt.body is not None
     if not after.cache.batch_point:
-        old = play.slices(before.body)
-        tail = {piece.message_index for piece in before.own_text if piece.place is OwnTextPlace.TAIL}
+        old = play.slices(before.prompt.body)
+        tail = {piece.message_index for piece in before.prompt.own_text if piece.place is OwnTextPlace.TAIL}
         old = [each for place, each in enumerate(old) if place not in tail]
-        if play.slices(after.body)[: len(old)] != old:
+        if play.slices(after.prompt.body)[: len(old)] != old:
             yield "the prefix changed with no batch point"
-        if play.member(before.body) != play.member(after.body):
+        if play.member(before.prompt.body) != play.member(after.prompt.body):
             yield "the system prompt changed with no batch point"
-    later = {(trim.message_index, trim.item_index): trim for trim in after.trims}
-    for trim in before.trims:
+    later = {(trim.message_index, trim.item_index): trim for trim in after.trimmed.trims}
+    for trim in before.trimmed.trims:
         now = later.get((trim.message_index, trim.item_index))
         if now is None:
             yield f"item {trim.item_index} of message {trim.message_index} is whole again"
@@ -238,14 +240,14 @@ def instability(play: Played, before: TrimAnswer, after: TrimAnswer) -> Iterator
 
 def resent(play: Played, answer: TrimAnswer, how: str) -> bytes:
     """The prompt that came back, as an agent may send it again."""
-    assert answer.body is not None
+    assert answer.prompt.body is not None
     if how == "with our text":
-        return answer.body
-    own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-    rest = [each for place, each in enumerate(play.slices(answer.body)) if place not in own]
+        return answer.prompt.body
+    own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
+    rest = [each for place, each in enumerate(play.slices(answer.prompt.body)) if place not in own]
     if how == "without our text":
         return play.raw(rest)
-    return play.raw(rest, play.member(answer.body))  # "our text in the system prompt alone"
+    return play.raw(rest, play.member(answer.prompt.body))  # "our text in the system prompt alone"
 
 
 WAYS = ("with our text", "without our text", "our text in the system prompt alone")

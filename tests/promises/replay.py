@@ -74,7 +74,7 @@ class Replay:
 
 def facts_of(answer: TrimAnswer) -> bytes:
     """Digest what an answer says was trimmed, and its registry."""
-    return sha256(repr((list(answer.trims), list(answer.stash_entries))).encode()).digest()
+    return sha256(repr((list(answer.trimmed.trims), list(answer.trimmed.stash_entries))).encode()).digest()
 
 
 def replay(run: Run, preset: str, limit: int, *, policy: Mapping[str, object] | None = None, every: int = 1) -> Replay:
@@ -91,10 +91,10 @@ def replay(run: Run, preset: str, limit: int, *, policy: Mapping[str, object] | 
         seconds = time.perf_counter() - start
         sent = prompt_of(body)
         verdict = judge(run, sent, answer)
-        fresh = [trim for trim in answer.trims if trim.stash_id and trim.stash_id not in seen]
+        fresh = [trim for trim in answer.trimmed.trims if trim.stash_id and trim.stash_id not in seen]
         seen.update(trim.stash_id for trim in fresh)
         if length == lengths[-1]:
-            fresh = list(answer.trims)
+            fresh = list(answer.trimmed.trims)
         found = [(trim, engine.original(trim.stash_id)) for trim in fresh]
         complaints = [*verdict.complaints, *originals_complaints(run, sent, found)]
         result.complaints += [f"turn of {length} messages: {complaint}" for complaint in complaints]
@@ -103,10 +103,10 @@ def replay(run: Run, preset: str, limit: int, *, policy: Mapping[str, object] | 
 
 
 def _turn(run: Run, length: int, sent: Prompt, answer: TrimAnswer, verdict: Verdict, *, seconds: float) -> Turn:
-    assert answer.body is not None
+    assert answer.prompt.body is not None
     return Turn(
         length=length,
-        digest=sha256(answer.body).digest(),
+        digest=sha256(answer.prompt.body).digest(),
         facts=facts_of(answer),
         fits=answer.fits,
         no_fit=answer.no_fit,
@@ -114,7 +114,7 @@ def _turn(run: Run, length: int, sent: Prompt, answer: TrimAnswer, verdict: Verd
         after=answer.tokens.after,
         limit=answer.tokens.limit,
         counted=sum(tokens for _, tokens in verdict.entries),
-        protected=0 if answer.fits else protected_tokens(run, sent) + stuck_tokens(run, prompt_of(answer.body)),
+        protected=0 if answer.fits else protected_tokens(run, sent) + stuck_tokens(run, prompt_of(answer.prompt.body)),
         batch_point=answer.cache.batch_point,
         batch_points=answer.cache.batch_points,
         kept=answer.cache.kept,

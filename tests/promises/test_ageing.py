@@ -105,7 +105,7 @@ def test_a_fresh_process(format: str, data: st.DataObject, force: In) -> None:
     history, lengths = agent.history, agent.history.lengths
     answers = [agent.send(agent.slices[:length], force, annotations=up_to(agent.said, length)) for length in lengths]
     place = data.draw(st.integers(0, len(lengths) - 1), label="begins at")
-    revision = answers[place - 1].revision if place and data.draw(st.booleans(), label="with revision") else b""
+    revision = answers[place - 1].prompt.revision if place and data.draw(st.booleans(), label="with revision") else b""
     fresh = replace(agent, engine=Engine(limit=1))
     for length, expected in list(zip(lengths, answers, strict=True))[place : place + 3]:
         actual = fresh.send(agent.slices[:length], force, annotations=up_to(agent.said, length), revision=revision)
@@ -128,7 +128,7 @@ def test_a_fresh_process_after_changes(format: str, data: st.DataObject) -> None
     for length in lengths[:place]:
         force = data.draw(inputs)
         sent = agent.slices[:length]
-        revision = agent.send(sent, force, annotations=up_to(agent.said, length)).revision
+        revision = agent.send(sent, force, annotations=up_to(agent.said, length)).prompt.revision
     fresh = replace(agent, engine=Engine(limit=1))
     force = data.draw(inputs)
     for length in lengths[place : place + 3]:

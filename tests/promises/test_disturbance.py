@@ -50,7 +50,7 @@ def _decisions(engine: Engine, run: Run, disturb: Callable[[int], object] = lamb
     for length in turns(run.messages):
         disturb(length)
         answer = _send(engine, run, length)
-        digests.append(sha256(repr((list(answer.trims), without_own_text(answer))).encode()).digest())
+        digests.append(sha256(repr((list(answer.trimmed.trims), without_own_text(answer))).encode()).digest())
     return digests
 
 
@@ -70,7 +70,7 @@ def test_eviction_changes_no_decision(format: str, preset: str) -> None:
     small = Engine(limit=limit, preset=preset, limits=Limits(run_stash_bytes=_largest(run)))
     assert _decisions(Engine(limit=limit, preset=preset), run) == _decisions(small, run)
     last = _send(small, run, len(run.messages))
-    outcomes = {small.retrieve(trim.stash_id).outcome for trim in last.trims}
+    outcomes = {small.retrieve(trim.stash_id).outcome for trim in last.trimmed.trims}
     assert Outcome.EVICTED in outcomes
     assert outcomes <= {Outcome.HIT, Outcome.EVICTED}
 
@@ -87,9 +87,9 @@ def test_expiry_changes_no_decision(format: str, preset: str) -> None:
 
     assert _decisions(Engine(limit=limit, preset=preset), run) == _decisions(slow, run, wait)
     last = _send(slow, run, len(run.messages))
-    assert {Outcome.HIT} == {slow.retrieve(trim.stash_id).outcome for trim in last.trims}
+    assert {Outcome.HIT} == {slow.retrieve(trim.stash_id).outcome for trim in last.trimmed.trims}
     slow.clock.now += TWO_HOURS
-    assert {Outcome.HIT} & {slow.retrieve(trim.stash_id).outcome for trim in last.trims} == set()
+    assert {Outcome.HIT} & {slow.retrieve(trim.stash_id).outcome for trim in last.trimmed.trims} == set()
 
 
 @presets
@@ -118,7 +118,7 @@ def test_a_dry_run_reports_what_would_be(format: str, preset: str) -> None:
     engine = Engine(limit=limit, preset=preset)
     for length in turns(run.messages)[::5]:
         tried = _send(engine, run, length, dry_run=True)
-        assert list(tried.trims) == list(_send(engine, run, length).trims)
+        assert list(tried.trimmed.trims) == list(_send(engine, run, length).trimmed.trims)
 
 
 @presets
@@ -137,8 +137,8 @@ def test_revision_carries_a_changed_limit(format: str, preset: str) -> None:
             again = _send(fresh, run, length, context_window=window, revision=revision)
             assert [] == same_answer(answer, again), f"turn {place}"
             assert RevisionUse.APPLIED is again.revision_use
-            assert {Outcome.HIT} >= {fresh.retrieve(trim.stash_id).outcome for trim in again.trims}
-        revision = answer.revision
+            assert {Outcome.HIT} >= {fresh.retrieve(trim.stash_id).outcome for trim in again.trimmed.trims}
+        revision = answer.prompt.revision
 
 
 @presets
@@ -147,11 +147,11 @@ def test_a_revision_of_another_key_is_not_used(format: str, preset: str) -> None
     """A revision that this key did not sign, or that was changed, is said to be mismatched."""
     run, limit = _run(format)
     length = turns(run.messages)[-1]
-    signed = _send(Engine(limit=limit, preset=preset, key=b"k" * 32), run, length).revision
+    signed = _send(Engine(limit=limit, preset=preset, key=b"k" * 32), run, length).prompt.revision
     assert (
         RevisionUse.MISMATCHED is _send(Engine(limit=limit, preset=preset), run, length, revision=signed).revision_use
     )
-    own = bytearray(_send(Engine(limit=limit, preset=preset), run, length).revision)
+    own = bytearray(_send(Engine(limit=limit, preset=preset), run, length).prompt.revision)
     own[len(own) // 2] ^= 1
     broken = _send(Engine(limit=limit, preset=preset), run, length, revision=bytes(own))
     assert RevisionUse.MISMATCHED is broken.revision_use
@@ -183,14 +183,14 @@ def test_divergence_of_an_adopted_prompt(format: str, preset: str) -> None:
         engine = Engine(limit=2_000, preset=preset)
         for length in turns(run.messages):
             answer = _send(engine, run, length)
-        assert any(trim.action is Action.DROPPED for trim in answer.trims)
+        assert any(trim.action is Action.DROPPED for trim in answer.trimmed.trims)
         held = [json.loads(piece) for piece in without_own_text(answer)]
         branch = Run("branch", format, [*held[:kept], {"role": "user", "content": "Try another way."}], run.system)
         sent = prompt_of(branch.body())
         answered = engine.trim(format, branch.body())
-        assert answered.body is not None
-        got = prompt_of(answered.body)
-        own = {piece.message_index for piece in answered.own_text}
+        assert answered.prompt.body is not None
+        got = prompt_of(answered.prompt.body)
+        own = {piece.message_index for piece in answered.prompt.own_text}
         assert not new_defects(format, sent.decoded, got.decoded, own), f"{kept} messages kept"
 
 
@@ -210,7 +210,7 @@ def test_pages_join_to_the_original(format: str) -> None:
     run, limit = _run(format)
     engine = Engine(limit=limit)
     answer = _send(engine, run, len(run.messages))
-    for trim in list(answer.trims)[:: max(1, len(answer.trims) // 10)]:
+    for trim in list(answer.trimmed.trims)[:: max(1, len(answer.trimmed.trims) // 10)]:
         pieces: list[bytes] = []
         page = engine.retrieve(trim.stash_id, page_tokens=100)
         pieces.append(page.content)

@@ -49,9 +49,9 @@ def test_however_it_is_sent_again(case: Case, data: st.DataObject) -> None:
     for how in (*WAYS, "untrimmed"):
         raw = play.raw(play.messages) if how == "untrimmed" else resent(play, answer, how)
         again = play.trim(engine, raw)
-        assert (how, json.loads(answer.body or b"")) == (how, json.loads(again.body or b""))
-        assert list(answer.trims) == list(again.trims)
-    assert wanted is None or wanted.body is not None
+        assert (how, json.loads(answer.prompt.body or b"")) == (how, json.loads(again.prompt.body or b""))
+        assert list(answer.trimmed.trims) == list(again.trimmed.trims)
+    assert wanted is None or wanted.prompt.body is not None
 
 
 @formats
@@ -69,7 +69,7 @@ def test_an_agent_that_goes_on_from_what_it_got(case: Case, data: st.DataObject)
         if held is not None:
             raw = play.raw([*play.slices(held), *play.messages[sent:count]], play.member(held))
         answer = play.trim(adopts, raw)
-        assert json.loads(wanted.body or b"") == json.loads(answer.body or b"")
+        assert json.loads(wanted.prompt.body or b"") == json.loads(answer.prompt.body or b"")
         held, sent = resent(play, answer, how), count
 
 
@@ -85,9 +85,9 @@ def test_a_fresh_process(case: Case, data: st.DataObject) -> None:
         answer = play.trim(engine, play.raw(play.messages[:count]))
     assert answer is not None
     fresh = play.trim(play.engine(), play.raw(play.messages))
-    assert answer.body == fresh.body
-    assert list(answer.trims) == list(fresh.trims)
-    assert list(answer.stash_entries) == list(fresh.stash_entries)
+    assert answer.prompt.body == fresh.prompt.body
+    assert list(answer.trimmed.trims) == list(fresh.trimmed.trims)
+    assert list(answer.trimmed.stash_entries) == list(fresh.trimmed.stash_entries)
 
 
 @formats
@@ -102,9 +102,9 @@ def test_a_branch(case: Case, data: st.DataObject) -> None:
     cut = data.draw(st.sampled_from(turns))
     back = play.trim(engine, play.raw(play.messages[:cut]))
     assert [] == list(complaints(play, cut, back, engine))
-    kept = {(trim.message_index, trim.item_index): trim for trim in back.trims}
+    kept = {(trim.message_index, trim.item_index): trim for trim in back.trimmed.trims}
     lead = play.leading(cut)
-    for trim in answer.trims:
+    for trim in answer.trimmed.trims:
         if trim.reason is Reason.REASONING and (trim.message_index, trim.item_index) not in kept:
             continue  # its turn was finished, and is going on again: there the provider requires it
         if trim.message_index + lead < cut and trim.action in {Action.ELIDED, Action.CLIPPED}:
@@ -120,4 +120,4 @@ def test_edits_make_the_same_prompt(case: Case, data: st.DataObject) -> None:
     raw = play.raw(play.messages)
     whole = play.trim(play.engine(), raw)
     answer = play.trim(play.engine(), raw, edits=True)
-    assert json.loads(whole.body or b"") == edited(raw, answer.edits)
+    assert json.loads(whole.prompt.body or b"") == edited(raw, answer.prompt.edits)

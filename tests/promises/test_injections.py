@@ -143,15 +143,15 @@ PLACEHOLDER = re.compile(
 def own_words(answer: TrimAnswer) -> list[str]:
     """The sidecar's own text and its registry, without the summaries of arguments and the names."""
     return [
-        *(SUMMARY.sub("", NAMES.sub("", piece.text)) for piece in answer.own_text),
-        *(entry.tool for entry in answer.stash_entries),
+        *(SUMMARY.sub("", NAMES.sub("", piece.text)) for piece in answer.prompt.own_text),
+        *(entry.tool for entry in answer.trimmed.stash_entries),
     ]
 
 
 def returned(of: Played, answer: TrimAnswer) -> list[str]:
     """Every string of a returned prompt that is not own text."""
-    own = {piece.message_index for piece in answer.own_text}
-    raws = answer.messages if answer.messages is not None else prompt_of(answer.body or b"").slices
+    own = {piece.message_index for piece in answer.prompt.own_text}
+    raws = answer.prompt.messages if answer.prompt.messages is not None else prompt_of(answer.prompt.body or b"").slices
     return [text for place, raw in enumerate(raws) if place not in own for text in strings(of.format, raw)]
 
 
@@ -185,7 +185,7 @@ def test_own_text_says_nothing_of_a_payload(format: str, source: Any) -> None:
     """Directives, registry, note and placeholders, and the tools' names of the registry: nothing is the payload's."""
     run = played(format, source)
     assert run.answers[-1].cache.batch_points > 1
-    assert any(entry.tool == "other" for answer in run.answers for entry in answer.stash_entries)
+    assert any(entry.tool == "other" for answer in run.answers for entry in answer.trimmed.stash_entries)
     assert [] == leaks(run, chain.from_iterable(own_words(answer) for answer in run.answers))
 
 
@@ -194,14 +194,16 @@ def test_own_text_says_nothing_of_a_payload(format: str, source: Any) -> None:
 def test_summaries_of_arguments_are_escaped_and_bounded(format: str, source: Any) -> None:
     """A summary is one JSON string of at most 80 printable characters, wherever it stands."""
     run = played(format, source)
-    shown = [entry.arguments for answer in run.answers for entry in answer.stash_entries if entry.arguments]
-    shown += [found[0] for answer in run.answers for piece in answer.own_text for found in SUMMARY.finditer(piece.text)]
+    shown = [entry.arguments for answer in run.answers for entry in answer.trimmed.stash_entries if entry.arguments]
+    shown += [
+        found[0] for answer in run.answers for piece in answer.prompt.own_text for found in SUMMARY.finditer(piece.text)
+    ]
     assert any(leaks(run, [summary]) for summary in shown)  # hostile ones are among them
     for summary in shown:
         assert SUMMARY.fullmatch(f" args={summary}", 6), summary
         assert len(summary) <= ARGUMENTS_CHARACTERS + 2
         assert isinstance(json.loads(summary), str)
-    lines = [line for answer in run.answers for piece in answer.own_text for line in piece.text.split("\n")]
+    lines = [line for answer in run.answers for piece in answer.prompt.own_text for line in piece.text.split("\n")]
     assert [] == [line for line in lines if "args=" in line and SUMMARY.search(line) is None]
 
 
@@ -219,9 +221,11 @@ def _prose(text: str) -> list[str]:
 def test_names_form_no_sentence(format: str, source: Any) -> None:
     """Each name is one of 4 to 40 plain characters, no address, no id; no four words of a payload stand there."""
     run = played(format, source)
-    lists = {found[0] for answer in run.answers for piece in answer.own_text for found in NAMES.finditer(piece.text)}
+    lists = {
+        found[0] for answer in run.answers for piece in answer.prompt.own_text for found in NAMES.finditer(piece.text)
+    }
     said = frozenset(chain.from_iterable(_in_a_row(_prose(payload)) for payload in run.payloads))
-    ids = {trim.stash_id for answer in run.answers for trim in answer.trims}
+    ids = {trim.stash_id for answer in run.answers for trim in answer.trimmed.trims}
     for listed in lists:
         names = listed.split(" ")
         assert [] == [name for name in names if not re.fullmatch(r"(?=.*[0-9_./-])[A-Za-z0-9_./-]{4,40}", name)]
@@ -236,7 +240,7 @@ def test_markers_are_the_only_words_in_the_history(format: str, source: Any) -> 
     run = played(format, source)
     labels = 0
     for answer in run.answers:
-        ids = frozenset(trim.stash_id for trim in answer.trims)
+        ids = frozenset(trim.stash_id for trim in answer.trimmed.trims)
         strange = [text for text in returned(run, answer) if text not in run.sent and text not in ("", "{}")]
         assert [] == [text for text in strange if not is_label(text, ids, run.sent)]
         labels += len(strange)
@@ -317,7 +321,7 @@ def test_tools_say_nothing_of_a_payload(format: str, source: Any) -> None:
     run = played(format, source)
     key = run_key(KEY, CALLER, RUN_ID)
     said: list[str] = []
-    ids = [trim.stash_id for trim in run.answers[-1].trims]
+    ids = [trim.stash_id for trim in run.answers[-1].trimmed.trims]
     asked = [("search_conversation_history", {"query": _words(payload)}) for payload in _asked(run)]
     asked += [("recall_elided_content", {"id": stash_id}) for stash_id in ids[:: max(1, len(ids) // ASKED)]]
     kinds = set()
@@ -344,7 +348,7 @@ def test_refusals_say_nothing_of_a_payload(format: str, source: Any) -> None:
     """What a model or a program asks wrongly, with a payload in it, is answered without the payload."""
     run = played(format, source)
     recall, search, update = "recall_elided_content", "search_conversation_history", "update_task"
-    real = run.answers[-1].trims[0].stash_id
+    real = run.answers[-1].trimmed.trims[0].stash_id
     said: list[str] = []
     for payload in _asked(run):
         calls: list[tuple[str, object]] = [
@@ -377,7 +381,7 @@ def test_ids_that_are_not_the_runs_all_fail_alike(format: str, source: Any) -> N
     other.runs = run.engine.runs
     steps = (step(format, calls_of(number, run.payloads[number]), "Go on.") for number in range(20))
     slices = [opening(format), *chain.from_iterable(steps)]
-    theirs = [trim.stash_id for trim in send(other, format, slices).trims]
+    theirs = [trim.stash_id for trim in send(other, format, slices).trimmed.trims]
     assert theirs
     asked = [GUESSED_ID, "zzzzzzzzzz", *theirs[:4], *(payload[:64] for payload in _asked(run)[:4])]
     odd = ["", "*", "../" + theirs[0], theirs[0].upper(), theirs[0] + " "]
@@ -400,7 +404,7 @@ def test_only_a_true_answer_is_not_recorded(format: str) -> None:
     slices = [opening(format), *step(format, [Call("c1", "run", "{}", f"{rare} {FILLER}" + FILLER * 400)], "Go on.")]
     contents = []
     for of in (engine, other):
-        trims = send(of, format, slices).trims
+        trims = send(of, format, slices).trimmed.trims
         call = ToolCall(
             CALLER, of.run_id, "recall_elided_content", json.dumps({"id": trims[0].stash_id, "last_line": 3})
         )

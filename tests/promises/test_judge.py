@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.trim_calls import NoFit, TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, synthetic, turns
 from tests.oracle.shapes import FORMATS, OPENAI_CHAT, role_of
@@ -31,10 +31,15 @@ def _answer(format: str) -> tuple[Run, Prompt, TrimAnswer]:
 
 
 def _doctored(answer: TrimAnswer, change: Callable[[list[Any]], None]) -> TrimAnswer:
-    assert answer.body is not None
-    body = json.loads(answer.body)
+    assert answer.prompt.body is not None
+    body = json.loads(answer.prompt.body)
     change(body["messages"])
-    return replace(answer, body=json.dumps(body, ensure_ascii=False).encode())
+    return _with(answer, body=json.dumps(body, ensure_ascii=False).encode())
+
+
+def _with(answer: TrimAnswer, **changes: Any) -> TrimAnswer:
+    """An answer that returns another prompt."""
+    return replace(answer, prompt=replace(answer.prompt, **changes))
 
 
 def _complaints(format: str, answer: TrimAnswer) -> str:
@@ -43,7 +48,7 @@ def _complaints(format: str, answer: TrimAnswer) -> str:
 
 
 def _last(format: str, messages: list[Any], role: str) -> int:
-    own = {piece.message_index for piece in _answer(format)[2].own_text}
+    own = {piece.message_index for piece in _answer(format)[2].prompt.own_text}
     return max(place for place, message in enumerate(messages) if role_of(message) == role and place not in own)
 
 
@@ -52,16 +57,16 @@ def test_an_honest_answer(format: str) -> None:
     """What the engine answered is not complained about, and it holds every kind of trim that is doctored below."""
     _, _, answer = _answer(format)
     assert "" == _complaints(format, answer)
-    assert {Action.CLIPPED, Action.DROPPED} <= {trim.action for trim in answer.trims}
+    assert {Action.CLIPPED, Action.DROPPED} <= {trim.action for trim in answer.trimmed.trims}
 
 
 @formats
 def test_another_spelling_of_an_untrimmed_message(format: str) -> None:
     """One space more in a message that was not trimmed is other bytes."""
     _, sent, answer = _answer(format)
-    assert answer.body is not None
-    untouched = next(piece for piece in reversed(sent.slices) if piece in answer.body)
-    doctored = replace(answer, body=answer.body.replace(untouched, untouched.replace(b'"role"', b' "role"', 1)))
+    assert answer.prompt.body is not None
+    untouched = next(piece for piece in reversed(sent.slices) if piece in answer.prompt.body)
+    doctored = _with(answer, body=answer.prompt.body.replace(untouched, untouched.replace(b'"role"', b' "role"', 1)))
     assert "has other bytes" in _complaints(format, doctored)
 
 
@@ -75,10 +80,10 @@ def test_a_result_taken_away(format: str) -> None:
         del messages[_last(format, messages, role)]
 
     if format == OPENAI_CHAT:
-        answer = replace(answer, own_text=[piece for piece in answer.own_text if piece.place != "tail"])
-        assert answer.body is not None
-        body = json.loads(answer.body)
-        answer = replace(answer, body=json.dumps(body | {"messages": body["messages"][:-1]}).encode())
+        answer = _with(answer, own_text=[piece for piece in answer.prompt.own_text if piece.place != "tail"])
+        assert answer.prompt.body is not None
+        body = json.loads(answer.prompt.body)
+        answer = _with(answer, body=json.dumps(body | {"messages": body["messages"][:-1]}).encode())
     found = _complaints(format, _doctored(answer, change))
     assert "new defect: " in found
     assert "second opinion" in found
@@ -101,7 +106,7 @@ def test_two_messages_swapped(format: str) -> None:
 def test_figures_that_do_not_add_up(format: str) -> None:
     """`fits` against the figures, and cache figures that are not the prompt's, are noticed."""
     _, _, answer = _answer(format)
-    assert "fits is False" in _complaints(format, replace(answer, fits=False))
+    assert "fits is False" in _complaints(format, replace(answer, no_fit=NoFit.POLICY))
     wrong = replace(answer, cache=replace(answer.cache, kept=answer.cache.kept + 1))
     assert "kept and rewritten" in _complaints(format, wrong)
 
@@ -110,7 +115,7 @@ def test_figures_that_do_not_add_up(format: str) -> None:
 def test_wrong_originals(format: str) -> None:
     """A missing original, one that lacks a byte, and one that is another item's are noticed."""
     run, sent, answer = _answer(format)
-    trims = list(answer.trims)
+    trims = list(answer.trimmed.trims)
     assert ["is not found"] == [
         found.split(" message ")[1].partition(" ")[2] for found in originals_complaints(run, sent, [(trims[0], None)])
     ]
@@ -127,7 +132,7 @@ def test_answers_that_differ(format: str) -> None:
     respelled = _doctored(answer, lambda _: None)
     assert [] == same_answer(answer, respelled)
     assert ["trims: 1 only in the first, 0 only in the second"] == same_answer(
-        answer, replace(answer, trims=list(answer.trims)[1:])
+        answer, replace(answer, trimmed=replace(answer.trimmed, trims=list(answer.trimmed.trims)[1:]))
     )
 
     def change(messages: list[Any]) -> None:

@@ -36,19 +36,19 @@ def test_a_cache_point_moves() -> None:
         marked[-1]["content"].append(POINT)
         answer = engine.trim(FORMAT, json.dumps(AROUND | {"messages": marked}).encode())
         plain = fixed.trim(FORMAT, json.dumps(AROUND | {"messages": messages[:length]}).encode())
-        returned, wanted = json.loads(answer.body or b""), json.loads(plain.body or b"")
+        returned, wanted = json.loads(answer.prompt.body or b""), json.loads(plain.prompt.body or b"")
         assert [] == defects(returned)
         assert POINT == returned["messages"][-1]["content"].pop()
         assert wanted == returned
-        assert list(plain.trims) == list(answer.trims)
-    assert {Action.CLIPPED, Action.DROPPED} & {trim.action for trim in answer.trims}
+        assert list(plain.trimmed.trims) == list(answer.trimmed.trims)
+    assert {Action.CLIPPED, Action.DROPPED} & {trim.action for trim in answer.trimmed.trims}
 
 
 def test_reasoning_stays() -> None:
     """Reasoning next to clipped input is what it was."""
     messages = iterations(4)
     answer = Engine(limit=8_000).trim(FORMAT, json.dumps(AROUND | {"messages": messages}).encode())
-    returned = json.loads(answer.body or b"")["messages"]
+    returned = json.loads(answer.prompt.body or b"")["messages"]
     before = [message["content"][0] for message in messages if message["role"] == "assistant"]
     after = [message["content"][0] for message in returned if message["role"] == "assistant"]
     assert before[-len(after) :] == after
@@ -61,11 +61,11 @@ def test_results_of_json() -> None:
     engine = Engine(limit=8_000)
     messages = iterations(4)
     answer = engine.trim(FORMAT, json.dumps(AROUND | {"messages": messages}).encode())
-    returned = json.loads(answer.body or b"")["messages"]
+    returned = json.loads(answer.prompt.body or b"")["messages"]
     results = [block["toolResult"] for message in returned for block in message["content"] if "toolResult" in block]
     shown = [result["content"][0]["json"] for result in results]
     assert [["result"]] == [list(value) for value in shown if "rows" not in value][:1]
-    originals = [engine.original(trim.stash_id) or b"" for trim in answer.trims]
+    originals = [engine.original(trim.stash_id) or b"" for trim in answer.trimmed.trims]
     assert {"rows": [LONG], "page": 0} in [json.loads(original) for original in originals]
 
 
@@ -73,6 +73,6 @@ def test_our_text_in_the_system_prompt() -> None:
     """Our text is a block of the system prompt, also where the body has none, and no message."""
     body = AROUND | {"messages": iterations(1)}
     answer = Engine(limit=100_000).trim(FORMAT, json.dumps(body).encode())
-    returned = json.loads(answer.body or b"")
+    returned = json.loads(answer.prompt.body or b"")
     assert body["messages"] == returned["messages"]
-    assert [{"text": piece.text} for piece in answer.own_text] == returned["system"]
+    assert [{"text": piece.text} for piece in answer.prompt.own_text] == returned["system"]

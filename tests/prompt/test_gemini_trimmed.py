@@ -32,8 +32,8 @@ def iterations(count: int, *, signature: str | None, ids: bool) -> list[dict[str
 def trim(body: Any, limit: int = 12_000) -> tuple[Any, TrimAnswer]:
     """Trim a body; what came back decoded, and the answer."""
     answer = Engine(limit=limit).trim(FORMAT, json.dumps(body).encode())
-    assert answer.body is not None
-    return json.loads(answer.body), answer
+    assert answer.prompt.body is not None
+    return json.loads(answer.prompt.body), answer
 
 
 def first_calls(contents: list[dict[str, Any]]) -> list[Any]:
@@ -50,7 +50,7 @@ def test_signed_calls_stay() -> None:
     assert [part for part in first_calls(contents) if part in stayed] == stayed
     clipped = [content["parts"][1] for content in returned["contents"] if content["role"] == "model"]
     assert clipped[0]["functionCall"]["args"]["text"].startswith("[content clipped")
-    assert Action.CLIPPED in [trim.action for trim in answer.trims]
+    assert Action.CLIPPED in [trim.action for trim in answer.trimmed.trims]
 
 
 def test_signed_calls_leave_with_their_iteration() -> None:
@@ -58,10 +58,10 @@ def test_signed_calls_leave_with_their_iteration() -> None:
     contents = iterations(6, signature="c2ln", ids=True)
     engine = Engine(limit=6_000)
     answer = engine.trim(FORMAT, json.dumps({"contents": contents}).encode())
-    returned = json.loads(answer.body or b"")
+    returned = json.loads(answer.prompt.body or b"")
     assert [] == defects(returned)
     assert len(returned["contents"]) < len(contents)
-    dropped = [trim for trim in answer.trims if trim.action is Action.DROPPED]
+    dropped = [trim for trim in answer.trimmed.trims if trim.action is Action.DROPPED]
     assert json.dumps(contents[1]).encode() in [engine.original(trim.stash_id) for trim in dropped]
     assert [] != engine.search("line of output", tools=frozenset({"f"})).snippets
 
@@ -79,7 +79,7 @@ def test_calls_without_ids() -> None:
     contents = iterations(8, signature=None, ids=False)
     returned, answer = trim({"contents": contents}, 1_500)
     assert [] == defects(returned)
-    assert Action.DROPPED in [trim.action for trim in answer.trims]
+    assert Action.DROPPED in [trim.action for trim in answer.trimmed.trims]
 
 
 def test_beside_a_stored_cache() -> None:
@@ -88,14 +88,14 @@ def test_beside_a_stored_cache() -> None:
     returned, answer = trim(body)
     assert [] == defects(returned)
     assert body.keys() == returned.keys()
-    assert {OwnTextPlace.CALLER} == {piece.place for piece in answer.own_text}
+    assert {OwnTextPlace.CALLER} == {piece.place for piece in answer.prompt.own_text}
 
 
 def test_bare_array() -> None:
     """A bare array comes back as one."""
     returned, answer = trim(iterations(4, signature=None, ids=True))
     assert [] == defects({"contents": returned})
-    assert [] != list(answer.trims)
+    assert [] != list(answer.trimmed.trims)
 
 
 def test_spelling_of_the_system_prompt() -> None:
@@ -104,4 +104,4 @@ def test_spelling_of_the_system_prompt() -> None:
     returned, answer = trim(body, 40_000)
     assert body.keys() == returned.keys()
     texts = [part["text"] for part in returned["system_instruction"]["parts"]]
-    assert ["Be brief.", *(piece.text for piece in answer.own_text)] == texts
+    assert ["Be brief.", *(piece.text for piece in answer.prompt.own_text)] == texts

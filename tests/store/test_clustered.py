@@ -38,7 +38,7 @@ def grown(engine: Engine, run_id: str) -> list[str]:
     engine.run_id = run_id
     for number in range(ITERATIONS):
         answer = send(engine, OPENAI_CHAT, number)
-    return [trim.stash_id for trim in answer.trims if trim.stash_id]
+    return [trim.stash_id for trim in answer.trimmed.trims if trim.stash_id]
 
 
 @contextmanager

@@ -78,9 +78,9 @@ def test_odd_replies(reply: bytes) -> None:
     with answering(reply) as archive:
         engine, alone = Engine(LIMIT, policy=ROOM, archive=archive), Engine(LIMIT, policy=ROOM)
         answer = send(engine, OPENAI_CHAT, ITERATIONS)
-        assert send(alone, OPENAI_CHAT, ITERATIONS).body == answer.body
+        assert send(alone, OPENAI_CHAT, ITERATIONS).prompt.body == answer.prompt.body
         archive.step()
-        stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
+        stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.stash_id)
         assert Outcome.HIT == engine.retrieve(stash_id).outcome
         engine.run_id = "another"
         with pytest.raises(StoreUnavailable):
@@ -106,13 +106,13 @@ def sealer() -> Sealer:
 def test_an_epoch_that_is_none(valkey: Valkey) -> None:
     """Of a run whose epoch was damaged prompts are answered, and recall elsewhere says that the store cannot tell."""
     first, archive = replica(valkey)
-    expected = send(first, OPENAI_CHAT, ITERATIONS).body
+    expected = send(first, OPENAI_CHAT, ITERATIONS).prompt.body
     archive.drain()
     valkey.client.hset(sealer().name, layout.EPOCH, "x")
     second, _ = replica(valkey)
     with pytest.raises(StoreUnavailable):
         second.figures()
-    assert expected == send(second, OPENAI_CHAT, ITERATIONS).body
+    assert expected == send(second, OPENAI_CHAT, ITERATIONS).prompt.body
 
 
 def test_a_key_of_another_type(valkey: Valkey) -> None:
@@ -121,7 +121,7 @@ def test_a_key_of_another_type(valkey: Valkey) -> None:
     valkey.client.set(caller_name(caller_key(KEY, CALLER)), "text")
     engine, archive = replica(valkey)
     alone = Engine(LIMIT, policy=ROOM)
-    assert send(alone, OPENAI_CHAT, ITERATIONS).body == send(engine, OPENAI_CHAT, ITERATIONS).body
+    assert send(alone, OPENAI_CHAT, ITERATIONS).prompt.body == send(engine, OPENAI_CHAT, ITERATIONS).prompt.body
     archive.step()
     with pytest.raises(StoreUnavailable):
         engine.runs.end_all(CALLER)
@@ -130,7 +130,7 @@ def test_a_key_of_another_type(valkey: Valkey) -> None:
 def test_values_of_another_version(valkey: Valkey) -> None:
     """Originals and facts that cannot be read are missing, counted, and keep nothing else from being found."""
     first, archive = replica(valkey)
-    ids = [trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id]
+    ids = [trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id]
     archive.drain()
     of_run, odd = sealer(), msgpack.encode({"of": "another version"})
     facts = next(name for name in valkey.client.hkeys(of_run.name) if name.startswith(layout.ITEMS))

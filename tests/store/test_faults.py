@@ -40,7 +40,7 @@ def threaded(url: str, **options: Any) -> Iterator[Engine]:
 
 def elided(engine: Engine) -> list[str]:
     """The ids that the run's last prompt names."""
-    return [trim.stash_id for trim in send(engine, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id]
+    return [trim.stash_id for trim in send(engine, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id]
 
 
 def times(archive: Stepped, reply: StoreReply) -> int:
@@ -53,7 +53,7 @@ def test_prompts_do_not_depend_on_a_store_that_is_down() -> None:
     archive = Stepped(f"valkey://127.0.0.1:{free_port()}/0", clock=lambda: 0.0)  # its pauses do not end meanwhile
     engine, alone = Engine(LIMIT, policy=ROOM, archive=archive), Engine(LIMIT, policy=ROOM)
     for number in range(ITERATIONS + 1):
-        assert send(alone, OPENAI_CHAT, number).body == send(engine, OPENAI_CHAT, number).body
+        assert send(alone, OPENAI_CHAT, number).prompt.body == send(engine, OPENAI_CHAT, number).prompt.body
         archive.step()
 
     assert not archive.store.reachable
@@ -193,7 +193,9 @@ def test_an_acknowledged_edit_waits_for_the_store() -> None:
     alone = Engine(LIMIT, policy=ROOM)
     quick = {"durability": "acknowledged", "acknowledge_timeout": 0.05}
     with threaded(f"valkey://127.0.0.1:{port}/0", **quick) as engine:
-        assert send(alone, OPENAI_CHAT, 1).body == send(engine, OPENAI_CHAT, 1).body  # it leaves out nothing
+        assert (
+            send(alone, OPENAI_CHAT, 1).prompt.body == send(engine, OPENAI_CHAT, 1).prompt.body
+        )  # it leaves out nothing
         with pytest.raises(StoreUnavailable) as refused:
             send(engine, OPENAI_CHAT, ITERATIONS)
         assert "store.acknowledge_timeout" == refused.value.bound
@@ -206,9 +208,9 @@ def test_an_acknowledged_edit_waits_for_the_store() -> None:
                     assert time.monotonic() < until, "the store's acknowledgement never came"
                     continue
                 break
-            assert send(alone, OPENAI_CHAT, ITERATIONS).body == answer.body
+            assert send(alone, OPENAI_CHAT, ITERATIONS).prompt.body == answer.prompt.body
             second, _ = replica(valkey)
-            for trim in answer.trims:
+            for trim in answer.trimmed.trims:
                 assert engine.original(trim.stash_id) == second.original(trim.stash_id)
 
 
@@ -225,7 +227,7 @@ def test_an_acknowledged_edit_waits_for_replicas(valkey: Valkey) -> None:
         answer = send(engine, OPENAI_CHAT, ITERATIONS)
         follower.client.replicaof("NO", "ONE")  # the primary is lost
         second, _ = replica(follower)
-        for trim in answer.trims:
+        for trim in answer.trimmed.trims:
             assert engine.original(trim.stash_id) == second.original(trim.stash_id)
 
 

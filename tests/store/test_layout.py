@@ -208,6 +208,6 @@ def test_a_store_that_goes_back_gets_all_of_a_run_again(valkey: Valkey) -> None:
         writing.drain()
         second, _ = replica(valkey)
 
-        assert answer.trims
-        for trim in answer.trims:
+        assert answer.trimmed.trims
+        for trim in answer.trimmed.trims:
             assert first.original(trim.stash_id) == second.original(trim.stash_id)

@@ -33,7 +33,7 @@ def grown(valkey: Valkey, format: str = OPENAI_CHAT) -> tuple[Engine, Stepped]:
 def test_every_original_is_retrieved_elsewhere(valkey: Valkey, format: str) -> None:
     """Whatever id an answer named, a replica that has never seen the run gives the same bytes."""
     first, _ = grown(valkey, format)
-    ids = [trim.stash_id for trim in send(first, format, ITERATIONS).trims if trim.stash_id]
+    ids = [trim.stash_id for trim in send(first, format, ITERATIONS).trimmed.trims if trim.stash_id]
     second, _ = replica(valkey)
 
     assert ids
@@ -140,7 +140,7 @@ def test_figures_go_on_where_they_were(valkey: Valkey) -> None:
 def test_the_model_can_recall_elsewhere(valkey: Valkey) -> None:
     """The tools of a replica that has not seen the run answer too; it reads the original alone, and not whose it is."""
     first, _ = grown(valkey)
-    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id)
     second, _ = replica(valkey)
 
     asked = ("recall_elided_content", {"id": stash_id})
@@ -152,7 +152,7 @@ def test_the_model_can_recall_elsewhere(valkey: Valkey) -> None:
 def test_no_other_caller_reads_a_run(valkey: Valkey) -> None:
     """The same run id of another caller is another place with another cipher; the bytes moved there are not opened."""
     first, _ = grown(valkey)
-    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id)
     (name,) = valkey.client.keys("ps:*")
     second, archive = replica(valkey)
     call = RetrieveCall("somebody else", RUN_ID, stash_id)
@@ -181,7 +181,7 @@ def test_the_store_learns_no_text(valkey: Valkey) -> None:
 def test_a_moved_value_is_not_opened(valkey: Valkey) -> None:
     """Each value is bound to its field: one that is put in another's place is not answered in its stead."""
     first, _ = grown(valkey)
-    one, other = [trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id][:2]
+    one, other = [trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id][:2]
     (name,) = valkey.client.keys("ps:*")
     valkey.client.hset(name, f"o{one}", valkey.client.hget(name, f"o{other}"))
     second, _ = replica(valkey)
@@ -222,7 +222,7 @@ def test_a_run_begins_again_after_its_end(valkey: Valkey) -> None:
 def test_an_evicted_run_is_unknown(valkey: Valkey) -> None:
     """A run goes as a whole, so no answer claims that an id was never there."""
     first, _ = grown(valkey)
-    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id)
     valkey.client.flushall()
     second, _ = replica(valkey)
 
@@ -238,7 +238,7 @@ def test_a_store_that_restarts_empty_is_filled_again(valkey: Valkey) -> None:
     writing.drain()
     second, _ = replica(valkey)
 
-    for trim in answer.trims:
+    for trim in answer.trimmed.trims:
         assert first.original(trim.stash_id) == second.original(trim.stash_id)
     assert first.figures().calls == second.figures().calls
 
@@ -270,9 +270,9 @@ def test_a_replica_goes_on_with_the_same_decisions(valkey: Valkey, format: str) 
     for number in range(ITERATIONS, ITERATIONS + 5):
         expected = send(replace_limit(first, 9_000), format, number)
         found = send(replace_limit(second, 9_000), format, number)
-        assert expected.body == found.body
-        assert list(expected.trims) == list(found.trims)
-        differs |= expected.body != send(alone, format, number).body
+        assert expected.prompt.body == found.prompt.body
+        assert list(expected.trimmed.trims) == list(found.trimmed.trims)
+        differs |= expected.prompt.body != send(alone, format, number).prompt.body
     assert differs  # without the store they would be others
 
 
@@ -292,8 +292,8 @@ def test_a_dry_run_leaves_the_decisions_for_the_prompt(valkey: Valkey) -> None:
     expected = send(first, OPENAI_CHAT, ITERATIONS)
 
     asked = send(replace_limit(second, 9_000), OPENAI_CHAT, ITERATIONS, dry_run=True)
-    assert expected.body == asked.body
-    assert expected.body == send(second, OPENAI_CHAT, ITERATIONS).body
+    assert expected.prompt.body == asked.prompt.body
+    assert expected.prompt.body == send(second, OPENAI_CHAT, ITERATIONS).prompt.body
 
 
 def test_without_a_store_nothing_is_handed_over() -> None:
@@ -301,7 +301,7 @@ def test_without_a_store_nothing_is_handed_over() -> None:
     engine = Engine(limit=6_000)
     answer = send(engine, OPENAI_CHAT, ITERATIONS)
 
-    assert answer.trims
+    assert answer.trimmed.trims
     assert engine.runs.totals().store is None
     (run,) = engine.runs._table._runs.values()  # noqa: SLF001
     assert run.archived.outbox is None
@@ -311,7 +311,9 @@ def test_what_was_reported_counts_elsewhere(valkey: Valkey) -> None:
     """The sums go along; a prompt can be reported to the process that returned it, and to no other."""
     first, archive = grown(valkey)
     last = send(first, OPENAI_CHAT, ITERATIONS)
-    told = UsageCall(CALLER, RUN_ID, input_tokens=last.tokens.after + 99, cached_tokens=7, revision=last.revision)
+    told = UsageCall(
+        CALLER, RUN_ID, input_tokens=last.tokens.after + 99, cached_tokens=7, revision=last.prompt.revision
+    )
     first.runs.report_usage(told)
     archive.drain()
     second, _ = replica(valkey)

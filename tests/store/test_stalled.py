@@ -59,7 +59,7 @@ def stalled(valkey: Valkey) -> Iterator[None]:
 def written(valkey: Valkey) -> list[str]:
     """Have a run in the store; the ids that its last prompt names."""
     engine, archive = replica(valkey)
-    ids = [trim.stash_id for trim in send(engine, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id]
+    ids = [trim.stash_id for trim in send(engine, OPENAI_CHAT, ITERATIONS).trimmed.trims if trim.stash_id]
     archive.drain()
     return ids
 

@@ -48,14 +48,14 @@ def test_counters_agree_with_the_run(format: str) -> None:
 
     for iterations in range(18):
         answer = prompt(iterations)
-        size, revision = answer.tokens.after, answer.revision
+        size, revision = answer.tokens.after, answer.prompt.revision
         call = UsageCall(CALLER, RUN_ID, input_tokens=size + 50, cached_tokens=size // 2, revision=revision)
         match iterations % 6:
             case 1:
                 report(call)
                 report(call)
             case 2:
-                report(UsageCall(CALLER, RUN_ID, input_tokens=size, revision=answers[-3].revision))
+                report(UsageCall(CALLER, RUN_ID, input_tokens=size, revision=answers[-3].prompt.revision))
             case 3:
                 report(UsageCall(CALLER, RUN_ID, input_tokens=100 * size, cached_tokens=1, revision=revision))
             case 4:

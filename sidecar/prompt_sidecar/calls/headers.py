@@ -28,12 +28,12 @@ def facts(answer: TrimAnswer) -> dict[str, str]:
         PREFIX + "tokens-before": str(answer.tokens.before),
         PREFIX + "tokens-after": str(answer.tokens.after),
         PREFIX + "limit": str(answer.tokens.limit),
-        PREFIX + "trims": str(len(answer.trims)),
+        PREFIX + "trims": str(len(answer.trimmed.trims)),
         PREFIX + "fits": "true" if answer.fits else "false",
     }
 
 
 def revision(answer: TrimAnswer) -> dict[str, str]:
     """Return the header with the run's decisions; none where it would be too long."""
-    text = base64.b64encode(answer.revision).decode()
+    text = base64.b64encode(answer.prompt.revision).decode()
     return {REVISION: text} if len(text) <= _LONGEST_REVISION else {}

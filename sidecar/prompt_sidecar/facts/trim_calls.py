@@ -227,6 +227,10 @@ class News:
     """By the tool's name as the model gave it, cut to one character more than a plain name has; empty: not known."""
     declared: Collection[str] = ()
     """Those of `tools` that the agent's own definitions of tools name; a model may write any text as a tool's name."""
+    repeated: Sequence[Repetition] = ()
+    """Calls among the new messages that repeat an earlier one, result included; the newest."""
+    crossed: Sequence[int] = ()
+    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
     result_sizes: Sequence[tuple[str, int]] = ()
     """Tool and tokens of each new result; of a call that brings more than `MOST_SIZES`, of the first ones."""
 
@@ -246,36 +250,52 @@ class Phases:
 
 
 @dataclass(frozen=True, slots=True)
-class TrimAnswer:
-    """A trimmed prompt and the facts about it."""
+class ReturnedPrompt:
+    """What the agent sends to the model, and what it must know to do so."""
 
-    body: bytes | None
+    body: bytes | None = None
     """The body in the request's format; None for typed prompts and in edits mode."""
-    messages: Sequence[bytes] | None
+    messages: Sequence[bytes] | None = None
     """The typed messages, each serialised; None for JSON prompts and in edits mode."""
-    edits: Sequence[Edit]
+    edits: Sequence[Edit] = ()
+    own_text: Sequence[OwnText] = ()
+    revision: bytes = b""
+    thinking_invalid_from: int | None = None
+    """See TrimPromptResponse.thinking_invalid_from."""
+    observed_only: bool = False
+    """Whether it is the prompt that was sent, and the rest of the answer says what would have been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What the prompt lacks of the history."""
+
     trims: Sequence[Trim]
     """The same object as in the answer before, unless a decision has changed: a converter may cache on its identity."""
-    stash_entries: Sequence[StashEntry]
+    stash_entries: Sequence[StashEntry] = ()
     """As `trims`."""
-    tokens: TokenFigures
-    fits: bool
-    no_fit: NoFit | None
-    revision: bytes
-    revision_use: RevisionUse
-    cache: CacheFigures
-    own_text: Sequence[OwnText]
-    compacted: bool
-    iteration: int
-    not_stashable: int
-    phases: Phases
-    size: HistorySize | None = None
-    """The history before the model call, by kind; None for a side call."""
-    crossed: Sequence[int] = ()
-    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
-    repeated: Sequence[Repetition] = ()
-    """Calls among the new messages that repeat an earlier one, result included; the newest."""
-    news: News = field(default_factory=News)
+    compacted: bool = False
+    not_stashable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFacts:
+    """What guard and ceilings say of a prompt."""
+
+    findings: Sequence[Finding] = ()
+    """What the guard's rules found in what is new, or for the first time outside the history."""
+    restorable: bool = False
+    """Whether the run has masks that the settings may give a tool the values of."""
+    ceilings: Sequence[CeilingUse] = ()
+    """The ceilings that are set, with what is used of them, this prompt included."""
+    priced: bool = True
+    """Whether there is a price for the model, where there are prices at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """A prompt next to never trimming."""
+
     sent_again: bool = False
     """Whether the agent sent its last prompt again, on which there is no report: as far as is known the provider did
     not answer it, so its tokens are counted once."""
@@ -285,19 +305,32 @@ class TrimAnswer:
     comparison: Comparison | None = None
     """Of the run's prompts so far, this one included; None: it is no prompt of the run's history, or changes nothing.
     """
-    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimAnswer:
+    """A trimmed prompt and the facts about it."""
+
+    prompt: ReturnedPrompt
+    trimmed: Trimmed
+    tokens: TokenFigures
+    no_fit: NoFit | None
+    """None: it fits."""
+    cache: CacheFigures
+    iteration: int
+    model: str
     """The one that the prompt is for; empty: unset."""
-    thinking_invalid_from: int | None = None
-    """See TrimPromptResponse.thinking_invalid_from."""
+    revision_use: RevisionUse = RevisionUse.NONE
     provider_edits: Sequence[ProviderEdit] = ()
     """What the body asks the provider to remove."""
-    findings: Sequence[Finding] = ()
-    """What the guard's rules found in what is new, or for the first time outside the history."""
-    ceilings: Sequence[CeilingUse] = ()
-    """The ceilings that are set, with what is used of them, this prompt included."""
-    priced: bool = True
-    """Whether there is a price for the model, where there are prices at all."""
-    observed_only: bool = False
-    """Whether the prompt is the one that was sent, and the rest says what would have been done."""
-    restorable: bool = False
-    """Whether the run has masks that the settings may give a tool the values of."""
+    size: HistorySize | None = None
+    """The history before the model call, by kind; None for a side call."""
+    news: News = field(default_factory=News)
+    guard: GuardFacts = field(default_factory=GuardFacts)
+    savings: Savings = field(default_factory=Savings)
+    phases: Phases = field(default_factory=Phases)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the prompt is within the limit."""
+        return self.no_fit is None

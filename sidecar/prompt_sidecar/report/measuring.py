@@ -114,7 +114,7 @@ class _Replay:
             before=answer.tokens.before,
             after=answer.tokens.after,
             kept=answer.cache.kept,
-            trims=len(answer.trims),
+            trims=len(answer.trimmed.trims),
             batch_point=answer.cache.batch_point,
             fits=answer.fits,
             no_fit_reason=answer.no_fit.value if answer.no_fit else "",

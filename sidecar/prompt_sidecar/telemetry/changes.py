@@ -35,7 +35,7 @@ def outcome(answer: TrimAnswer) -> str:
     """The outcome of a prompt, as a label."""
     if not answer.fits:
         return "over_budget"
-    return "trimmed" if answer.trims else "untouched"
+    return "trimmed" if answer.trimmed.trims else "untouched"
 
 
 def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
@@ -55,15 +55,15 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         changes.append((catalog.WINDOWS_ASSUMED, (call.format,), 1))
     if answer.no_fit is not None:
         changes.append((catalog.UNFIT, (answer.no_fit.value,), 1))
-    if not answer.sent_again:
+    if not answer.savings.sent_again:
         changes += _tokens(call, answer, model)
-    if answer.compared is not None:
-        changes += _comparison(answer.compared)
-    changes += findings(answer.findings)
-    if not answer.priced:
+    if answer.savings.compared is not None:
+        changes += _comparison(answer.savings.compared)
+    changes += findings(answer.guard.findings)
+    if not answer.guard.priced:
         changes.append((catalog.UNPRICED, (), 1))
-    changes += [ceiling(use.scope, use.kind, use.action) for use in answer.ceilings if use.over]
-    changes += [(catalog.WINDOW_CROSSINGS, (str(mark),), 1) for mark in answer.crossed]
+    changes += [ceiling(use.scope, use.kind, use.action) for use in answer.guard.ceilings if use.over]
+    changes += [(catalog.WINDOW_CROSSINGS, (str(mark),), 1) for mark in answer.news.crossed]
     return changes + _news(answer)
 
 

@@ -51,7 +51,7 @@ class Events:
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str) -> None:
         """Write what one answered prompt brought, if anything; `model` is the label of its model."""
         news = answer.news
-        if changes.aside(call) or not (news.trims or news.cache_break is CacheBreak.AGENT or answer.findings):
+        if changes.aside(call) or not (news.trims or news.cache_break is CacheBreak.AGENT or answer.guard.findings):
             return
         run = self._run(call, model) | {"prompt_sidecar.prompt.iteration": answer.iteration}
         if news.trims:
@@ -73,7 +73,7 @@ class Events:
             }
             self._emit(CACHE_BREAK, SeverityNumber.WARN, run | cause)
         found: Counter[tuple[str, FindingAction]] = Counter()
-        for finding in answer.findings:
+        for finding in answer.guard.findings:
             found[changes.rule_label(finding.rule), finding.action] += finding.count
         for (rule, action), count in found.most_common(MOST_FINDINGS):
             what: dict[str, AttributeValue] = {

@@ -278,11 +278,11 @@ class Telemetry(Observer):
         if answer.size is not None:
             values.append((catalog.WINDOW_SHARE, answer.size.share_of_limit, ()))
         self._instruments.record_all(values, self._spans.exported)
-        if answer.crossed:
+        if answer.news.crossed:
             _log.info(
                 "run %s: its prompts have reached %d %% of their limit of %s tokens",
                 _shown(call.run_id),
-                max(answer.crossed),
+                max(answer.news.crossed),
                 f"{tokens.limit:,}",
             )
 

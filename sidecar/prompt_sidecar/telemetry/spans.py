@@ -139,14 +139,14 @@ class Spans:
             "prompt_sidecar.own_text.tokens": tokens.own_text,
             "prompt_sidecar.prefix.tokens.kept": cache.kept,
             "prompt_sidecar.prefix.tokens.rewritten": cache.rewritten,
-            "prompt_sidecar.trims": len(answer.trims),
+            "prompt_sidecar.trims": len(answer.trimmed.trims),
             "prompt_sidecar.trims.new": len(news.trims),
         }
         if model != OTHER:
             attributes["gen_ai.request.model"] = model
         if answer.no_fit is not None:
             attributes["prompt_sidecar.unfit.reason"] = answer.no_fit.value
-        if self._genai and answer.compacted:
+        if self._genai and answer.trimmed.compacted:
             attributes[COMPACTED] = True
         if news.cache_break is not None:
             attributes["prompt_sidecar.cache.break.cause"] = news.cache_break.value
@@ -270,7 +270,7 @@ def _events(answer: TrimAnswer) -> Iterator[_Event]:
             },
         )
     found: Counter[tuple[str, str]] = Counter()
-    for finding in answer.findings:
+    for finding in answer.guard.findings:
         found[changes.rule_label(finding.rule), finding.action.value] += finding.count
     for (rule, action), count in found.items():
         what: Attributes = {

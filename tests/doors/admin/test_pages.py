@@ -27,7 +27,7 @@ def busy() -> Engine:
         engine.run_id = name
         engine.clock.now += 1
         answers = [send(engine, OPENAI_CHAT, number) for number in range(iterations + 1)]
-    engine.retrieve(answers[-1].trims[0].stash_id)
+    engine.retrieve(answers[-1].trimmed.trims[0].stash_id)
     engine.retrieve(HOSTILE)
     engine.search("unused name")
     with pytest.raises(InvalidJson):

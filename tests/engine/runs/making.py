@@ -73,9 +73,14 @@ def grown(format: str, iterations: int = 12, **fields: Any) -> tuple[Engine, Tri
 
 def facts(answer: TrimAnswer) -> TrimAnswer:
     """An answer without the time that it took, and without the sums of the run so far."""
-    alike = replace(answer, phases=Phases(), comparison=None)
-    return replace(alike, trims=tuple(answer.trims), stash_entries=tuple(answer.stash_entries),
-                   edits=tuple(answer.edits), own_text=tuple(answer.own_text))  # fmt: skip
+    prompt, trimmed = answer.prompt, answer.trimmed
+    return replace(
+        answer,
+        phases=Phases(),
+        savings=replace(answer.savings, comparison=None),
+        prompt=replace(prompt, edits=tuple(prompt.edits), own_text=tuple(prompt.own_text)),
+        trimmed=replace(trimmed, trims=tuple(trimmed.trims), stash_entries=tuple(trimmed.stash_entries)),
+    )
 
 
 def slices(raw: bytes | None) -> list[Any]:
@@ -87,4 +92,4 @@ def slices(raw: bytes | None) -> list[Any]:
 
 def ids(answer: TrimAnswer) -> list[str]:
     """The stash ids of what is trimmed."""
-    return [trim.stash_id for trim in answer.trims]
+    return [trim.stash_id for trim in answer.trimmed.trims]

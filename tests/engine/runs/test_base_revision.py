@@ -15,7 +15,9 @@ formats = pytest.mark.parametrize("format", FORMATS)
 
 def spaced_alike(answer: TrimAnswer) -> TrimAnswer:
     """An answer whose body has no space after commas between messages."""
-    return replace(facts(answer), body=(answer.body or b"").replace(b"}, {", b"},{"))
+    alike = facts(answer)
+    body = (answer.prompt.body or b"").replace(b"}, {", b"},{")
+    return replace(alike, prompt=replace(alike.prompt, body=body))
 
 
 @formats
@@ -28,7 +30,7 @@ def test_delta_is_the_whole(format: str, again: int) -> None:
     for step in range(again):
         messages = history(format, 13 + step)
         expected = whole[0].trim(format, body(format, messages))
-        answer = engine.trim(format, body(format, messages[sent:]), base_revision=answer.revision)
+        answer = engine.trim(format, body(format, messages[sent:]), base_revision=answer.prompt.revision)
         assert spaced_alike(expected) == spaced_alike(answer)
         sent = len(messages)
 
@@ -44,7 +46,7 @@ def test_delta_after_an_older_revision(format: str) -> None:
         send(plain, format, number)
     other = [*history(format, 5), {"role": "user", "content": "Stop that."}]
     expected = plain.trim(format, body(format, other))
-    answer = engine.trim(format, body(format, other[-1:]), base_revision=old.revision)
+    answer = engine.trim(format, body(format, other[-1:]), base_revision=old.prompt.revision)
     assert spaced_alike(expected) == spaced_alike(answer)
 
 
@@ -54,23 +56,28 @@ def test_delta_as_a_bare_array(format: str) -> None:
     engine, answer = grown(format)
     messages = history(format, 13)
     bare = b"[" + body(format, messages[len(history(format, 12)) :]).partition(b'"messages": [')[2][:-1]
-    assert (engine.trim(format, bare, base_revision=answer.revision).body or b"").startswith(b"[")
+    assert (engine.trim(format, bare, base_revision=answer.prompt.revision).prompt.body or b"").startswith(b"[")
 
 
 @formats
 def test_a_foreign_base_revision_is_unknown(format: str) -> None:
     """Of another run, another process, tampered with, or of a history that the run has left: REVISION_UNKNOWN."""
     engine, answer = grown(format)
-    stranger = send(engine, format, 12, run_id="run-2").revision
+    stranger = send(engine, format, 12, run_id="run-2").prompt.revision
     other_key, _ = grown(format, key=b"another key")
-    tampered = bytes([answer.revision[0] ^ 1]) + answer.revision[1:]
+    tampered = bytes([answer.prompt.revision[0] ^ 1]) + answer.prompt.revision[1:]
     raw = body(format, history(format, 13)[-2:])
-    for where, revision in ((engine, stranger), (engine, tampered), (engine, b"x"), (other_key, answer.revision)):
+    for where, revision in (
+        (engine, stranger),
+        (engine, tampered),
+        (engine, b"x"),
+        (other_key, answer.prompt.revision),
+    ):
         with pytest.raises(RevisionUnknown) as caught:
             where.trim(format, raw, base_revision=revision)
         assert ("base_revision", "REVISION_UNKNOWN") == (caught.value.field, caught.value.reason)
     with pytest.raises(RevisionUnknown):
-        Engine(limit=LIMIT).trim(format, raw, base_revision=answer.revision)
+        Engine(limit=LIMIT).trim(format, raw, base_revision=answer.prompt.revision)
     engine.trim(format, body(format, history(format, 12, task="Another task.")))
     with pytest.raises(RevisionUnknown):
-        engine.trim(format, raw, base_revision=answer.revision)
+        engine.trim(format, raw, base_revision=answer.prompt.revision)

@@ -111,13 +111,13 @@ def test_a_run_that_forgot_answers_as_before(format: str) -> None:
         for run_id in ("one", "two"):
             expected = send(alone, format, iterations, run_id=run_id)
             found = send(tight, format, iterations, run_id=run_id)
-            assert expected.body == found.body
-            assert list(expected.trims) == list(found.trims)
-            assert expected.revision == found.revision
-    assert found.trims
+            assert expected.prompt.body == found.prompt.body
+            assert list(expected.trimmed.trims) == list(found.trimmed.trims)
+            assert expected.prompt.revision == found.prompt.revision
+    assert found.trimmed.trims
     assert tight.runs.totals().bounds["limits.memory_bytes"] > 0
     assert 2 == tight.runs.totals().runs
-    got = tight.runs.retrieve(RetrieveCall("promises", "two", found.trims[0].stash_id))
+    got = tight.runs.retrieve(RetrieveCall("promises", "two", found.trimmed.trims[0].stash_id))
     assert Outcome.HIT is got.outcome
 
 
@@ -144,7 +144,10 @@ def test_caches_go_before_originals() -> None:
     assert one.kept().facts + two.kept().facts == after.memory_bytes
     assert 0 < after.stash.entries < before.stash.entries
     assert 2 == after.bounds["limits.process_bytes"]
-    assert send(alone, OPENAI_CHAT, 12, run_id="two").body == send(engine, OPENAI_CHAT, 12, run_id="two").body
+    assert (
+        send(alone, OPENAI_CHAT, 12, run_id="two").prompt.body
+        == send(engine, OPENAI_CHAT, 12, run_id="two").prompt.body
+    )
 
 
 def test_too_many_items() -> None:

@@ -51,14 +51,14 @@ def test_dry_run(format: str) -> None:
     dry = send(engine, format, 13, dry_run=True)
     same_from_here(format, spared, engine)
     real = send(grown(format)[0], format, 13)
-    assert (real.tokens.before, real.trims) == (dry.tokens.before, dry.trims)
+    assert (real.tokens.before, real.trimmed.trims) == (dry.tokens.before, dry.trimmed.trims)
 
 
 @formats
 def test_dry_run_of_an_unknown_run(format: str) -> None:
     """A dry run begins no run and stores nothing."""
     engine = Engine(limit=LIMIT)
-    assert send(engine, format, 20, dry_run=True).trims
+    assert send(engine, format, 20, dry_run=True).trimmed.trims
     assert (0, 0) == (len(engine.runs), engine.runs.stash.totals().entries)
     with pytest.raises(RunUnknown):
         engine.runs.figures("promises", "run-1")
@@ -92,9 +92,9 @@ def test_a_near_answer_is_the_same_answer(format: str) -> None:
     spared, engine = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
     for iterations in range(16):
         one = send(spared, format, iterations)
-        size = len(one.body or b"") + 40_000  # enough for this answer, not for what one of its size may take
+        size = len(one.prompt.body or b"") + 40_000  # enough for this answer, not for what one of its size may take
         assert facts(one) == facts(send(engine, format, iterations, accept_bytes=size)), iterations
-    assert one.stash_entries
+    assert one.trimmed.stash_entries
 
 
 @formats
@@ -103,17 +103,17 @@ def test_side_call(format: str) -> None:
     spared, engine = pair(format)
     _, answer = grown(format)
     known = history(format, 12)
-    returned = {json.dumps(message) for message in slices(answer.body)}
+    returned = {json.dumps(message) for message in slices(answer.prompt.body)}
     asked = [*known[5:19], {"role": "user", "content": "Is this right?"}]
     side = engine.trim(format, body(format, asked), side_call=True)
     same_from_here(format, spared, engine)
-    shown = slices(side.body)
+    shown = slices(side.prompt.body)
     assert len(asked) == len(shown)
     assert asked[-1] == shown[-1]
     for sent, got in zip(asked, shown, strict=True):
         assert got == sent or json.dumps(got) in returned
     assert shown != asked
-    assert ((), b"") == (tuple(side.own_text), side.revision)
+    assert ((), b"") == (tuple(side.prompt.own_text), side.prompt.revision)
     assert set(ids(side)) <= set(ids(answer))
     assert side.tokens.after < side.tokens.before
 
@@ -124,7 +124,7 @@ def test_side_call_of_an_unknown_run(format: str) -> None:
     engine = Engine(limit=LIMIT)
     raw = body(format, history(format, 20))
     for spelled in (raw, raw.replace(b"}, {", b"} ,\n\t{")):
-        assert spelled == engine.trim(format, spelled, side_call=True).body
+        assert spelled == engine.trim(format, spelled, side_call=True).prompt.body
     assert 0 == len(engine.runs)
 
 
@@ -133,9 +133,9 @@ def test_side_call_edits(format: str) -> None:
     """Edits of a side call name the messages that it would replace."""
     engine, _ = grown(format)
     raw = body(format, history(format, 12)[2:])
-    whole = slices(engine.trim(format, raw, side_call=True).body)
+    whole = slices(engine.trim(format, raw, side_call=True).prompt.body)
     sent = slices(raw)
-    for edit in engine.trim(format, raw, side_call=True, edits=True).edits:
+    for edit in engine.trim(format, raw, side_call=True, edits=True).prompt.edits:
         sent[int(edit.pointer.rpartition("/")[2])] = json.loads(edit.value)
     assert whole == sent
 

@@ -154,7 +154,7 @@ def _tokens(bill: Bill) -> Bill:
 
 def report(engine: Engine, answer: TrimAnswer | None = None, **fields: Any) -> UsageAnswer:
     """Report on an answer's prompt; None: on the last."""
-    revision = answer.revision if answer is not None else b""
+    revision = answer.prompt.revision if answer is not None else b""
     return engine.runs.report_usage(UsageCall(CALLER, RUN_ID, revision=revision, **fields))
 
 
@@ -204,8 +204,8 @@ def test_any_order_of_prompts_and_reports(format: str, steps: list[int | Report]
     """The sums are those of all prompts, each by its first report that was about it, else by its estimate."""
     engine = Engine(limit=LIMIT, policy=ROOM, rules=PRICED)
     answers = [send(engine, format, 0)]
-    facts = [answers[0].compared]
-    place = {answers[0].revision: 0}
+    facts = [answers[0].savings.compared]
+    place = {answers[0].prompt.revision: 0}
     reported = set[int]()
     iterations = 0
     for step in steps:
@@ -213,15 +213,17 @@ def test_any_order_of_prompts_and_reports(format: str, steps: list[int | Report]
             iterations += step
             answer = send(engine, format, iterations)
             answers.append(answer)
-            if answer.sent_again:
+            if answer.savings.sent_again:
                 assert not step
             else:
-                facts.append(answer.compared)
-            place[answer.revision] = len(facts) - 1  # a report is about the prompt that was returned last with it
+                facts.append(answer.savings.compared)
+            place[answer.prompt.revision] = (
+                len(facts) - 1
+            )  # a report is about the prompt that was returned last with it
             continue
         answer = answers[max(0, len(answers) - 1 - step.on)]
         told = report(engine, answer, **step.fields(answer))
-        at = place[answer.revision]
+        at = place[answer.prompt.revision]
         if told.outcome is UsageOutcome.RECORDED:
             assert at not in reported
             if told.recount is not None:
@@ -289,15 +291,15 @@ def test_a_retry_is_reported_as_one_prompt() -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     first = send(engine, OPENAI_CHAT, 2)
     again = send(engine, OPENAI_CHAT, 2)
-    assert first.revision == again.revision
-    assert (False, True) == (first.sent_again, again.sent_again)
+    assert first.prompt.revision == again.prompt.revision
+    assert (False, True) == (first.savings.sent_again, again.savings.sent_again)
     assert 1 == comparison(engine).prompts
     report(engine, again, input_tokens=3_000, cached_tokens=1_000)
     report(engine, first, input_tokens=5_000, cached_tokens=1_000)
     found = comparison(engine)
     assert (1, 1) == (found.prompts, found.reported)
     assert Bill(1_000, 2_000) == found.returned
-    assert not send(engine, OPENAI_CHAT, 2).sent_again
+    assert not send(engine, OPENAI_CHAT, 2).savings.sent_again
     assert 2 == comparison(engine).prompts
 
 
@@ -353,7 +355,7 @@ def test_a_refused_prompt_is_on_neither_side() -> None:
 def test_recall_by_the_report_is_on_the_sidecars_side() -> None:
     """Hidden turns of the HTTP door are such prompts: what they really cost is on its bill alone."""
     engine, answer = grown(ANTHROPIC_MESSAGES)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.stash_id)
     use = {"type": "tool_use", "id": "own", "name": RECALL, "input": {"id": stash_id}}
     result = {"type": "tool_result", "tool_use_id": "own", "content": "what was recalled"}
     messages = [*history(ANTHROPIC_MESSAGES, 12), {"role": "assistant", "content": [use]}]

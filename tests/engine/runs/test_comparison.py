@@ -36,11 +36,11 @@ def test_an_agent_that_goes_on_or_back(format: str, steps: list[tuple[int, int]]
         same = next((at for at, (a, b) in enumerate(zip(last, messages, strict=False)) if a != b), len(last))
         answer = engine.trim(format, body(format, messages))
         expected = size(format, messages[:same]) if last else 0
-        assert answer.compared is not None
-        assert Bill(expected, answer.tokens.before - expected) == answer.compared.untrimmed
-        assert Bill(answer.cache.kept, answer.cache.rewritten) == answer.compared.returned
-        total = total.plus(answer.compared)
-        assert total == answer.comparison
+        assert answer.savings.compared is not None
+        assert Bill(expected, answer.tokens.before - expected) == answer.savings.compared.untrimmed
+        assert Bill(answer.cache.kept, answer.cache.rewritten) == answer.savings.compared.returned
+        total = total.plus(answer.savings.compared)
+        assert total == answer.savings.comparison
         last = messages
         opening = len(history(format, 0))
         cut = max(opening, len(messages) - 2 * (back // 8))
@@ -68,10 +68,10 @@ def test_an_agent_that_goes_on_from_trimmed_prompts(format: str) -> None:
             adopted = _followed(adopted, step)
         expected = whole.trim(format, body(format, history(format, number)))
         answer = adopting.trim(format, adopted)
-        adopted = answer.body or b""
-        assert expected.compared is not None
-        assert answer.compared is not None
-        assert expected.compared.untrimmed == answer.compared.untrimmed
+        adopted = answer.prompt.body or b""
+        assert expected.savings.compared is not None
+        assert answer.savings.compared is not None
+        assert expected.savings.compared.untrimmed == answer.savings.compared.untrimmed
         assert CacheBreak.AGENT is not answer.news.cache_break
     assert answer.tokens.before < expected.tokens.before
 
@@ -92,8 +92,8 @@ def test_a_changed_system_prompt_keeps_nothing(format: str) -> None:
     if format == OPENAI_CHAT:
         changed[0]["content"] = "You are quick."
     answer = engine.trim(format, body(format, changed, system="You are quick."))
-    assert answer.compared is not None
-    assert 0 == answer.compared.untrimmed.kept
+    assert answer.savings.compared is not None
+    assert 0 == answer.savings.compared.untrimmed.kept
 
 
 def test_what_the_provider_would_refuse_is_on_neither_side() -> None:
@@ -101,7 +101,7 @@ def test_what_the_provider_would_refuse_is_on_neither_side() -> None:
     engine = Engine(limit=LIMIT, model="gpt-4")  # 8,192 tokens
     hows = []
     for iterations in (2, 10, 14):
-        compared = send(engine, OPENAI_CHAT, iterations).compared
+        compared = send(engine, OPENAI_CHAT, iterations).savings.compared
         assert compared is not None
         hows.append(compared.how)
     figures = engine.runs.figures(CALLER, RUN_ID)
@@ -114,10 +114,10 @@ def test_what_the_provider_would_refuse_is_on_neither_side() -> None:
 def test_recall_is_on_the_bill(format: str) -> None:
     """A call that only brings what the sidecar's tool answered would not have been made without it."""
     engine, answer = grown(format)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.stash_id)
     messages = [*history(format, 12), *_recall(format, stash_id)]
     before = engine.runs.figures(CALLER, RUN_ID).comparison
-    compared = engine.trim(format, body(format, messages)).compared
+    compared = engine.trim(format, body(format, messages)).savings.compared
     after = engine.runs.figures(CALLER, RUN_ID).comparison
     assert compared is not None
     assert (Comparability.RECALL, Bill()) == (compared.how, compared.untrimmed)
@@ -130,19 +130,19 @@ def test_what_was_recalled_is_never_on_the_other_side(format: str) -> None:
     """Later prompts hold it too: untrimmed they are those of an agent that has not recalled, also after a return."""
     engine, answer = grown(format)
     plain, _ = grown(format)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.stash_id)
     recalled = _recall(format, stash_id)
     opening = len(history(format, 12))
-    assert engine.trim(format, body(format, [*history(format, 12), *recalled])).compared is not None
+    assert engine.trim(format, body(format, [*history(format, 12), *recalled])).savings.compared is not None
     for iterations in (13, 14, 13, 15):
         messages = history(format, iterations)
         with_recall = [*messages[:opening], *recalled, *messages[opening:]]
-        found = engine.trim(format, body(format, with_recall)).compared
-        expected = send(plain, format, iterations).compared
+        found = engine.trim(format, body(format, with_recall)).savings.compared
+        expected = send(plain, format, iterations).savings.compared
         assert found is not None
         assert expected is not None
         assert expected.untrimmed == found.untrimmed
-    found, expected = send(engine, format, 16).compared, send(plain, format, 16).compared
+    found, expected = send(engine, format, 16).savings.compared, send(plain, format, 16).savings.compared
     assert found is not None  # the agent has gone back to before the recall
     assert expected is not None
     assert sum(_sizes(expected.untrimmed)) == sum(_sizes(found.untrimmed))
@@ -185,5 +185,5 @@ def test_what_changes_nothing_is_not_compared(option: str) -> None:
     engine, _ = grown(OPENAI_CHAT, 3)
     before = engine.runs.figures(CALLER, RUN_ID).comparison
     answer = send(engine, OPENAI_CHAT, 4, **{option: True})
-    assert (None, None) == (answer.compared, answer.comparison)
+    assert (None, None) == (answer.savings.compared, answer.savings.comparison)
     assert before == engine.runs.figures(CALLER, RUN_ID).comparison

@@ -52,7 +52,7 @@ def test_a_run_begins_again_under_its_name() -> None:
     engine, _ = grown(OPENAI_CHAT, 12)
     engine.runs.end_all(CALLER)
     again = send(engine, OPENAI_CHAT, 12)
-    assert send(Engine(limit=LIMIT, policy=ROOM), OPENAI_CHAT, 12).body == again.body
+    assert send(Engine(limit=LIMIT, policy=ROOM), OPENAI_CHAT, 12).prompt.body == again.prompt.body
     assert 1 == engine.figures().calls
 
 

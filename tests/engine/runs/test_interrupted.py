@@ -70,14 +70,14 @@ def never() -> None:
 def returned(answer: TrimAnswer) -> tuple[object, ...]:
     """What of an answer decides the run's next prompts, and what the agent sends on."""
     return (
-        answer.body,
-        list(answer.messages or ()),
-        sorted(map(str, answer.trims)),
+        answer.prompt.body,
+        list(answer.prompt.messages or ()),
+        sorted(map(str, answer.trimmed.trims)),
         answer.tokens,
         answer.fits,
-        answer.revision,
+        answer.prompt.revision,
         answer.iteration,
-        list(map(str, answer.stash_entries)),
+        list(map(str, answer.trimmed.stash_entries)),
         answer.cache,
     )
 
@@ -239,7 +239,7 @@ guards = pytest.mark.parametrize("guard", GUARDS, ids=("off", "audit", "enforce"
 def guarded(engine: Engine, raw: bytes, check: Callable[[], None]) -> tuple[object, ...]:
     """What a call answers, and what it says of the values in the prompt."""
     answer = trim(engine, OPENAI_CHAT, raw, check)
-    return *returned(answer), sorted(map(repr, answer.findings)), engine.runs.totals().vault
+    return *returned(answer), sorted(map(repr, answer.guard.findings)), engine.runs.totals().vault
 
 
 @guards
@@ -306,8 +306,8 @@ def test_an_originals_promise() -> None:
     with pytest.raises(DeadlinePassed):
         trim(engine, ANTHROPIC_MESSAGES, raw, Late(count.looks - 1))
     answer = trim(engine, ANTHROPIC_MESSAGES, raw, never)
-    assert answer.trims
-    for each in answer.trims:
+    assert answer.trimmed.trims
+    for each in answer.trimmed.trims:
         assert engine.retrieve(each.stash_id).content
 
 
@@ -332,7 +332,7 @@ def test_a_changed_prompt_after_an_end() -> None:
             trim(engine, OPENAI_CHAT, first, Late(at))
         except DeadlinePassed:
             answer = trim(engine, OPENAI_CHAT, raw, never)
-            assert answer.body is not None
+            assert answer.prompt.body is not None
             assert answer.fits == trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, never).fits
 
 

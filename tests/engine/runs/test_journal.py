@@ -59,7 +59,7 @@ def test_entries_say_what_the_answers_said(format: str, seed: int) -> None:
     assert (CALLER, RUN_ID, len(answers)) == (line.caller, line.run_id, line.prompts)
     assert sum(len(each.news.trims) for each in answers) == line.trimmed
     assert sum(each.news.cache_break is not None for each in answers) == line.breaks
-    assert sum(finding.count for each in answers for finding in each.findings) == line.findings
+    assert sum(finding.count for each in answers for finding in each.guard.findings) == line.findings
     assert sum(each.tokens.before for each in answers) == line.sent_total
     assert sum(each.tokens.after for each in answers) == line.returned_total
     assert not [value for value, _ in values if value in repr(journal)]
@@ -75,7 +75,7 @@ def _trimmed(answer: TrimAnswer) -> dict[object, tuple[int, int]]:
 
 def _found(answer: TrimAnswer) -> dict[object, int]:
     found: Counter[object] = Counter()
-    for finding in answer.findings:
+    for finding in answer.guard.findings:
         found[finding.rule, finding.action] += finding.count
     return dict(found)
 
@@ -83,7 +83,7 @@ def _found(answer: TrimAnswer) -> dict[object, int]:
 def test_recalls_and_refusals_are_in_it() -> None:
     """Ids with what came of them, searches without their query, and refused prompts by reason."""
     engine, answer = grown(OPENAI_CHAT, 12, journal_entries=100)
-    stash_id = answer.trims[0].stash_id
+    stash_id = answer.trimmed.trims[0].stash_id
     engine.retrieve(stash_id)
     engine.call("recall_elided_content", {"id": "z" * 500})
     engine.search("unused name value_3")
@@ -103,7 +103,7 @@ def test_recalls_and_refusals_are_in_it() -> None:
 def test_it_holds_no_text() -> None:
     """Nothing of messages, arguments or queries: only names of runs, callers, rules, and ids."""
     engine, answer = grown(OPENAI_CHAT, 12, journal_entries=100)
-    engine.retrieve(answer.trims[0].stash_id)
+    engine.retrieve(answer.trimmed.trims[0].stash_id)
     engine.search("unused name")
     shown = repr(read(engine))
     assert not [word for word in ("module", "unused", "Find the bug", "Step", "careful") if word in shown]
@@ -113,7 +113,7 @@ def test_the_oldest_entries_give_way() -> None:
     """Of each kind the newest are kept; the sums count all, and each that went reached the bound."""
     engine, answer = grown(OPENAI_CHAT, 12, journal_entries=4)
     for _ in range(6):
-        engine.retrieve(answer.trims[0].stash_id)
+        engine.retrieve(answer.trimmed.trims[0].stash_id)
 
     journal = read(engine)
 
@@ -141,13 +141,13 @@ def test_it_counts_as_memory_and_goes_before_any_run() -> None:
     assert journal is not None
     assert ((), 13) == (journal.prompts, journal.forgotten)
     assert 13 == journal.summary.prompts
-    assert engine.original(answer.trims[0].stash_id) is not None
+    assert engine.original(answer.trimmed.trims[0].stash_id) is not None
 
 
 def test_nothing_is_kept_where_nobody_can_look() -> None:
     """Without a place to show them there are no entries, and no sums."""
     engine, answer = grown(OPENAI_CHAT, 12)
-    engine.retrieve(answer.trims[0].stash_id)
+    engine.retrieve(answer.trimmed.trims[0].stash_id)
     journal = read(engine)
     assert ((), (), 0, 0) == (journal.prompts, journal.recalls, journal.summary.prompts, journal.summary.recalls)
 

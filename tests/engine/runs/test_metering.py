@@ -44,7 +44,7 @@ def engine(observe: bool = False, **ceilings: Any) -> Engine:
 
 def used(answer: TrimAnswer, kind: CeilingKind, scope: CeilingScope = CeilingScope.RUN) -> float:
     """What an answer says is used of a ceiling."""
-    (found,) = (use.used for use in answer.ceilings if (use.scope, use.kind) == (scope, kind))
+    (found,) = (use.used for use in answer.guard.ceilings if (use.scope, use.kind) == (scope, kind))
     return found
 
 
@@ -103,9 +103,9 @@ def test_a_prompt_that_the_provider_refused_costs_nothing() -> None:
 def test_a_model_without_a_price_costs_nothing_and_says_so() -> None:
     """The figures of its run have no cost."""
     asked = Engine(limit=LIMIT, rules=Rules(rules().general, {}, Prices({"claude": PRICE})))
-    assert not send(asked, CHAT, 0, model="gpt-5").priced
+    assert not send(asked, CHAT, 0, model="gpt-5").guard.priced
     assert asked.figures().cost is None
-    assert send(asked, CHAT, 1, model="claude-5").priced
+    assert send(asked, CHAT, 1, model="claude-5").guard.priced
     assert asked.figures().cost
 
 
@@ -164,7 +164,7 @@ def test_the_note_says_what_is_left() -> None:
     asked = engine(run_model_calls=5, run_model_calls_action=CeilingAction.WARN)
     notes = []
     for number in range(7):
-        texts = send(asked, CHAT, number).own_text
+        texts = send(asked, CHAT, number).prompt.own_text
         notes.append("".join(own.text for own in texts if own.kind is OwnTextKind.NOTE))
     assert ["Left" in note for note in notes] == [False] * 4 + [True] * 3
     assert "1 of 5 model calls" in notes[4]
@@ -185,7 +185,7 @@ def test_a_side_call_counts_for_nothing() -> None:
     asked = engine(run_model_calls=1, run_model_calls_action=REFUSE)
     send(asked, CHAT, 0)
     before = recorded(asked)
-    assert () == tuple(send(asked, CHAT, 0, side_call=True).ceilings)
+    assert () == tuple(send(asked, CHAT, 0, side_call=True).guard.ceilings)
     assert before == recorded(asked)
 
 
@@ -207,7 +207,7 @@ def test_another_process_goes_on_from_the_revision() -> None:
     assert answer is not None
     report(first, input_tokens=50_000, cached_tokens=0, output_tokens=10)  # the next revision has it
     answer = send(first, CHAT, 6)
-    carried = send(engine(**ceilings), CHAT, 7, revision=answer.revision)
+    carried = send(engine(**ceilings), CHAT, 7, revision=answer.prompt.revision)
     implied = send(engine(**ceilings), CHAT, 7)
     here = send(first, CHAT, 7)
     assert 8 == used(here, CeilingKind.MODEL_CALLS)
@@ -225,14 +225,14 @@ def test_a_replica_that_was_left_behind_learns_from_the_revision() -> None:
     one, other = engine(run_model_calls=100), engine(run_model_calls=100)
     answer = send(one, CHAT, 0)
     for number in (1, 1, 1, 2):
-        answer = send(other, CHAT, number, revision=answer.revision)
-    assert 6 == used(send(one, CHAT, 3, revision=answer.revision), CeilingKind.MODEL_CALLS)
+        answer = send(other, CHAT, number, revision=answer.prompt.revision)
+    assert 6 == used(send(one, CHAT, 3, revision=answer.prompt.revision), CeilingKind.MODEL_CALLS)
 
 
 def test_without_ceilings_revisions_do_not_depend_on_the_way() -> None:
     """The same prompt has the same revision whenever it is sent."""
     asked = Engine(limit=LIMIT)
-    assert send(asked, CHAT, 3).revision == send(asked, CHAT, 3).revision
+    assert send(asked, CHAT, 3).prompt.revision == send(asked, CHAT, 3).prompt.revision
 
 
 def test_runs_of_one_caller_share_what_is_left() -> None:
@@ -272,10 +272,10 @@ def test_callers_have_their_own_ceilings_and_policies() -> None:
         return runs.trim(call, lambda: None)
 
     lean, plain = send_as("token:x", 6), send_as("token:y", 6)
-    assert len(lean.trims) > len(plain.trims)
+    assert len(lean.trimmed.trims) > len(plain.trimmed.trims)
     with pytest.raises(RunCeiling):
         send_as("token:x", 7)
-    assert () == tuple(send_as("token:y", 7).ceilings)
+    assert () == tuple(send_as("token:y", 7).guard.ceilings)
 
 
 def test_callers_are_bounded() -> None:
@@ -295,9 +295,9 @@ def test_observe_returns_what_was_sent_and_refuses_nothing() -> None:
     for number in range(13):
         raw = body(CHAT, history(CHAT, number))
         seen, done = asked.trim(CHAT, raw), active.trim(CHAT, raw)
-        assert (raw, True, b"") == (seen.body, seen.observed_only, seen.revision)
-        assert ((), ()) == (tuple(seen.own_text), tuple(seen.edits))
-        assert (done.trims, done.tokens.after, done.fits) == (seen.trims, seen.tokens.after, seen.fits)
+        assert (raw, True, b"") == (seen.prompt.body, seen.prompt.observed_only, seen.prompt.revision)
+        assert ((), ()) == (tuple(seen.prompt.own_text), tuple(seen.prompt.edits))
+        assert (done.trimmed.trims, done.tokens.after, done.fits) == (seen.trimmed.trims, seen.tokens.after, seen.fits)
         assert number + 1 == used(seen, CeilingKind.MODEL_CALLS)
-    assert seen.trims
+    assert seen.trimmed.trims
     assert asked.figures().observed_only

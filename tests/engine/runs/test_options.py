@@ -29,25 +29,25 @@ formats = pytest.mark.parametrize("format", FORMATS)
 def test_own_text_has_its_places(format: str) -> None:
     """Directives stand after the system prompt, registry where the format allows it, the note at the tail."""
     _, answer = grown(format)
-    places = {own.kind: own.place for own in answer.own_text}
+    places = {own.kind: own.place for own in answer.prompt.own_text}
     assert OwnTextPlace.SYSTEM == places[OwnTextKind.DIRECTIVES]
     registry = OwnTextPlace.HISTORY if format == OPENAI_CHAT else OwnTextPlace.SYSTEM
     assert registry == places[OwnTextKind.REGISTRY]
     assert (OwnTextPlace.TAIL if format == OPENAI_CHAT else None) == places.get(OwnTextKind.NOTE)
-    for own in answer.own_text:
+    for own in answer.prompt.own_text:
         if own.message_index >= 0:
-            assert {"role": "system", "content": own.text} == slices(answer.body)[own.message_index]
+            assert {"role": "system", "content": own.text} == slices(answer.prompt.body)[own.message_index]
         else:
-            assert own.text in [block["text"] for block in json.loads(answer.body or b"")["system"]]
+            assert own.text in [block["text"] for block in json.loads(answer.prompt.body or b"")["system"]]
 
 
 @formats
 def test_the_registry_names_what_can_be_fetched(format: str) -> None:
     """Every id in the registry and in a marker fetches the original that it stands for."""
     engine, answer = grown(format)
-    assert answer.stash_entries
-    text = next(own.text for own in answer.own_text if own.kind is OwnTextKind.REGISTRY)
-    for entry in answer.stash_entries:
+    assert answer.trimmed.stash_entries
+    text = next(own.text for own in answer.prompt.own_text if own.kind is OwnTextKind.REGISTRY)
+    for entry in answer.trimmed.stash_entries:
         assert f"id={entry.stash_id} tool=read" in text
         assert entry.original_bytes == len(engine.original(entry.stash_id) or b"")
     for stash_id in ids(answer):
@@ -60,11 +60,11 @@ def test_recall_unavailable(format: str) -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     for number in range(13):
         answer = send(engine, format, number, recall_unavailable=True)
-        assert () == tuple(answer.own_text)
+        assert () == tuple(answer.prompt.own_text)
         assert 0 == answer.tokens.own_text
-        assert b"id=" not in (answer.body or b"")
-        assert () == tuple(answer.stash_entries)
-    assert answer.trims
+        assert b"id=" not in (answer.prompt.body or b"")
+        assert () == tuple(answer.trimmed.stash_entries)
+    assert answer.trimmed.trims
 
 
 @formats
@@ -75,10 +75,10 @@ def test_a_pinned_message_stays_byte_for_byte(format: str) -> None:
     pinned = json.dumps(messages[place]).encode()
     engine = Engine(limit=LIMIT, policy=ROOM)
     plain = Engine(limit=LIMIT, policy=ROOM)
-    assert pinned not in (plain.trim(format, body(format, messages)).body or b"")
-    assert pinned in (engine.trim(format, body(format, messages), pinned=frozenset({place})).body or b"")
+    assert pinned not in (plain.trim(format, body(format, messages)).prompt.body or b"")
+    assert pinned in (engine.trim(format, body(format, messages), pinned=frozenset({place})).prompt.body or b"")
     for iterations in (13, 16, 20):
-        assert pinned in (send(engine, format, iterations).body or b"")
+        assert pinned in (send(engine, format, iterations).prompt.body or b"")
 
 
 @formats
@@ -90,10 +90,10 @@ def test_a_revision_carries_a_pin(format: str) -> None:
     first = Engine(limit=LIMIT, policy=ROOM).trim(format, body(format, messages), pinned=frozenset({place}))
     plain, engine = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
     send(plain, format, 12)
-    engine.trim(format, body(format, messages), revision=first.revision)
+    engine.trim(format, body(format, messages), revision=first.prompt.revision)
     for iterations in (16, 20, 30):
-        assert pinned in (send(engine, format, iterations).body or b"")
-    assert pinned not in (send(plain, format, 30).body or b"")
+        assert pinned in (send(engine, format, iterations).prompt.body or b"")
+    assert pinned not in (send(plain, format, 30).prompt.body or b"")
 
 
 @formats
@@ -102,7 +102,7 @@ def test_a_prompt_that_is_left_alone_keeps_the_space_between_its_messages(format
     raw = body(format, history(format, 3)).replace(b"}, {", b"} ,\n\t {")
     answer = Engine(limit=100_000).trim(format, raw, recall_unavailable=True)
     assert raw.count(b"} ,\n\t {") > 3
-    assert raw == answer.body
+    assert raw == answer.prompt.body
 
 
 @formats
@@ -111,14 +111,14 @@ def test_pinned_too_late(format: str) -> None:
     engine, before = grown(format)
     place = len(history(format, 1)) - 1
     again = engine.trim(format, body(format, history(format, 12)), pinned=frozenset({place}))
-    assert before.trims == again.trims
+    assert before.trimmed.trims == again.trimmed.trims
 
 
 def test_pinning_a_leading_system_message() -> None:
     """A leading system message may be pinned too; it is never trimmed anyway."""
     engine = Engine(limit=LIMIT)
     answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, history(OPENAI_CHAT, 12)), pinned=frozenset({0}))
-    assert "You are careful." == slices(answer.body)[0]["content"]
+    assert "You are careful." == slices(answer.prompt.body)[0]["content"]
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_figures_of_a_bare_array() -> None:
     """A bare array of the format whose system prompt is a member: our text is handed to the caller."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     answer = engine.trim(ANTHROPIC_MESSAGES, json.dumps(history(ANTHROPIC_MESSAGES, 12)).encode())
-    assert {OwnTextPlace.CALLER} == {own.place for own in answer.own_text}
-    assert len(answer.trims) > 0
+    assert {OwnTextPlace.CALLER} == {own.place for own in answer.prompt.own_text}
+    assert len(answer.trimmed.trims) > 0
 
 
 @formats
@@ -186,9 +186,9 @@ def test_the_same_history_under_a_lower_limit(format: str, preset: str) -> None:
     """A prompt that a provider refused is sent again with less room: it fits then, and what was trimmed stays so."""
     engine = Engine(limit=60_000, preset=preset, policy=ROOM)
     before = send(engine, format, 12)
-    assert not before.trims
+    assert not before.trimmed.trims
     after = send(engine, format, 12, context_window=4_000)
     assert after.fits
     assert after.cache.batch_point
-    assert after.body == send(engine, format, 12, context_window=4_000).body
-    assert after.body == send(engine, format, 12).body
+    assert after.prompt.body == send(engine, format, 12, context_window=4_000).prompt.body
+    assert after.prompt.body == send(engine, format, 12).prompt.body

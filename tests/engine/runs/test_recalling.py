@@ -37,7 +37,7 @@ def asked(format: str, name: str, arguments: object, call_id: str, content: str)
 def with_recall(format: str, name: str = RECALL, **fields: Any) -> tuple[Engine, list[Any], str, TrimAnswer]:
     """An agent whose model recalls its first result, trimmed by then, through a tool of that name."""
     engine, answer = grown(format, 12, **fields)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.kind == "result")
     content = engine.call(RECALL, {"id": stash_id}).content
     messages = history(format, 12) + asked(format, name, {"id": stash_id}, "call_r", content)
     return engine, messages, stash_id, engine.trim(format, body(format, messages))
@@ -67,10 +67,10 @@ def test_a_recalled_page_is_trimmed_to_its_old_id(format: str, name: str) -> Non
     """When it grows old it is clipped like any result, and the marker names the original."""
     engine, messages, stash_id, _ = with_recall(format, name)
     answer = engine.trim(format, body(format, continued(format, messages, 12)))
-    of_page = [trim for trim in answer.trims if trim.stash_id == stash_id and trim.message_index > 3]
+    of_page = [trim for trim in answer.trimmed.trims if trim.stash_id == stash_id and trim.message_index > 3]
     assert [Action.CLIPPED] == [trim.action for trim in of_page] or [Action.DROPPED] == [t.action for t in of_page]
     assert result_text(0).encode() == engine.original(stash_id)
-    registry = next((own.text for own in answer.own_text if own.kind is OwnTextKind.REGISTRY), "")
+    registry = next((own.text for own in answer.prompt.own_text if own.kind is OwnTextKind.REGISTRY), "")
     assert registry.count(f"id={stash_id}") <= 1
 
 
@@ -78,7 +78,7 @@ def test_a_recalled_page_is_trimmed_to_its_old_id(format: str, name: str) -> Non
 def test_line_ends_and_padding_are_forgiven(format: str) -> None:
     """An agent that respells line ends or pads the end of a result does not make it a new item."""
     engine, answer = grown(format, 12)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.kind == "result")
     content = engine.call(RECALL, {"id": stash_id}).content.replace("\n", "\r\n") + "\n\n"
     before = engine.figures().history.items
     engine.trim(format, body(format, history(format, 12) + asked(format, RECALL, {}, "call_r", content)))
@@ -90,7 +90,7 @@ def test_line_ends_and_padding_are_forgiven(format: str) -> None:
 def test_no_other_text_has_the_exemption(format: str, case: str) -> None:
     """A tool that replays a tagged text, an edited answer, and one of another run are ordinary text: recorded."""
     engine, answer = grown(format, 12)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.kind == "result")
     content = engine.call(RECALL, {"id": stash_id}).content
     name = "bash" if case == "another tool" else RECALL
     if case == "edited":
@@ -130,7 +130,7 @@ def test_an_envelope_that_is_trimmed_can_be_fetched(format: str) -> None:
     messages = history(format, 12) + asked(format, SEARCH, {"query": "value_3"}, "own", found)
     engine.trim(format, body(format, messages))
     answer = engine.trim(format, body(format, continued(format, messages, 12)))
-    originals = [engine.original(trim.stash_id) for trim in answer.trims]
+    originals = [engine.original(trim.stash_id) for trim in answer.trimmed.trims]
     assert found.encode() in originals
 
 
@@ -142,8 +142,8 @@ def test_a_fresh_process_recognises_them_too(format: str) -> None:
     expected = engine.trim(format, body(format, grown_messages))
     fresh = Engine(limit=LIMIT, policy=ROOM)
     answer = fresh.trim(format, body(format, grown_messages))
-    assert expected.body == answer.body
-    assert [t.stash_id for t in expected.trims] == [t.stash_id for t in answer.trims]
+    assert expected.prompt.body == answer.prompt.body
+    assert [t.stash_id for t in expected.trimmed.trims] == [t.stash_id for t in answer.trimmed.trims]
     assert engine.figures().history.items == fresh.figures().history.items
 
 
@@ -151,7 +151,7 @@ def test_a_fresh_process_recognises_them_too(format: str) -> None:
 def test_a_model_that_never_stops_asking(format: str) -> None:
     """The same id at every turn: every prompt fits, and all answers together stay within a bound that is known."""
     engine, answer = grown(format, 12)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.kind == "result")
     messages = history(format, 12)
     count = counter()
     tokens, outcomes = 0, []
@@ -176,11 +176,11 @@ def test_a_model_that_never_stops_asking(format: str) -> None:
 def test_what_left_the_prompt_is_shown_however_often(format: str) -> None:
     """At every tenth iteration of sixty: each time the page before has been trimmed, and the original is still away."""
     engine, answer = grown(format, 9)
-    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    stash_id = next(trim.stash_id for trim in answer.trimmed.trims if trim.kind == "result")
     messages = history(format, 9)
     for number in range(9, 60):
         if not (number + 1) % 10:
-            assert json.dumps(result_text(0))[1:-1] not in (answer.body or b"").decode()
+            assert json.dumps(result_text(0))[1:-1] not in (answer.prompt.body or b"").decode()
             replies = [engine.call(RECALL, {"id": stash_id}) for _ in range(4)]
             assert ToolOutcome.OK is replies[0].outcome
             assert result_text(0) in replies[0].content
@@ -196,7 +196,7 @@ def test_what_left_the_prompt_is_shown_however_often(format: str) -> None:
 
 def note_of(answer: TrimAnswer, kind: OwnTextKind = OwnTextKind.NOTE) -> str:
     """The text of one kind of own text, empty if there is none."""
-    return next((own.text for own in answer.own_text if own.kind is kind), "")
+    return next((own.text for own in answer.prompt.own_text if own.kind is kind), "")
 
 
 def test_the_note_tells_what_search_covers_and_the_open_tasks() -> None:
@@ -231,7 +231,7 @@ def test_without_recall_nothing_is_told(format: str) -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
     answer = engine.trim(format, body(format, history(format, 14)), recall_unavailable=True)
-    assert () == tuple(answer.own_text)
+    assert () == tuple(answer.prompt.own_text)
 
 
 @formats
@@ -250,8 +250,8 @@ def test_unfinished_tasks_are_told_at_the_end(format: str) -> None:
 def test_search_shows_what_is_hidden_before_what_the_prompt_shows(format: str) -> None:
     """What a returned prompt has whole is the last that a search finds, and is named with its place instead."""
     engine, answer = grown(format, 12)
-    assert answer.body is not None
-    returned = answer.body.decode()
+    assert answer.prompt.body is not None
+    returned = answer.prompt.body.decode()
     found = engine.search("warning unused name")
     shown = {snippet.item.iteration for snippet in found.snippets if snippet.item.kind == "result"}
     whole = {number + 1 for number in range(12) if json.dumps(result_text(number))[1:-1] in returned}
@@ -273,8 +273,8 @@ def test_search_shows_what_is_hidden_before_what_the_prompt_shows(format: str) -
 def test_the_visible_is_what_the_last_prompt_shows(format: str) -> None:
     """Every item that counts as visible stands in the returned prompt, and every result that stands there counts."""
     engine, answer = grown(format, 12)
-    assert answer.body is not None
-    returned = answer.body.decode()
+    assert answer.prompt.body is not None
+    returned = answer.prompt.body.decode()
     every = engine.search("src module read step", max_snippets=50, total_tokens=50_000)
     assert [] == list(every.in_prompt)
     hidden_first = [snippet.item for snippet in every.snippets]
@@ -293,6 +293,6 @@ def _stands(engine: Engine, stash_id: str, returned: str) -> bool:
 def test_a_page_that_recall_returned_does_not_make_its_original_visible(format: str) -> None:
     """A page may be a part; the original stays among what is hidden."""
     engine, _, stash_id, answer = with_recall(format)
-    assert stash_id in {trim.stash_id for trim in answer.trims}
+    assert stash_id in {trim.stash_id for trim in answer.trimmed.trims}
     found = engine.search("value_0 unused")
     assert stash_id in {snippet.item.stash_id for snippet in found.snippets}

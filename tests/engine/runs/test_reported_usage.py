@@ -336,7 +336,7 @@ def _raw(answer: TrimAnswer) -> int:
 
 
 def _reported(engine: Engine, provider: Provider, answer: TrimAnswer) -> UsageAnswer:
-    call = replace(provider.answer(_raw(answer)), caller=CALLER, run_id=RUN_ID, revision=answer.revision)
+    call = replace(provider.answer(_raw(answer)), caller=CALLER, run_id=RUN_ID, revision=answer.prompt.revision)
     return engine.runs.report_usage(call)
 
 

@@ -36,13 +36,13 @@ def test_a_run_with_a_revision_keeps_its_bytes_and_ids(format: str) -> None:
     """As a process with the old key would have gone on, for as many prompts as the agent sends."""
     old, before = grown(format, 12)
     after = rotated()
-    revision = before.revision
+    revision = before.prompt.revision
     for iterations in range(12, 20):
-        expected = send(old, format, iterations, revision=before.revision)
+        expected = send(old, format, iterations, revision=before.prompt.revision)
         found = send(after, format, iterations, revision=revision)
-        assert expected.body == found.body
+        assert expected.prompt.body == found.prompt.body
         assert ids(expected) == ids(found)
-        revision = found.revision
+        revision = found.prompt.revision
     assert originals(old, expected) == originals(after, expected)
 
 
@@ -50,11 +50,11 @@ def test_a_run_with_a_revision_keeps_its_bytes_and_ids(format: str) -> None:
 def test_a_revision_of_either_key_is_accepted(format: str) -> None:
     """The next process gets one that the process with the new key has signed, for a run that began before."""
     _, before = grown(format, 12)
-    first = send(rotated(), format, 12, revision=before.revision)
+    first = send(rotated(), format, 12, revision=before.prompt.revision)
     assert RevisionUse.APPLIED is first.revision_use
-    second = send(rotated(), format, 13, revision=first.revision)
+    second = send(rotated(), format, 13, revision=first.prompt.revision)
     assert RevisionUse.APPLIED is second.revision_use
-    alone = send(Engine(limit=LIMIT, policy=ROOM, key=NEW), format, 13, revision=first.revision)
+    alone = send(Engine(limit=LIMIT, policy=ROOM, key=NEW), format, 13, revision=first.prompt.revision)
     assert RevisionUse.MISMATCHED is alone.revision_use
 
 
@@ -84,7 +84,7 @@ def test_without_the_predecessor_nothing_of_it_is_accepted(format: str) -> None:
     """As soon as it is removed from the settings."""
     _, before = grown(format, 12)
     alone = Engine(limit=LIMIT, policy=ROOM, key=NEW, previous_keys=[OTHER])
-    assert RevisionUse.MISMATCHED is send(alone, format, 12, revision=before.revision).revision_use
+    assert RevisionUse.MISMATCHED is send(alone, format, 12, revision=before.prompt.revision).revision_use
     assert Outcome.NOT_FOUND is alone.retrieve(ids(before)[0]).outcome
 
 
@@ -108,7 +108,7 @@ def test_masks_are_given_back() -> None:
         done = after.restore("deploy", json.dumps({"token": mask}).encode())
         assert {"token": SECRET} == json.loads(done.arguments)
     written = chat(f"use {SECRET}", f"the model wrote {old}", f"a page wrote {old[:-5]}aaaa{old[-1]}")
-    findings = after.trim(OPENAI_CHAT, written).findings
+    findings = after.trim(OPENAI_CHAT, written).guard.findings
     assert [2] == [finding.message_index for finding in findings if finding.rule == "forged_mask"]
 
 
@@ -117,4 +117,4 @@ def test_a_process_without_predecessors_is_as_before() -> None:
     both = Engine(limit=LIMIT, policy=ROOM, previous_keys=[KEY])
     plain = Engine(limit=LIMIT, policy=ROOM)
     raw = body(OPENAI_CHAT, history(OPENAI_CHAT, 12))
-    assert plain.trim(OPENAI_CHAT, raw).body == both.trim(OPENAI_CHAT, raw).body
+    assert plain.trim(OPENAI_CHAT, raw).prompt.body == both.trim(OPENAI_CHAT, raw).prompt.body

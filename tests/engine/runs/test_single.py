@@ -36,23 +36,23 @@ def engine() -> Engine:
 def test_a_large_result_keeps_head_and_tail(engine: Engine) -> None:
     """Head and tail stay with a marker between; the original can be fetched by its id and is found by search."""
     answer = engine.trim(MCP, result(LONG, isError=False))
-    value = json.loads(answer.body or b"")
+    value = json.loads(answer.prompt.body or b"")
     assert {"content", "isError"} == set(value)
     text = value["content"][0]["text"]
     assert len(text.encode()) <= CAP
     assert text.startswith("line 0:")
     assert text.endswith(LONG[-20:])
-    (trim,) = answer.trims
+    (trim,) = answer.trimmed.trims
     assert (Action.ELIDED, Reason.CAP, 0) == (trim.action, trim.reason, trim.message_index)
     assert f"id={trim.stash_id}" in text
     assert LONG.encode() == engine.original(trim.stash_id)
-    (entry,) = answer.stash_entries
+    (entry,) = answer.trimmed.stash_entries
     assert (trim.stash_id, len(LONG.encode())) == (entry.stash_id, entry.original_bytes)
     assert trim.stash_id in {snippet.item.stash_id for snippet in engine.search("value 39601").snippets}
     assert answer.fits
     assert answer.tokens.after < answer.tokens.before
-    assert (1, ()) == (answer.iteration, tuple(answer.own_text))
-    assert (b"", RevisionUse.NONE) == (answer.revision, answer.revision_use)
+    assert (1, ()) == (answer.iteration, tuple(answer.prompt.own_text))
+    assert (b"", RevisionUse.NONE) == (answer.prompt.revision, answer.revision_use)
 
 
 @pytest.mark.parametrize("around", [b"", b" \n\t"])
@@ -62,31 +62,31 @@ def test_a_small_result_stays_byte_for_byte(engine: Engine, around: bytes) -> No
         around + b'{"x":1.50,"content":[{"text":"sm\\u0061ll zebra","type":"text"}], "structuredContent":{ }}' + around
     )
     answer = engine.trim(MCP, sent)
-    assert sent == answer.body
-    assert ((), ()) == (tuple(answer.trims), tuple(answer.stash_entries))
+    assert sent == answer.prompt.body
+    assert ((), ()) == (tuple(answer.trimmed.trims), tuple(answer.trimmed.stash_entries))
     assert 1 == len(engine.search("zebra").snippets)
 
 
 def test_structured_content(engine: Engine) -> None:
     """What repeats the text goes with it; what stands alone is cut as a text, and fetched as the JSON that it was."""
     data = {"rows": LONG.splitlines()}
-    both = json.loads(engine.trim(MCP, result(json.dumps(data), structuredContent=data)).body or b"")
+    both = json.loads(engine.trim(MCP, result(json.dumps(data), structuredContent=data)).prompt.body or b"")
     assert ["content"] == list(both)
     answer = engine.trim(MCP, result(structuredContent=data, isError=True))
-    alone = json.loads(answer.body or b"")
+    alone = json.loads(answer.prompt.body or b"")
     assert {"content", "isError"} == set(alone)
     assert len(alone["content"][0]["text"].encode()) <= CAP
-    assert data == json.loads(engine.original(answer.trims[0].stash_id) or b"")
+    assert data == json.loads(engine.original(answer.trimmed.trims[0].stash_id) or b"")
 
 
 def test_pictures_past_their_cap_become_labels() -> None:
     """Past their own cap pictures become labels; their originals can be fetched."""
     engine = Engine(limit=50_000, policy={"cap_media_bytes": 5_000})
     answer = engine.trim(MCP, result(IMAGE, IMAGE))
-    first, second = json.loads(answer.body or b"")["content"]
+    first, second = json.loads(answer.prompt.body or b"")["content"]
     assert IMAGE == first
     assert "text" == second["type"]
-    assert IMAGE == json.loads(engine.original(answer.trims[0].stash_id) or b"")
+    assert IMAGE == json.loads(engine.original(answer.trimmed.trims[0].stash_id) or b"")
 
 
 def test_ids_are_of_the_content(engine: Engine) -> None:
@@ -95,7 +95,7 @@ def test_ids_are_of_the_content(engine: Engine) -> None:
     other = engine.trim(MCP, result(LONG + "more"))
     again = engine.trim(MCP, result(LONG))
     fresh = Engine(limit=50_000, policy=POLICY).trim(MCP, result(LONG))
-    assert (first.body, ids(first)) == (again.body, ids(again)) == (fresh.body, ids(fresh))
+    assert (first.prompt.body, ids(first)) == (again.prompt.body, ids(again)) == (fresh.prompt.body, ids(fresh))
     assert ids(first) != ids(other)
     elsewhere = Engine(limit=50_000, policy=POLICY, run_id="run-2").trim(MCP, result(LONG))
     assert ids(first) != ids(elsewhere)
@@ -103,8 +103,8 @@ def test_ids_are_of_the_content(engine: Engine) -> None:
 
 def test_the_capped_result_is_left_as_it_is(engine: Engine) -> None:
     """Sent again, it is under the cap."""
-    capped = engine.trim(MCP, result(LONG, IMAGE, structuredContent={"rows": [LONG]})).body or b""
-    assert capped == engine.trim(MCP, capped).body
+    capped = engine.trim(MCP, result(LONG, IMAGE, structuredContent={"rows": [LONG]})).prompt.body or b""
+    assert capped == engine.trim(MCP, capped).prompt.body
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -139,7 +139,7 @@ def test_ids_inside_a_history(format: str) -> None:
     """The capped text in a prompt is ordinary text, and its id can still be fetched, in this answer and later ones."""
     engine = Engine(limit=50_000, policy=POLICY)
     capped = engine.trim(MCP, result(LONG))
-    text = json.loads(capped.body or b"")["content"][0]["text"]
+    text = json.loads(capped.prompt.body or b"")["content"][0]["text"]
     messages = history(format, 1)
     if format == OPENAI_CHAT:
         messages[-1]["content"] = text
@@ -147,22 +147,22 @@ def test_ids_inside_a_history(format: str) -> None:
         assert ANTHROPIC_MESSAGES == format
         messages[-1]["content"][0]["content"] = text
     answer = engine.trim(format, body(format, messages))
-    assert text in json.dumps(json.loads(answer.body or b""), ensure_ascii=False).replace("\\n", "\n").replace(
+    assert text in json.dumps(json.loads(answer.prompt.body or b""), ensure_ascii=False).replace("\\n", "\n").replace(
         '\\"', '"'
     )
     assert LONG.encode() == engine.original(ids(capped)[0])
     small = engine.trim(format, body(format, [*messages, *history(format, 12)[-22:]]), context_window=4_000)
-    assert small.trims
+    assert small.trimmed.trims
     assert LONG.encode() == engine.original(ids(capped)[0])
 
 
 def test_an_edit_replaces_the_whole_result(engine: Engine) -> None:
     """As an edit the whole is replaced; nothing, if nothing changed."""
-    whole = engine.trim(MCP, result(LONG)).body
+    whole = engine.trim(MCP, result(LONG)).prompt.body
     answer = engine.trim(MCP, result(LONG), edits=True)
-    assert None is answer.body
-    assert (Edit(EditOperation.REPLACE, "", whole or b""),) == tuple(answer.edits)
-    assert () == tuple(engine.trim(MCP, result("small"), edits=True).edits)
+    assert None is answer.prompt.body
+    assert (Edit(EditOperation.REPLACE, "", whole or b""),) == tuple(answer.prompt.edits)
+    assert () == tuple(engine.trim(MCP, result("small"), edits=True).prompt.edits)
 
 
 @pytest.mark.parametrize("asked", [{"dry_run": True}, {"side_call": True}])
@@ -170,8 +170,8 @@ def test_asked_only(engine: Engine, asked: dict[str, Any]) -> None:
     """A dry run and a side call tell what would be done, and keep nothing."""
     engine.trim(MCP, result("small"))
     answer = engine.trim(MCP, result(LONG), **asked)
-    assert 1 == len(answer.trims)
-    assert None is engine.original(answer.trims[0].stash_id)
+    assert 1 == len(answer.trimmed.trims)
+    assert None is engine.original(answer.trimmed.trims[0].stash_id)
     assert () == tuple(engine.search("39601").snippets)
     assert 1 == engine.figures().calls
 
@@ -179,14 +179,14 @@ def test_asked_only(engine: Engine, asked: dict[str, Any]) -> None:
 def test_no_recall(engine: Engine) -> None:
     """Without tools to recall with, the marker shows no id; an RPC can fetch it all the same."""
     answer = engine.trim(MCP, result(LONG), recall_unavailable=True)
-    assert b"id=" not in (answer.body or b"")
-    assert LONG.encode() == engine.original(answer.trims[0].stash_id)
+    assert b"id=" not in (answer.prompt.body or b"")
+    assert LONG.encode() == engine.original(answer.trimmed.trims[0].stash_id)
 
 
 def test_a_pinned_result_stays_whole(engine: Engine) -> None:
     """A result that the agent pins stays whole."""
     sent = result(LONG)
-    assert sent == engine.trim(MCP, sent, pinned=frozenset({0})).body
+    assert sent == engine.trim(MCP, sent, pinned=frozenset({0})).prompt.body
 
 
 def test_too_large_an_answer(engine: Engine) -> None:

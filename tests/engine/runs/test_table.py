@@ -38,7 +38,7 @@ def test_two_runs_do_not_mix(format: str) -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     one, other = (send(engine, format, 12, run_id=run_id) for run_id in ("one", "two"))
     assert set() == set(ids(one)) & set(ids(other))
-    assert len(one.trims) == len(other.trims) > 0
+    assert len(one.trimmed.trims) == len(other.trimmed.trims) > 0
     for stash_id in ids(one):
         assert Outcome.HIT == engine.retrieve(stash_id, run_id="one").outcome
         assert Outcome.NOT_FOUND == engine.retrieve(stash_id, run_id="two").outcome
@@ -63,10 +63,10 @@ def test_two_callers_do_not_mix(format: str) -> None:
 def test_a_revision_of_another_run_is_not_taken(format: str) -> None:
     """A revision is good for its own run and caller only; the answer says that it did not match."""
     engine = Engine(limit=LIMIT, policy=ROOM)
-    revision = send(engine, format, 12, context_window=3_000).revision
+    revision = send(engine, format, 12, context_window=3_000).prompt.revision
     plain = send(Engine(limit=LIMIT, policy=ROOM), format, 12, run_id="two")
     other = send(engine, format, 12, run_id="two", revision=revision)
-    assert ("mismatched", plain.trims) == (other.revision_use.value, other.trims)
+    assert ("mismatched", plain.trimmed.trims) == (other.revision_use.value, other.trimmed.trims)
 
 
 @formats
@@ -75,7 +75,7 @@ def test_nonsense_revisions(format: str, revision: bytes) -> None:
     """A revision that nobody signed is not taken, and breaks nothing."""
     answer = send(Engine(limit=LIMIT, policy=ROOM), format, 12, revision=revision)
     plain = send(Engine(limit=LIMIT, policy=ROOM), format, 12)
-    assert ("mismatched", plain.body) == (answer.revision_use.value, answer.body)
+    assert ("mismatched", plain.prompt.body) == (answer.revision_use.value, answer.prompt.body)
 
 
 @formats
@@ -83,11 +83,11 @@ def test_a_revision_carries_decisions(format: str) -> None:
     """Where inputs changed on the way, a fresh process with the revision answers as the old one would."""
     old, fresh = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
     send(old, format, 8, context_window=3_000)
-    revision = send(old, format, 10).revision
+    revision = send(old, format, 10).prompt.revision
     expected = send(old, format, 11)
     answer = send(fresh, format, 11, revision=revision)
     assert "applied" == answer.revision_use.value
-    assert expected.trims == answer.trims
+    assert expected.trimmed.trims == answer.trimmed.trims
     assert without_own_text(expected) == without_own_text(answer)
     assert [old.original(i) for i in ids(expected)] == [fresh.original(i) for i in ids(answer)]
 
@@ -97,9 +97,9 @@ def test_a_revision_carries_the_directives(format: str) -> None:
     """Directives never change within a run: a fresh process with the revision writes those of the first call."""
     old, fresh = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
     send(old, format, 1, context_window=3_000)
-    revision = send(old, format, 2).revision
+    revision = send(old, format, 2).prompt.revision
     expected = send(old, format, 3)
-    assert expected.own_text == send(fresh, format, 3, revision=revision).own_text
+    assert expected.prompt.own_text == send(fresh, format, 3, revision=revision).prompt.own_text
 
 
 @formats
@@ -160,7 +160,7 @@ def test_a_runs_figures_are_sums_of_its_answers(format: str) -> None:
     assert sum(answer.tokens.before for answer in answers) == figures.tokens_sent_total
     assert sum(answer.tokens.after for answer in answers) == figures.tokens_returned_total
     assert (answers[-1].tokens, answers[-1].cache) == (figures.tokens, figures.cache)
-    assert len(answers[-1].trims) == figures.trimmed_items
+    assert len(answers[-1].trimmed.trims) == figures.trimmed_items
     assert figures.stash.entries == figures.history.items > figures.trimmed_items
     assert (1_000.0, 1_000.0) == (figures.started, figures.last_seen)
 
@@ -175,7 +175,7 @@ def test_an_ended_run_is_unknown(format: str) -> None:
     assert Outcome.RUN_UNKNOWN == engine.retrieve(ids(answer)[0]).outcome
     assert (0, 0) == (engine.runs.stash.totals().entries, engine.runs.stash.totals().runs)
     again = send(engine, format, 12)
-    assert (answer.body, answer.trims) == (again.body, again.trims)
+    assert (answer.prompt.body, answer.trimmed.trims) == (again.prompt.body, again.trimmed.trims)
     assert 1 == engine.runs.figures("promises", "run-1").calls
 
 
@@ -208,7 +208,11 @@ def test_what_runs_share_is_forgotten_once_most_are_over(format: str) -> None:
     found += [engine.runs.forget_shared(), engine.runs.forget_shared()]
     assert [False] * 6 + [True, False] == found
     answer, expected = send(engine, format, 13), grown(format, 13)[1]
-    assert (expected.body, expected.trims, expected.tokens) == (answer.body, answer.trims, answer.tokens)
+    assert (expected.prompt.body, expected.trimmed.trims, expected.tokens) == (
+        answer.prompt.body,
+        answer.trimmed.trims,
+        answer.tokens,
+    )
 
 
 def test_another_format_is_another_history() -> None:
@@ -216,7 +220,7 @@ def test_another_format_is_another_history() -> None:
     engine, _ = grown(OPENAI_CHAT)
     answer = send(engine, ANTHROPIC_MESSAGES, 12)
     fresh = send(Engine(limit=LIMIT, policy=ROOM), ANTHROPIC_MESSAGES, 12)
-    assert (fresh.body, fresh.trims) == (answer.body, answer.trims)
+    assert (fresh.prompt.body, fresh.trimmed.trims) == (answer.prompt.body, answer.trimmed.trims)
 
 
 @formats
@@ -224,8 +228,12 @@ def test_constant_inputs_need_no_memory(format: str) -> None:
     """A fresh process that is sent the history once answers as one that saw it grow."""
     _, answer = grown(format)
     fresh = send(Engine(limit=LIMIT, policy=ROOM), format, 12)
-    assert (answer.body, answer.trims, answer.tokens) == (fresh.body, fresh.trims, fresh.tokens)
-    assert facts(answer).own_text == facts(fresh).own_text
+    assert (answer.prompt.body, answer.trimmed.trims, answer.tokens) == (
+        fresh.prompt.body,
+        fresh.trimmed.trims,
+        fresh.tokens,
+    )
+    assert facts(answer).prompt.own_text == facts(fresh).prompt.own_text
 
 
 def ending(engine: Engine) -> Callable[[], None]:

@@ -39,7 +39,7 @@ def test_many_runs(format: str) -> None:
     def work(number: int) -> None:
         for iterations in range(12):
             answer = send(engine, format, iterations, run_id=f"run-{number}")
-        assert (alone[number].body, alone[number].trims) == (answer.body, answer.trims)
+        assert (alone[number].prompt.body, alone[number].trimmed.trims) == (answer.prompt.body, answer.trimmed.trims)
         for stash_id in ids(answer):
             assert engine.retrieve(stash_id, run_id=f"run-{number}").content
 
@@ -55,9 +55,9 @@ def test_one_run(format: str) -> None:
 
     def work(_: int) -> bytes | None:
         send(engine, format, 12)
-        return send(engine, format, 12).body
+        return send(engine, format, 12).prompt.body
 
-    assert {expected.body} == set(together(work))
+    assert {expected.prompt.body} == set(together(work))
     assert 2 * THREADS == engine.runs.figures("promises", "run-1").calls
 
 

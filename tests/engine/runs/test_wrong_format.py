@@ -80,7 +80,7 @@ def test_no_valid_history_is_refused(format: str, seed: int) -> None:
     whole = CASES[format].history(Random(seed), 12)
     assert INVENTED in json.dumps(CASES[format].history(Random(1), 40))
     found = Engine(limit=2_000).trim(format, json.dumps(whole).encode())
-    assert found.body
+    assert found.prompt.body
     assert {format, ""} >= {message_format(message) for message in whole[member(format)]}
 
 
@@ -127,4 +127,4 @@ PLAIN = [
 @pytest.mark.parametrize(("format", "raw"), PLAIN)
 def test_what_tells_nothing_passes(format: str, raw: str) -> None:
     """Plain texts that several formats share, and blocks with some of another's names but not its shape."""
-    assert Engine(limit=50_000).trim(format, raw.encode(), recall_unavailable=True).body == raw.encode()
+    assert Engine(limit=50_000).trim(format, raw.encode(), recall_unavailable=True).prompt.body == raw.encode()

@@ -33,8 +33,8 @@ formats = pytest.mark.parametrize("format", FORMATS)
 def sticky(before: TrimAnswer, after: TrimAnswer) -> None:
     """Every decision of the one answer stands in the other, unless its message was shrunk further."""
     order = ["elided", "clipped", "dropped"]
-    later = {trim.stash_id: trim for trim in after.trims}
-    for trim in before.trims:
+    later = {trim.stash_id: trim for trim in after.trimmed.trims}
+    for trim in before.trimmed.trims:
         assert trim.stash_id in later
         assert order.index(later[trim.stash_id].action.value) >= order.index(trim.action.value)
 
@@ -53,23 +53,25 @@ def test_moving_cache_marks() -> None:
         messages = history(ANTHROPIC_MESSAGES, number)
         expected = plain.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, messages))
         answer = engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, marked(messages)))
-        assert expected.trims == answer.trims
+        assert expected.trimmed.trims == answer.trimmed.trims
         assert (expected.cache.kept, expected.cache.batch_points) == (answer.cache.kept, answer.cache.batch_points)
-        unmarked = (answer.body or b"").replace(b', "cache_control": {"type": "ephemeral"}', b"")
-        assert expected.body == unmarked
+        unmarked = (answer.prompt.body or b"").replace(b', "cache_control": {"type": "ephemeral"}', b"")
+        assert expected.prompt.body == unmarked
 
 
 def test_a_mark_on_a_trimmed_result_stays() -> None:
     """A mark on a block that is trimmed comes back with the block."""
     engine, answer = grown(ANTHROPIC_MESSAGES)
     place = next(
-        trim.message_index for trim in answer.trims if trim.kind.value == "result" and trim.action.value != "dropped"
+        trim.message_index
+        for trim in answer.trimmed.trims
+        if trim.kind.value == "result" and trim.action.value != "dropped"
     )
     messages = history(ANTHROPIC_MESSAGES, 12)
     messages[place]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     again = engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, messages))
-    assert answer.trims == again.trims
-    assert 1 == (again.body or b"").count(b"cache_control")
+    assert answer.trimmed.trims == again.trimmed.trims
+    assert 1 == (again.prompt.body or b"").count(b"cache_control")
 
 
 @pytest.mark.parametrize("system", ["You are careful.", None, [{"type": "text", "text": "A"}]])
@@ -81,9 +83,9 @@ def test_adopting_our_system_blocks(system: Any) -> None:
     for number in range(16):
         expected = plain.trim(format, body(format, history(format, number), system=system))
         answer = engine.trim(format, body(format, history(format, number), system=adopted))
-        assert json.loads(expected.body or b"") == json.loads(answer.body or b"")
-        assert (expected.tokens, expected.trims) == (answer.tokens, answer.trims)
-        adopted = json.loads(answer.body or b"")["system"]
+        assert json.loads(expected.prompt.body or b"") == json.loads(answer.prompt.body or b"")
+        assert (expected.tokens, expected.trimmed.trims) == (answer.tokens, answer.trimmed.trims)
+        adopted = json.loads(answer.prompt.body or b"")["system"]
     assert 2 <= len(adopted)
 
 
@@ -105,9 +107,9 @@ def test_adopting_the_whole_prompt(format: str, name: str) -> None:
         new = history(format, number)[len(history(format, number - 1)) :] if number else []
         held["messages"] += new
         answer = engine.trim(format, spell(json.dumps(held).encode()))
-        assert json.loads(expected.body or b"") == json.loads(answer.body or b"")
+        assert json.loads(expected.prompt.body or b"") == json.loads(answer.prompt.body or b"")
         assert [original(engine, i) for i in ids(answer)] == [original(plain, i) for i in ids(expected)]
-        held = json.loads(answer.body or b"")
+        held = json.loads(answer.prompt.body or b"")
 
 
 @formats
@@ -116,9 +118,9 @@ def test_adopted_and_sent_to_a_fresh_process(format: str, name: str) -> None:
     """A process that does not know the run takes an adopted prompt, our text in it, alike in every spelling."""
     _, answer = grown(format)
     fresh = Engine(limit=LIMIT, policy=ROOM)
-    one = fresh.trim(format, answer.body or b"")
-    again = fresh.trim(format, SPELLINGS[name](answer.body or b""))
-    assert json.loads(one.body or b"") == json.loads(again.body or b"")
+    one = fresh.trim(format, answer.prompt.body or b"")
+    again = fresh.trim(format, SPELLINGS[name](answer.prompt.body or b""))
+    assert json.loads(one.prompt.body or b"") == json.loads(again.prompt.body or b"")
 
 
 def systems(format: str, messages: list[Any], text: str) -> bytes:
@@ -136,9 +138,9 @@ def test_a_system_prompt_that_changes(format: str) -> None:
         messages = history(format, number)
         expected = plain.trim(format, systems(format, messages, "It is 12:00:00."))
         answer = engine.trim(format, systems(format, messages, f"It is 12:00:{number:02}."))
-        assert expected.trims == answer.trims
-        assert f"12:00:{number:02}" in (answer.body or b"").decode()
-        assert (expected.body or b"").replace(b"12:00:00", b"12:00:%02d" % number) == answer.body
+        assert expected.trimmed.trims == answer.trimmed.trims
+        assert f"12:00:{number:02}" in (answer.prompt.body or b"").decode()
+        assert (expected.prompt.body or b"").replace(b"12:00:00", b"12:00:%02d" % number) == answer.prompt.body
         assert 0 == answer.cache.kept or number == 0 or answer.cache.kept == 0
 
 
@@ -150,7 +152,7 @@ def test_an_ephemeral_message_at_the_tail(format: str) -> None:
     for number in range(16):
         reminder = {"role": "user", "content": [{"type": "text", "text": f"Reminder {number}: be brief."}]}
         answer = engine.trim(format, body(format, [*history(format, number), reminder]))
-        shown = slices(answer.body)
+        shown = slices(answer.prompt.body)
         assert reminder in shown[-2:]
         assert 1 == sum("Reminder" in json.dumps(message) for message in shown)
         if before is not None:
@@ -166,16 +168,16 @@ def test_a_branch_keeps_the_decisions_in_common(format: str) -> None:
     common = history(format, 9)
     branch = [*common, {"role": "user", "content": [{"type": "text", "text": "Try another way."}]}]
     other = engine.trim(format, body(format, branch))
-    indices = {trim.stash_id: trim.message_index for trim in answer.trims}
+    indices = {trim.stash_id: trim.message_index for trim in answer.trimmed.trims}
     first_new = len(common) - (format == OPENAI_CHAT)
     kept = [stash_id for stash_id in ids(answer) if indices[stash_id] < first_new]
-    live = {trim.stash_id: trim for trim in other.trims}
-    dropped = [trim.stash_id for trim in answer.trims if trim.action.value == "dropped"]
+    live = {trim.stash_id: trim for trim in other.trimmed.trims}
+    dropped = [trim.stash_id for trim in answer.trimmed.trims if trim.action.value == "dropped"]
     assert [] == [stash_id for stash_id in kept if stash_id not in live and stash_id not in dropped]
     assert other.fits
     for stash_id in {*ids(answer), *ids(other)}:
         assert None is not engine.original(stash_id)
-    assert "Try another way." in (other.body or b"").decode()
+    assert "Try another way." in (other.prompt.body or b"").decode()
 
 
 @formats
@@ -184,10 +186,14 @@ def test_going_back_and_forth(format: str) -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     for number in (14, 3, 12, 12, 1, 16, 0, 9, 20, 19, 20):
         one, other = send(engine, format, number), send(engine, format, number)
-        assert (one.body, one.trims, one.revision) == (other.body, other.trims, other.revision)
+        assert (one.prompt.body, one.trimmed.trims, one.prompt.revision) == (
+            other.prompt.body,
+            other.trimmed.trims,
+            other.prompt.revision,
+        )
         assert one.fits
         assert number + 1 == one.iteration
-        for trim in one.trims:
+        for trim in one.trimmed.trims:
             assert None is not engine.original(trim.stash_id)
 
 
@@ -196,10 +202,14 @@ def test_the_same_call_again(format: str) -> None:
     """A retry is the same iteration: nothing is rewritten, nothing decided anew, the whole prefix kept."""
     engine, answer = grown(format)
     again = send(engine, format, 12)
-    assert (answer.body, answer.trims, answer.revision) == (again.body, again.trims, again.revision)
-    assert not again.compacted
+    assert (answer.prompt.body, answer.trimmed.trims, answer.prompt.revision) == (
+        again.prompt.body,
+        again.trimmed.trims,
+        again.prompt.revision,
+    )
+    assert not again.trimmed.compacted
     assert not again.cache.batch_point
-    assert answer.trims is again.trims
+    assert answer.trimmed.trims is again.trimmed.trims
     assert facts(again) == facts(send(engine, format, 12))
 
 
@@ -212,9 +222,9 @@ def test_decisions_are_sticky(format: str) -> None:
         answer = send(engine, format, number)
         sticky(before, answer)
         if not answer.cache.batch_point:
-            old = slices(before.body)
-            cut = len(old) - sum(own.place.value == "tail" for own in before.own_text)
-            assert old[:cut] == slices(answer.body)[:cut]
+            old = slices(before.prompt.body)
+            cut = len(old) - sum(own.place.value == "tail" for own in before.prompt.own_text)
+            assert old[:cut] == slices(answer.prompt.body)[:cut]
         before = answer
 
 
@@ -230,20 +240,20 @@ def test_iterations_that_look_alike(limit: int) -> None:
     for number in range(1, 14):
         sent = body(ANTHROPIC_MESSAGES, [*kept, *step])
         answer, again = (engine.trim(ANTHROPIC_MESSAGES, sent) for _ in range(2))
-        assert answer.body == again.body
+        assert answer.prompt.body == again.prompt.body
         assert 1 + number == answer.iteration == again.iteration
-        kept = slices(answer.body)
+        kept = slices(answer.prompt.body)
 
 
 @formats
 def test_the_placeholder_of_another_process(format: str) -> None:
     """A text of ours that says nothing of the run is known to a process that has not written it: it stands once."""
     answer = Engine(limit=60).trim(format, body(format, history(format, 12)))
-    assert DROPPED_UNCOUNTED.encode() in (answer.body or b"")
+    assert DROPPED_UNCOUNTED.encode() in (answer.prompt.body or b"")
     later = Engine(limit=60)
     more = history(format, 14)[-4:]
-    adopted = json.loads(answer.body or b"")
+    adopted = json.loads(answer.prompt.body or b"")
     adopted["messages"] += more
     first, second = (later.trim(format, json.dumps(adopted).encode()) for _ in range(2))
-    assert 1 == (first.body or b"").count(DROPPED_UNCOUNTED.encode())
-    assert first.body == second.body
+    assert 1 == (first.prompt.body or b"").count(DROPPED_UNCOUNTED.encode())
+    assert first.prompt.body == second.prompt.body

@@ -96,26 +96,26 @@ def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> N
         counted += last.news.ambiguous
         for raw in raws:
             if raw in messages[:length]:
-                assert raw.encode() in (last.body or b"")
+                assert raw.encode() in (last.prompt.body or b"")
     assert last is not None
     assert len(raws) == counted
-    assert last.trims
+    assert last.trimmed.trims
     assert set(CASES[format].defects(_plain(last))) <= tolerated
-    for trim in last.trims:
+    for trim in last.trimmed.trims:
         assert engine.original(trim.stash_id) is not None
-    same(engine.trim(format, last.body or b""), last)
-    fresh = Engine(limit=LIMIT).trim(format, written(format, whole, messages), revision=last.revision)
+    same(engine.trim(format, last.prompt.body or b""), last)
+    fresh = Engine(limit=LIMIT).trim(format, written(format, whole, messages), revision=last.prompt.revision)
     same(fresh, last)
 
 
 def same(one: TrimAnswer, other: TrimAnswer) -> None:
     """Two answers give the same prompt."""
-    assert (one.body, list(one.trims)) == (other.body, list(other.trims))
+    assert (one.prompt.body, list(one.trimmed.trims)) == (other.prompt.body, list(other.trimmed.trims))
 
 
 def _plain(answer: TrimAnswer) -> Any:
     """A returned body as a provider reads it."""
-    return json.loads((answer.body or b"").decode())
+    return json.loads((answer.prompt.body or b"").decode())
 
 
 @formats
@@ -131,10 +131,10 @@ def test_around_the_messages(format: str) -> None:
     for sent in (raw, extra if b'"tools"' not in raw else raw):
         engine = Engine(limit=50_000)
         answer = engine.trim(format, sent, recall_unavailable=True)
-        assert sent == answer.body
+        assert sent == answer.prompt.body
         with_own = engine.trim(format, sent)
-        assert with_own.body == engine.trim(format, with_own.body or b"").body
-        assert sent.count(b"\\ud83d") == (with_own.body or b"").count(b"\\ud83d")
+        assert with_own.prompt.body == engine.trim(format, with_own.prompt.body or b"").prompt.body
+        assert sent.count(b"\\ud83d") == (with_own.prompt.body or b"").count(b"\\ud83d")
     assert text
 
 
@@ -154,17 +154,17 @@ def test_a_side_call_keeps_what_stands_between_messages() -> None:
     engine = Engine(limit=3_000)
     messages = history(OPENAI_CHAT, 14)
     spaced = json.dumps({"model": "gpt-4o", "messages": messages}, indent=2).encode()
-    assert spaced == Engine(limit=3_000).trim(OPENAI_CHAT, spaced, side_call=True).body
+    assert spaced == Engine(limit=3_000).trim(OPENAI_CHAT, spaced, side_call=True).prompt.body
     answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages))
-    assert answer.trims
+    assert answer.trimmed.trims
     sliced = engine.trim(OPENAI_CHAT, spaced, side_call=True)
-    assert sliced.trims
-    assert spaced != sliced.body
+    assert sliced.trimmed.trims
+    assert spaced != sliced.prompt.body
     whole = json.loads(spaced)["messages"]
-    got = json.loads(sliced.body or b"")["messages"]
+    got = json.loads(sliced.prompt.body or b"")["messages"]
     kept = [json.dumps(one, indent=2) for one, other in zip(whole, got, strict=True) if one == other]
-    assert (sliced.body or b"").startswith(spaced[: spaced.index(b'"role"')])
-    assert b"\n    },\n    {\n" in (sliced.body or b"")
+    assert (sliced.prompt.body or b"").startswith(spaced[: spaced.index(b'"role"')])
+    assert b"\n    },\n    {\n" in (sliced.prompt.body or b"")
     assert kept
 
 
@@ -180,9 +180,9 @@ def test_bound_reasoning_goes_from_it_too() -> None:
     for length in range(1, len(messages) + 1, 2):
         sent = body(ANTHROPIC_MESSAGES, messages[:length])
         answer = engine.trim(ANTHROPIC_MESSAGES, sent)
-        returned = json.loads(answer.body or b"")["messages"]
+        returned = json.loads(answer.prompt.body or b"")["messages"]
         same(engine.trim(ANTHROPIC_MESSAGES, sent), answer)
-    assert any(trim.kind is ItemKind.REASONING for trim in answer.trims)
+    assert any(trim.kind is ItemKind.REASONING for trim in answer.trimmed.trims)
     for message in messages[:length]:
         if message["role"] == "assistant":
             plain = message | {"content": message["content"][1:]}
@@ -202,5 +202,5 @@ def test_members_that_say_how_to_trim(format: str, name: str, value: str) -> Non
     raw = json.dumps(whole).encode()[:-1] + f', "{name}": {value}}}'.encode()
     engine = Engine(limit=2_000, policy={"reasoning_drop_invalid": True})
     answer = engine.trim(format, raw, output_reserve=None)
-    assert answer.trims or answer.provider_edits
-    assert f'"{name}": {value}'.encode() in (answer.body or b"")
+    assert answer.trimmed.trims or answer.provider_edits
+    assert f'"{name}": {value}'.encode() in (answer.prompt.body or b"")

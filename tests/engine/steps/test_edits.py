@@ -46,10 +46,14 @@ def apply(sent: Any, edits: Sequence[Edit]) -> Any:
 
 def agree(full: TrimAnswer, edits: TrimAnswer, sent: bytes) -> None:
     """Check that both answers say the same."""
-    assert full.body is not None
-    assert None is edits.body
-    assert json.loads(full.body) == apply(sent, edits.edits)
-    assert (full.revision, full.trims, full.own_text) == (edits.revision, edits.trims, edits.own_text)
+    assert full.prompt.body is not None
+    assert None is edits.prompt.body
+    assert json.loads(full.prompt.body) == apply(sent, edits.prompt.edits)
+    assert (full.prompt.revision, full.trimmed.trims, full.prompt.own_text) == (
+        edits.prompt.revision,
+        edits.trimmed.trims,
+        edits.prompt.own_text,
+    )
 
 
 @formats
@@ -66,8 +70,10 @@ def test_any_history(format: str, data: st.DataObject, policy: dict[str, Any], l
         full = one.trim(format, sent)
         agree(full, other.trim(format, sent, edits=True), sent)
         before = full
-        assert before.body is not None
-        agree(one.trim(format, before.body), other.trim(format, before.body, edits=True), before.body)
+        assert before.prompt.body is not None
+        agree(
+            one.trim(format, before.prompt.body), other.trim(format, before.prompt.body, edits=True), before.prompt.body
+        )
         again = body_of(format, mixed(run, written[:length], full, seed=length), system=run.system)
         agree(one.trim(format, again), other.trim(format, again, edits=True), again)
 
@@ -81,7 +87,7 @@ def test_system_of_anthropic(system: Any) -> None:
     one, other = (Engine(limit=50_000) for _ in range(2))
     sent = body(ANTHROPIC_MESSAGES, history(ANTHROPIC_MESSAGES, 3), system=system)
     full = one.trim(ANTHROPIC_MESSAGES, sent)
-    assert OwnTextKind.DIRECTIVES in {own.kind for own in full.own_text}
+    assert OwnTextKind.DIRECTIVES in {own.kind for own in full.prompt.own_text}
     agree(full, other.trim(ANTHROPIC_MESSAGES, sent, edits=True), sent)
 
 
@@ -100,7 +106,7 @@ def test_bare_array(format: str) -> None:
     sent = json.dumps(history(format, 13)).encode()
     full = one.trim(format, sent)
     agree(full, other.trim(format, sent, edits=True), sent)
-    assert full.own_text
+    assert full.prompt.own_text
 
 
 @formats
@@ -109,13 +115,13 @@ def test_values_are_the_answers_bytes(format: str) -> None:
     one, other = (Engine(limit=LIMIT) for _ in range(2))
     sent = body(format, history(format, 14))
     full = one.trim(format, sent)
-    for edit in other.trim(format, sent, edits=True).edits:
+    for edit in other.trim(format, sent, edits=True).prompt.edits:
         if edit.operation is EditOperation.REPLACE:
-            assert edit.value in (full.body or b"")
+            assert edit.value in (full.prompt.body or b"")
 
 
 def test_nothing_to_edit() -> None:
     """Where nothing is trimmed and no own text written, there is no edit."""
     engine = Engine(limit=50_000)
     sent = body(OPENAI_CHAT, history(OPENAI_CHAT, 2))
-    assert [] == list(engine.trim(OPENAI_CHAT, sent, edits=True, recall_unavailable=True).edits)
+    assert [] == list(engine.trim(OPENAI_CHAT, sent, edits=True, recall_unavailable=True).prompt.edits)

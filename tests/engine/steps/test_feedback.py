@@ -129,7 +129,7 @@ def test_the_only_one_of_a_kind_stays(format: str) -> None:
     sent = messages([user(VALIDATION.format(1))], [user(ERROR.format(1))], [user(REPETITION.format(1))], after=30)
     answer = engine().trim(**prompt(format, sent))
     assert ["Find a room.", VALIDATION.format(1), ERROR.format(1), REPETITION.format(1)] == texts(format, answer)
-    assert [] == list(answer.trims)
+    assert [] == list(answer.trimmed.trims)
 
 
 @formats
@@ -186,7 +186,7 @@ def test_configured_prefixes(format: str) -> None:
 def test_what_is_shorter_than_its_label_stays(format: str) -> None:
     """One short old message alone in its stretch would take more tokens as a placeholder."""
     sent = messages([user("Step error: no E1.")], [user(ERROR.format(2))])
-    assert [] == list(engine().trim(**prompt(format, sent)).trims)
+    assert [] == list(engine().trim(**prompt(format, sent)).trimmed.trims)
 
 
 @formats
@@ -194,7 +194,7 @@ def test_a_prefix_within_a_text_is_none(format: str) -> None:
     """Only how a text begins tells that it is feedback; a person who quotes it is not clipped."""
     said = [user(f"I saw this: {ERROR.format(number)}") for number in range(3)]
     answer = engine().trim(**prompt(format, messages(*([each] for each in said))))
-    assert [] == list(answer.trims)
+    assert [] == list(answer.trimmed.trims)
 
 
 @formats
@@ -217,7 +217,7 @@ def test_pinned_feedback_stays(format: str) -> None:
 @formats
 def test_keep_feedback(format: str) -> None:
     """Feedback has its own number of iterations."""
-    assert [] == list(engine(age_keep_feedback=50).trim(**prompt(format, FOUR)).trims)
+    assert [] == list(engine(age_keep_feedback=50).trim(**prompt(format, FOUR)).trimmed.trims)
     answer = engine(age_keep_iterations=50, age_keep_feedback=5).trim(**prompt(format, FOUR))
     assert "[3 earlier feedback messages clipped: 2 validation rejections, 1 step error]" in texts(format, answer)
 
@@ -237,7 +237,7 @@ def test_messages_that_must_stay(format: str) -> None:
         text for text in found if "clipped]" in text or "clipped:" in text or text.startswith("Validation")
     ]
     if format != CONVERSATION:
-        before, after = json.loads(prompt(format, sent)["body"]), json.loads(answer.body or b"")
+        before, after = json.loads(prompt(format, sent)["body"]), json.loads(answer.prompt.body or b"")
         assert not new_defects(format, before, after)
 
 
@@ -253,7 +253,7 @@ def test_a_text_block_after_a_result() -> None:
     answer = engine().trim(ANTHROPIC_MESSAGES, raw)
     label = "[2 earlier feedback messages clipped: 2 step errors]"
     assert [label, "[feedback clipped]", ERROR.format(2)] == texts(ANTHROPIC_MESSAGES, answer)[1:4]
-    got = json.loads(answer.body or b"")
+    got = json.loads(answer.prompt.body or b"")
     assert len(sent) == len(got["messages"])
     assert not new_defects(ANTHROPIC_MESSAGES, json.loads(raw), got)
 
@@ -263,12 +263,12 @@ def test_recall_and_search(format: str) -> None:
     """What was collapsed, gone or not, is fetched by its id and found by its words."""
     asked = engine()
     answer = asked.trim(**prompt(format, FOUR))
-    assert 3 == len(answer.trims)
-    assert {(Action.COLLAPSED, Reason.FEEDBACK)} == {(trim.action, trim.reason) for trim in answer.trims}
-    originals = [asked.original(trim.stash_id) for trim in answer.trims]
+    assert 3 == len(answer.trimmed.trims)
+    assert {(Action.COLLAPSED, Reason.FEEDBACK)} == {(trim.action, trim.reason) for trim in answer.trimmed.trims}
+    originals = [asked.original(trim.stash_id) for trim in answer.trimmed.trims]
     assert [VALIDATION.format(1).encode(), VALIDATION.format(2).encode(), ERROR.format(1).encode()] == originals
     found = asked.search("element E1 was not found")
-    assert answer.trims[2].stash_id in [snippet.item.stash_id for snippet in found.snippets]
+    assert answer.trimmed.trims[2].stash_id in [snippet.item.stash_id for snippet in found.snippets]
 
 
 @formats

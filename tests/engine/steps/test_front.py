@@ -24,7 +24,7 @@ def run(**policy: Any) -> tuple[Engine, list[TrimAnswer]]:
 
 def registry(answer: TrimAnswer) -> str:
     """The registry in an answer."""
-    return "".join(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY)
+    return "".join(piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY)
 
 
 def batches(answers: list[TrimAnswer]) -> list[TrimAnswer]:
@@ -40,7 +40,7 @@ def test_the_registry_stays_while_the_oldest_do() -> None:
     assert registry(first)
     assert {registry(first)} == {registry(answer) for answer in later}
     assert all(answer.cache.kept > 0.08 * LIMIT for answer in later)
-    assert 1 == len({tuple(answer.own_text) for answer in answers[answers.index(first) :]})
+    assert 1 == len({tuple(answer.prompt.own_text) for answer in answers[answers.index(first) :]})
 
 
 def test_it_is_written_anew_where_nothing_stays() -> None:
@@ -59,7 +59,7 @@ def test_its_lines_are_true() -> None:
     assert ids
     assert all(engine.original(stash_id) for stash_id in ids)
     (rest,) = [line for line in registry(first).splitlines() if line.startswith("and ")]
-    assert len(first.trims) == len(ids) + int(rest.split()[1])
+    assert len(first.trimmed.trims) == len(ids) + int(rest.split()[1])
 
 
 @pytest.mark.parametrize("upto", range(20, ITERATIONS, 12))
@@ -67,13 +67,13 @@ def test_another_process_writes_the_same(upto: int) -> None:
     """One that is sent the history, and one that is handed the revision as well, come to the same prompt."""
     _, answers = run()
     sent = body(ANTHROPIC, history(ANTHROPIC, upto))
-    for fields in ({}, {"revision": answers[upto].revision}):
+    for fields in ({}, {"revision": answers[upto].prompt.revision}):
         fresh = Engine(limit=LIMIT, policy=POLICY).trim(ANTHROPIC, sent, **fields)
-        assert answers[upto].body == fresh.body
+        assert answers[upto].prompt.body == fresh.prompt.body
         engine = Engine(limit=LIMIT, policy=POLICY)
         engine.trim(ANTHROPIC, sent, **fields)
         longer = engine.trim(ANTHROPIC, body(ANTHROPIC, history(ANTHROPIC, ITERATIONS - 1)))
-        assert answers[-1].body == longer.body
+        assert answers[-1].prompt.body == longer.prompt.body
 
 
 def test_a_trimmed_history_sent_back() -> None:
@@ -84,9 +84,9 @@ def test_a_trimmed_history_sent_back() -> None:
     for number, answer in enumerate(answers):
         new = history(ANTHROPIC, number)[len(history(ANTHROPIC, number - 1)) if number else 0 :]
         got = adopter.trim(ANTHROPIC, body(ANTHROPIC, [*kept, *new]))
-        assert json.loads(answer.body or b"") == json.loads(got.body or b""), number
-        kept = json.loads(got.body or b"")["messages"]
-    assert b" other iterations dropped]" in (answers[-1].body or b"")
+        assert json.loads(answer.prompt.body or b"") == json.loads(got.prompt.body or b""), number
+        kept = json.loads(got.prompt.body or b"")["messages"]
+    assert b" other iterations dropped]" in (answers[-1].prompt.body or b"")
 
 
 def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
@@ -98,9 +98,9 @@ def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
         if number:
             messages[1]["content"][0]["text"] = messages[2]["content"][0]["content"] = "ok"  # too short to be clipped
         answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages))
-        told += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED]
+        told += [piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED]
     assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(told)
-    assert b" other iterations dropped]" in (answer.body or b"")
+    assert b" other iterations dropped]" in (answer.prompt.body or b"")
 
 
 def test_the_kept_prefix_is_not_told_too_long() -> None:
@@ -118,9 +118,9 @@ def test_the_kept_prefix_is_not_told_too_long() -> None:
                 message["tool_calls"][0]["function"]["arguments"] = json.dumps({"path": ["src/some/module.py"] * 140})
         pinned = frozenset({4}) if number > 2 else frozenset()  # it stays after the message that counts
         answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages), pinned=pinned)
-        now = slices(answer.body)
+        now = slices(answer.prompt.body)
         same = next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(before))
         assert answer.cache.first_changed <= same
-        counted |= {piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED}
+        counted |= {piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED}
         before = now
     assert len(counted) > 3

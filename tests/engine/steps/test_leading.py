@@ -16,7 +16,7 @@ def body(model: str, messages: list[Any]) -> bytes:
 
 def roles(answer: TrimAnswer) -> list[str]:
     """The roles of the returned messages."""
-    return [message["role"] for message in slices(answer.body)]
+    return [message["role"] for message in slices(answer.prompt.body)]
 
 
 def test_before_all_others() -> None:
@@ -29,15 +29,15 @@ def test_before_all_others() -> None:
         found = roles(answer)
         leading = found.index("user")
         assert "system" not in found[leading:]
-        assert list(range(1, leading)) == [piece.message_index for piece in answer.own_text]
-        assert messages[0] == slices(answer.body)[0]
-        kinds |= {piece.kind for piece in answer.own_text}
-        again = engine.trim(OPENAI_CHAT, answer.body or b"")
-        assert answer.body == again.body, "what is sent back is known as ours"
+        assert list(range(1, leading)) == [piece.message_index for piece in answer.prompt.own_text]
+        assert messages[0] == slices(answer.prompt.body)[0]
+        kinds |= {piece.kind for piece in answer.prompt.own_text}
+        again = engine.trim(OPENAI_CHAT, answer.prompt.body or b"")
+        assert answer.prompt.body == again.prompt.body, "what is sent back is known as ours"
         fresh = Engine(limit=LIMIT, policy=ROOM).trim(OPENAI_CHAT, body("mistral-large-latest", messages))
-        assert answer.body == fresh.body
+        assert answer.prompt.body == fresh.prompt.body
     assert {OwnTextKind.DIRECTIVES, OwnTextKind.REGISTRY} == kinds
-    assert b"other iterations dropped]" in (answer.body or b""), "a clipped result counts them"
+    assert b"other iterations dropped]" in (answer.prompt.body or b""), "a clipped result counts them"
 
 
 def test_a_bare_array() -> None:
@@ -45,7 +45,7 @@ def test_a_bare_array() -> None:
     raw = json.dumps(history(OPENAI_CHAT, 12)).encode()
     answer = Engine(limit=LIMIT, policy=ROOM).trim(OPENAI_CHAT, raw, model="codestral-latest")
     assert "system" not in roles(answer)[roles(answer).index("user") :]
-    assert OwnTextKind.REGISTRY in {piece.kind for piece in answer.own_text}
+    assert OwnTextKind.REGISTRY in {piece.kind for piece in answer.prompt.own_text}
 
 
 def test_the_prefix_that_is_kept() -> None:
@@ -54,9 +54,9 @@ def test_the_prefix_that_is_kept() -> None:
     before = ""
     for number in range(20):
         answer = engine.trim(OPENAI_CHAT, body("mistral-large-latest", history(OPENAI_CHAT, number)))
-        registry = "".join(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY)
+        registry = "".join(piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY)
         if number and registry == before and not answer.cache.batch_point:
-            assert answer.cache.first_changed >= len(slices(answer.body)) - 2
+            assert answer.cache.first_changed >= len(slices(answer.prompt.body)) - 2
             assert answer.cache.kept > 0
         elif number and registry != before:
             assert answer.cache.first_changed <= 2, "the system message and the directives"
@@ -68,10 +68,10 @@ def test_none_at_all() -> None:
     """A model that refuses system messages gets none: the agent is handed the texts."""
     messages = history(OPENAI_CHAT, 12)[1:]
     answer = Engine(limit=LIMIT, policy=ROOM).trim(OPENAI_CHAT, body("o1-mini", messages))
-    assert answer.trims
+    assert answer.trimmed.trims
     assert "system" not in roles(answer)
-    assert {OwnTextPlace.CALLER} == {piece.place for piece in answer.own_text}
-    assert OwnTextKind.REGISTRY in {piece.kind for piece in answer.own_text}
+    assert {OwnTextPlace.CALLER} == {piece.place for piece in answer.prompt.own_text}
+    assert OwnTextKind.REGISTRY in {piece.kind for piece in answer.prompt.own_text}
 
 
 def test_own_messages_are_developer_messages_where_the_agents_are() -> None:
@@ -80,7 +80,9 @@ def test_own_messages_are_developer_messages_where_the_agents_are() -> None:
     messages[0]["role"] = "developer"
     engine = Engine(limit=LIMIT, policy=ROOM)
     answer = engine.trim(OPENAI_CHAT, body("gpt-5", messages))
-    assert answer.own_text
+    assert answer.prompt.own_text
     assert "system" not in roles(answer)
-    assert {"developer"} == {slices(answer.body)[piece.message_index]["role"] for piece in answer.own_text}
-    assert answer.body == engine.trim(OPENAI_CHAT, answer.body or b"").body
+    assert {"developer"} == {
+        slices(answer.prompt.body)[piece.message_index]["role"] for piece in answer.prompt.own_text
+    }
+    assert answer.prompt.body == engine.trim(OPENAI_CHAT, answer.prompt.body or b"").prompt.body

@@ -245,10 +245,10 @@ def test_hard_cap_drops_whole_iterations(format: str) -> None:
     assert set(called[: -len(newest)]) < set(older)
     counting = [each[1] for message in shown for each in message.results if "dropped]" in each[1]]
     assert 1 == len(counting)
-    assert not [own.text for own in answer.own_text if own.kind == "dropped"]
+    assert not [own.text for own in answer.prompt.own_text if own.kind == "dropped"]
     told = int(re.search(r"(\d+) \w+ iterations? dropped", counting[0])[1])  # type: ignore[index]
     assert len(calls) - 11 == told
-    assert {Reason.AGE} == {trim.reason for trim in answer.trims if trim.action is Action.DROPPED}
+    assert {Reason.AGE} == {trim.reason for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
 
 
 @formats
@@ -272,7 +272,7 @@ def test_keep_iterations_of_one_kind(format: str, kind: str) -> None:
 def test_everything_clipped_comes_back(format: str) -> None:
     """Every original is fetched by its id, and a word of it is found by search."""
     engine, answers = grown(format)
-    trims = answers[-1].trims
+    trims = answers[-1].trimmed.trims
     assert len(trims) > 100
     assert [] == [trim for trim in trims if not engine.original(trim.stash_id)]
     texts = [trim for trim in trims if trim.kind in ("result", "snapshot")]
@@ -311,13 +311,13 @@ def test_a_result_that_came_again_points_to_the_newer_one(format: str) -> None:
                 if "the same again in iteration" in text:
                     newer = int(text.partition("in iteration ")[2].partition(" ")[0])
                     assert newer <= 1 + sum(at < length for at in history.places(Part.CALL))
-    assert [trim for trim in answers[-1].trims if trim.reason is Reason.REPEATED]
+    assert [trim for trim in answers[-1].trimmed.trims if trim.reason is Reason.REPEATED]
 
 
 @formats
 def test_a_trim_gives_its_reason(format: str) -> None:
     """What was trimmed says that it was its age, or that it was old feedback."""
-    trims = grown(format)[1][-1].trims
+    trims = grown(format)[1][-1].trimmed.trims
     assert {Reason.AGE, Reason.FEEDBACK} == {trim.reason for trim in trims} - {Reason.REPEATED}
 
 
@@ -334,4 +334,4 @@ def _clipped(answer: TrimAnswer) -> set[tuple[str, int, int]]:
     def place(trim: Trim) -> tuple[str, int, int]:
         return trim.kind.value, trim.message_index, trim.item_index
 
-    return {place(trim) for trim in answer.trims if trim.reason is Reason.AGE}
+    return {place(trim) for trim in answer.trimmed.trims if trim.reason is Reason.AGE}

@@ -46,7 +46,7 @@ engine.trim("openai_chat", written(history("a b c\\n" * 100_000)))
 raw = written(history('\\\\":' + "a b c\\n" * 7_000_000))
 Path("/proc/self/clear_refs").write_text("5")
 before = memory("VmRSS")
-assert len(engine.trim("openai_chat", raw).trims) == 1
+assert len(engine.trim("openai_chat", raw).trimmed.trims) == 1
 print((memory("VmHWM") - before) / len(raw) + 1)
 """
 
@@ -68,9 +68,12 @@ def test_long_texts_are_treated_as_short_ones(mode: str, monkeypatch: pytest.Mon
 
     def told(engine: Engine) -> list[Any]:
         answers = [engine.trim("openai_chat", each) for each in bodies]
-        ids = [trim.stash_id for trim in answers[-1].trims]
+        ids = [trim.stash_id for trim in answers[-1].trimmed.trims]
         return [
-            *((answer.body, answer.trims, answer.tokens, answer.repeated, answer.findings) for answer in answers),
+            *(
+                (answer.prompt.body, answer.trimmed.trims, answer.tokens, answer.news.repeated, answer.guard.findings)
+                for answer in answers
+            ),
             *map(engine.original, ids),
         ]
 

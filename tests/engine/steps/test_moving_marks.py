@@ -49,5 +49,5 @@ def test_a_fresh_process_answers_the_same() -> None:
     body = _marked(_history(121))
     answer = _run(120).trim("anthropic_messages", body)
 
-    assert "dropped" in {trim.action.value for trim in answer.trims}
-    assert Engine(limit=3_000, policy=POLICY).trim("anthropic_messages", body).body == answer.body
+    assert "dropped" in {trim.action.value for trim in answer.trimmed.trims}
+    assert Engine(limit=3_000, policy=POLICY).trim("anthropic_messages", body).prompt.body == answer.prompt.body

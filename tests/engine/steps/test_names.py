@@ -32,14 +32,19 @@ def history(format: str, iterations: int) -> list[Any]:
 
 def names(answer: TrimAnswer) -> list[str]:
     """The names in the registry."""
-    lines = [line for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY for line in piece.text.split("\n")]
+    lines = [
+        line
+        for piece in answer.prompt.own_text
+        if piece.kind is OwnTextKind.REGISTRY
+        for line in piece.text.split("\n")
+    ]
     return lines[lines.index(NAMES_HEADER) + 1].split(" ") if NAMES_HEADER in lines else []
 
 
 def shown(answer: TrimAnswer) -> str:
     """All that is returned but our own text."""
-    own = {piece.message_index for piece in answer.own_text}
-    return json.dumps([message for place, message in enumerate(slices(answer.body)) if place not in own])
+    own = {piece.message_index for piece in answer.prompt.own_text}
+    return json.dumps([message for place, message in enumerate(slices(answer.prompt.body)) if place not in own])
 
 
 def grown(format: str, **fields: Any) -> tuple[Engine, list[TrimAnswer]]:
@@ -56,7 +61,7 @@ def test_names_are_of_what_is_hidden_and_found(format: str) -> None:
     assert first.cache.batch_point
     assert [] == [name for name in names(first) if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", shown(first))]
     assert all(engine.search(name).snippets for name in names(first))
-    assert [] == [name for name in names(first) if name in {trim.stash_id for trim in first.trims}]
+    assert [] == [name for name in names(first) if name in {trim.stash_id for trim in first.trimmed.trims}]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -82,8 +87,8 @@ def test_a_fresh_process_writes_the_same_names(format: str) -> None:
     whole = body(format, history(format, ITERATIONS - 1))
     fresh = Engine(limit=LIMIT, policy=POLICY).trim(format, whole)
     assert names(answers[-1])
-    assert answers[-1].own_text == fresh.own_text
-    other = Engine(limit=LIMIT + 200, policy=POLICY).trim(format, whole, revision=answers[-1].revision)
+    assert answers[-1].prompt.own_text == fresh.prompt.own_text
+    other = Engine(limit=LIMIT + 200, policy=POLICY).trim(format, whole, revision=answers[-1].prompt.revision)
     assert names(answers[-1]) == names(other)
 
 
@@ -94,7 +99,7 @@ def test_an_agent_that_adopts_prompts(format: str) -> None:
     prompt: list[Any] = history(format, 0)
     for number in range(ITERATIONS):
         answers.append(engine.trim(format, body(format, prompt)))
-        prompt = slices(answers[-1].body) + history(format, number + 1)[len(history(format, number)) :]
+        prompt = slices(answers[-1].prompt.body) + history(format, number + 1)[len(history(format, number)) :]
     assert [names(answer) for answer in grown(format)[1]] == [names(answer) for answer in answers]
 
 
@@ -102,7 +107,7 @@ def test_an_agent_that_adopts_prompts(format: str) -> None:
 def test_a_model_that_cannot_recall_gets_no_names(format: str) -> None:
     """Nor anything else of ours."""
     _, answers = grown(format, recall_unavailable=True)
-    assert not any(answer.own_text for answer in answers)
+    assert not any(answer.prompt.own_text for answer in answers)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -110,7 +115,7 @@ def test_no_registry_no_names(format: str) -> None:
     """Without room nothing is listed."""
     engine = Engine(limit=LIMIT, policy=POLICY | {"registry_share": 0.0})
     answer = engine.trim(format, body(format, history(format, ITERATIONS)))
-    assert answer.trims
+    assert answer.trimmed.trims
     assert not names(answer)
 
 

@@ -32,8 +32,8 @@ def test_a_result_stays_whole(format: str, preset: str) -> None:
     trims = []
     for number in range(2, 10):
         answer = engine.trim(format, body(format, _marked(format, number)))
-        trims = [trim for trim in answer.trims if trim.kind is ItemKind.RESULT]
-        assert whole in _results(answer.body)
+        trims = [trim for trim in answer.trimmed.trims if trim.kind is ItemKind.RESULT]
+        assert whole in _results(answer.prompt.body)
     place = 3 if format != ANTHROPIC_MESSAGES else 4
     assert preset == "cap_only" or trims
     assert place not in {trim.message_index for trim in trims}
@@ -46,6 +46,6 @@ def test_the_cap_leaves_it_alone_too(format: str) -> None:
     policy = {"cap_text_bytes": 1_024, "never_trim_tools": ["plan"]}
     kept = Engine(limit=100_000, policy=policy).trim(format, raw)
     capped = Engine(limit=100_000, policy={"cap_text_bytes": 1_024}).trim(format, raw)
-    assert 1 == len(kept.trims)
-    assert 2 == len(capped.trims)
-    assert "src/module_1.py:20: warning" in _results(kept.body)
+    assert 1 == len(kept.trimmed.trims)
+    assert 2 == len(capped.trimmed.trims)
+    assert "src/module_1.py:20: warning" in _results(kept.prompt.body)

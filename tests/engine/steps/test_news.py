@@ -55,7 +55,7 @@ def test_new_trims_are_the_difference_of_answers(preset: str, seed: int) -> None
     before: dict[tuple[int, int], Trim] = {}
     for sent in _history(seed, 25):
         answer = core.trim(_call(sent, preset=preset), _check)
-        now, new = _by_place(answer.trims), _by_place(answer.news.trims)
+        now, new = _by_place(answer.trimmed.trims), _by_place(answer.news.trims)
         changed = {place for place, trim in now.items() if before.get(place) != trim}
         assert changed >= new.keys() >= now.keys() - before.keys()
         saved = sum(trim.tokens_saved for trim in now.values()) - sum(trim.tokens_saved for trim in before.values())
@@ -80,9 +80,9 @@ def test_a_revision_brings_no_news() -> None:
     one, other = runs(), runs()
     *_, last, longer = _history(2, 24)
     told = one.trim(_call(last), _check)
-    taken = other.trim(_call(last, revision=told.revision), _check)
+    taken = other.trim(_call(last, revision=told.prompt.revision), _check)
     assert told.news.trims
-    assert told.trims == taken.trims
+    assert told.trimmed.trims == taken.trimmed.trims
     assert () == taken.news.trims
     assert 0 == taken.news.advertised
     assert ({}, ()) == (taken.news.tools, taken.news.result_sizes)
@@ -98,7 +98,7 @@ def test_a_revision_brings_only_what_came_after_it() -> None:
     *_, last, longer = _history(2, 24)
     told = one.trim(_call(last), _check)
     longer = [*longer, *longer[-2:]]
-    here, taken = one.trim(_call(longer), _check), other.trim(_call(longer, revision=told.revision), _check)
+    here, taken = one.trim(_call(longer), _check), other.trim(_call(longer, revision=told.prompt.revision), _check)
     assert 2 == taken.news.tools["read"].results
     assert 1 == taken.news.tools["read"].repeats
     assert here.news.tools == taken.news.tools
@@ -194,11 +194,11 @@ def test_trims_of_an_abandoned_branch_are_not_told() -> None:
     """A message that takes the place of one that was trimmed is not said to be."""
     core = runs()
     *_, sent = _history(5, 30)
-    trimmed = {trim.message_index for trim in core.trim(_call(sent), _check).trims}
+    trimmed = {trim.message_index for trim in core.trim(_call(sent), _check).trimmed.trims}
     at = max(trimmed)
     # Indices of trims leave out the leading system messages, of which this history has as many.
     lead = sum(message["role"] == "system" for message in sent)
     other = [*sent[: at + lead], {"role": "user", "content": "Try another way."}]
     answer = core.trim(_call(other), _check)
-    assert at not in {trim.message_index for trim in answer.trims}
-    assert answer.trims
+    assert at not in {trim.message_index for trim in answer.trimmed.trims}
+    assert answer.trimmed.trims

@@ -42,8 +42,8 @@ def test_what_cannot_be_stored_is_not_trimmed(format: str) -> None:
     messages = history(format, 12)
     answer = engine.trim(format, body(format, messages))
     assert (False, NoFit.NOT_STASHABLE) == (answer.fits, answer.no_fit)
-    assert 12 == answer.not_stashable
-    returned = [json.dumps(message) for message in slices(answer.body)]
+    assert 12 == answer.trimmed.not_stashable
+    returned = [json.dumps(message) for message in slices(answer.prompt.body)]
     assert 12 == sum(
         json.dumps(message) in returned
         for message in messages
@@ -66,7 +66,7 @@ def test_a_message_that_cannot_be_stored_is_not_dropped() -> None:
     engine = Engine(limit=LIMIT, policy=ROOM, limits=Limits(run_stash_bytes=5_000, original_bytes=5_000))
     answer = engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, thinking(1_500)))
     assert [] == restorable(engine, ids(answer))
-    assert [] == [trim for trim in answer.trims if trim.action is Action.DROPPED]
+    assert [] == [trim for trim in answer.trimmed.trims if trim.action is Action.DROPPED]
 
 
 def test_an_input_whose_raw_json_cannot_be_stored_is_not_clipped() -> None:
@@ -90,7 +90,9 @@ def test_originals_are_what_was_sent(format: str) -> None:
         for message in history(format, 20)
         if "warning" in json.dumps(message)
     }
-    fetched = {(engine.original(trim.stash_id) or b"").decode() for trim in answer.trims if trim.kind.value == "result"}
+    fetched = {
+        (engine.original(trim.stash_id) or b"").decode() for trim in answer.trimmed.trims if trim.kind.value == "result"
+    }
     assert fetched
     assert fetched <= results
 
@@ -108,8 +110,10 @@ def test_large_messages_are_trimmed_as_small_ones(format: str) -> None:
     engine, again = Engine(limit=LIMIT, policy=ROOM), Engine(limit=LIMIT, policy=ROOM)
     answer = engine.trim(format, body(format, messages))
     again.trim(format, body(format, messages[:-1]))
-    assert answer.body == again.trim(format, body(format, messages)).body
-    fetched = [(engine.original(trim.stash_id) or b"").decode() for trim in answer.trims if trim.kind.value == "result"]
+    assert answer.prompt.body == again.trim(format, body(format, messages)).prompt.body
+    fetched = [
+        (engine.original(trim.stash_id) or b"").decode() for trim in answer.trimmed.trims if trim.kind.value == "result"
+    ]
     assert set(texts) == set(fetched)
 
 
@@ -120,7 +124,7 @@ def test_expired_and_received_again(format: str) -> None:
     engine.clock.now += 3_601
     assert {Outcome.EXPIRED} == {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
     again = send(engine, format, 12)
-    assert (answer.body, answer.trims) == (again.body, again.trims)
+    assert (answer.prompt.body, answer.trimmed.trims) == (again.prompt.body, again.trimmed.trims)
     assert {Outcome.HIT} == {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
 
 
@@ -129,8 +133,8 @@ def test_expired_and_not_received(format: str) -> None:
     """An agent that sends the trimmed prompt brings no originals: what expired stays so, and decisions stay too."""
     engine, answer = grown(format)
     engine.clock.now += 3_601
-    again = engine.trim(format, answer.body or b"")
-    assert answer.trims == again.trims
+    again = engine.trim(format, answer.prompt.body or b"")
+    assert answer.trimmed.trims == again.trimmed.trims
     assert {Outcome.EXPIRED} == {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
 
 
@@ -155,7 +159,7 @@ def test_the_trimmed_prompt_renews_nothing_that_it_lacks(format: str) -> None:
     engine, answer = grown(format)
     for _ in range(2):
         engine.clock.now += 3_000
-        engine.trim(format, answer.body or b"")
+        engine.trim(format, answer.prompt.body or b"")
     assert Outcome.EXPIRED in {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
 
 
@@ -170,7 +174,7 @@ def test_evicted_originals_differ_from_unknown_ones(format: str) -> None:
     assert outcomes.count(Outcome.EVICTED) <= figures.evicted
     assert Outcome.NOT_FOUND == engine.retrieve("aaaaaaaaaa").outcome
     again = send(engine, format, 20)
-    assert answer.trims == again.trims
+    assert answer.trimmed.trims == again.trimmed.trims
 
 
 @formats
@@ -179,7 +183,7 @@ def test_a_smaller_budget_trims_the_same(format: str) -> None:
     engine, answer = grown(format, 20)
     poor, same = grown(format, 20, limits=Limits(stash_bytes=500, run_stash_bytes=500, memory_bytes=2_000))
 
-    assert answer.trims == same.trims
+    assert answer.trimmed.trims == same.trimmed.trims
     assert {Outcome.HIT} == {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
     assert Outcome.EVICTED in {poor.retrieve(stash_id).outcome for stash_id in ids(same)}
     assert poor.runs.figures("promises", "run-1").stash.held_bytes <= 500
@@ -193,4 +197,4 @@ def test_dead_entries_leave_the_registry_at_a_batch_point(format: str) -> None:
         engine.clock.now += 200
         answer = send(engine, format, number)
         if answer.cache.batch_point:
-            assert {Outcome.HIT} == {engine.retrieve(entry.stash_id).outcome for entry in answer.stash_entries}
+            assert {Outcome.HIT} == {engine.retrieve(entry.stash_id).outcome for entry in answer.trimmed.stash_entries}

@@ -34,7 +34,7 @@ def test_the_registry_tells_each_results_own_arguments(ids: tuple[str, str]) -> 
         messages += turn(number, ids, (f"left_{number}", f"right_{number}"))
     engine = Engine(limit=LIMIT, policy=ROOM | {"registry_share": 0.02})
     answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages))
-    entries = [entry for entry in answer.stash_entries if entry.kind == "result"]
+    entries = [entry for entry in answer.trimmed.stash_entries if entry.kind == "result"]
     assert entries
     for entry in entries:
         original = engine.original(entry.stash_id) or b""

@@ -34,9 +34,9 @@ def sent_whole(play: Played) -> tuple[Engine, TrimAnswer]:
 def parts(play: Played, answer: TrimAnswer) -> Iterator[tuple[list[bytes], int]]:
     """The returned messages with one that was dropped back in its place, and how many there are up to it."""
     lead = play.leading(len(play.messages))
-    dropped = sorted({trim.message_index + lead for trim in answer.trims if trim.action is Action.DROPPED})
-    own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-    returned = [each for place, each in enumerate(play.slices(answer.body or b"")) if place not in own]
+    dropped = sorted({trim.message_index + lead for trim in answer.trimmed.trims if trim.action is Action.DROPPED})
+    own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
+    returned = [each for place, each in enumerate(play.slices(answer.prompt.body or b"")) if place not in own]
     whole = play.slices(play.raw(play.messages))
     live = [place for place in range(len(whole)) if place not in dropped]
     for place in dropped:
@@ -59,8 +59,8 @@ def test_any_message_of_a_dropped_iteration_again(case: Case) -> None:
                 again = play.trim(engine, raw)
                 tried += 1
                 if sent[length:] != whole and not case.defects(play.whole(raw)):  # else calls have the same id
-                    assert [] == case.defects(play.whole(again.body or b""))
-                assert again.body == play.trim(engine, raw).body
+                    assert [] == case.defects(play.whole(again.prompt.body or b""))
+                assert again.prompt.body == play.trim(engine, raw).prompt.body
     assert tried
 
 
@@ -69,11 +69,11 @@ def test_a_call_without_its_result() -> None:
     engine = Engine(limit=2_000, policy=DROPS)
     for number in range(12):
         answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, history(OPENAI_CHAT, number)))
-    lost = min(trim.message_index for trim in answer.trims if trim.action is Action.DROPPED) + 1
+    lost = min(trim.message_index for trim in answer.trimmed.trims if trim.action is Action.DROPPED) + 1
     whole = history(OPENAI_CHAT, 12)
     call = whole[lost]["tool_calls"][0]["id"]
     sent = [*whole[: lost + 1], {"role": "tool", "tool_call_id": call, "content": "It was interrupted."}]
-    got = slices(engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, sent)).body)
+    got = slices(engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, sent)).prompt.body)
     assert call in [each["id"] for message in got for each in message.get("tool_calls", ())]
     assert call in [message.get("tool_call_id") for message in got]
 
@@ -87,9 +87,9 @@ def test_a_call_whose_answer_comes_late() -> None:
     messages[9]["content"].append(late)
     messages[12]["content"].append(result)
     answer = engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, messages))
-    assert {9, 10, 11, 12} <= {trim.message_index for trim in answer.trims if trim.action is Action.DROPPED}
+    assert {9, 10, 11, 12} <= {trim.message_index for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
     sent = [*messages[:12], {"role": "user", "content": [*messages[12]["content"][:-1], result | {"content": "No."}]}]
-    got = slices(engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, sent)).body)
+    got = slices(engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, sent)).prompt.body)
     assert {"late", "call_5"} <= {block.get("id") for message in got for block in message["content"]}
     assert {"late", "call_5"} <= {block.get("tool_use_id") for message in got for block in message["content"]}
 
@@ -106,5 +106,5 @@ def test_a_result_without_its_call(format: str, limit: int) -> None:
         sent = [*whole[:lead], whole[result], *history(format, 6, task="Find another.")]
         raw = body(format, sent)
         answer = engine.trim(format, raw)
-        assert answer.body == engine.trim(format, raw).body
-        assert all(engine.original(trim.stash_id) is not None for trim in answer.trims)
+        assert answer.prompt.body == engine.trim(format, raw).prompt.body
+        assert all(engine.original(trim.stash_id) is not None for trim in answer.trimmed.trims)

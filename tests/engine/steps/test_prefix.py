@@ -22,9 +22,9 @@ VARIANTS = [(OPENAI_CHAT, "gpt-4o"), (OPENAI_CHAT, LEADING), (ANTHROPIC_MESSAGES
 
 def whole(answer: TrimAnswer) -> list[Any]:
     """Everything that a provider's cache sees, in its order: what stands before the messages, then each of them."""
-    value = json.loads(answer.body or b"")
-    tail = sum(piece.place is OwnTextPlace.TAIL for piece in answer.own_text)
-    messages = slices(answer.body)
+    value = json.loads(answer.prompt.body or b"")
+    tail = sum(piece.place is OwnTextPlace.TAIL for piece in answer.prompt.own_text)
+    messages = slices(answer.prompt.body)
     return [value.get("system"), *messages[: len(messages) - tail]]
 
 
@@ -55,8 +55,8 @@ def test_a_batch_point_is_where_old_messages_change(format: str, policy: dict[st
         rewritten.append(whole(after)[: len(whole(before))] != whole(before))
     assert rewritten == [answer.cache.batch_point for answer in answers]
     assert rewritten[2] is False
-    assert answers[2].trims
-    assert answers[2].compacted
+    assert answers[2].trimmed.trims
+    assert answers[2].trimmed.compacted
     assert sum(rewritten) == answers[-1].cache.batch_points
     assert any(rewritten)
 
@@ -84,7 +84,7 @@ def test_the_kept_prefix_is_what_both_prompts_begin_with(format: str, model: str
         if number:
             assert same - 1 == answer.cache.first_changed
             assert counted(format, model, answer, now[:same]) == answer.cache.kept
-            registry = [piece for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY]
+            registry = [piece for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY]
             with_registry |= answer.cache.batch_point and any(piece.message_index < same - 1 for piece in registry)
         before = now
     assert with_registry or policy or (format, model) == VARIANTS[0]
@@ -98,8 +98,8 @@ def counted(format: str, model: str, answer: TrimAnswer, prefix: list[Any]) -> i
     raw = body(format, messages, system=system)
     fresh = Engine(limit=1_000_000, model=model).trim(format, raw, recall_unavailable=True, dry_run=True)
     # Ours is reckoned as messages wherever it stands; the directives every process knows for ours.
-    around = PER_MESSAGE * sum(piece.message_index < 0 for piece in answer.own_text)
-    directives, framing = answer.own_text[0], 0 if around else PER_MESSAGE
+    around = PER_MESSAGE * sum(piece.message_index < 0 for piece in answer.prompt.own_text)
+    directives, framing = answer.prompt.own_text[0], 0 if around else PER_MESSAGE
     return fresh.tokens.before + counter().count(directives.text, answer.tokens.encoding) + framing + around
 
 
@@ -118,7 +118,7 @@ def test_nothing_is_rewritten_where_nothing_helps(format: str, where: str) -> No
             messages[0]["content"] = words
         answer = engine.trim(format, body(format, messages, system=words if where == "system" else "You are careful."))
         assert not answer.fits
-        told += [[piece.text for piece in answer.own_text if piece.kind is not OwnTextKind.NOTE]]
+        told += [[piece.text for piece in answer.prompt.own_text if piece.kind is not OwnTextKind.NOTE]]
         ours += 0.1 * answer.cache.kept + 1.25 * answer.cache.rewritten
         plain += 0.1 * before + 1.25 * (answer.tokens.before - before)
         before = answer.tokens.before
@@ -126,7 +126,7 @@ def test_nothing_is_rewritten_where_nothing_helps(format: str, where: str) -> No
     assert len(changes) <= 2
     assert ours < plain
     fresh = Engine(limit=LIMIT, policy=POLICY).trim(format, engine_body(format, messages, words, where))
-    assert answer.body == fresh.body
+    assert answer.prompt.body == fresh.prompt.body
 
 
 def engine_body(format: str, messages: list[Any], words: str, where: str) -> bytes:
@@ -145,9 +145,9 @@ def test_what_is_told_follows_once_a_prompt_fits_again(format: str) -> None:
     for number in range(6, 60):
         answer = engine.trim(format, body(format, history(format, number, task=words)), context_window=16_000)
     assert answer.fits
-    told = {piece.kind: piece.text for piece in answer.own_text}
+    told = {piece.kind: piece.text for piece in answer.prompt.own_text}
     assert "earlier iterations dropped: " in told.get(OwnTextKind.DROPPED, "earlier iterations dropped: ")
-    last = {piece.kind: piece.text for piece in small.own_text}
+    last = {piece.kind: piece.text for piece in small.prompt.own_text}
     assert told[OwnTextKind.REGISTRY] != last.get(OwnTextKind.REGISTRY)
 
 
@@ -159,12 +159,12 @@ def test_recall_that_goes_and_comes_back(format: str) -> None:
         sent = body(format, history(format, number))
         answer = engine.trim(format, sent, recall_unavailable=number in (0, 12, 13))
         constant = always.trim(format, sent)
-        assert bool(answer.own_text) == (number not in (0, 12, 13))
-        if answer.own_text:
-            assert constant.own_text[0] == answer.own_text[0]
+        assert bool(answer.prompt.own_text) == (number not in (0, 12, 13))
+        if answer.prompt.own_text:
+            assert constant.prompt.own_text[0] == answer.prompt.own_text[0]
         else:
             assert 0 == answer.tokens.own_text
-            assert () == tuple(answer.stash_entries)
+            assert () == tuple(answer.trimmed.stash_entries)
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 8, 20])

@@ -91,7 +91,7 @@ class Judge:
 def trim(engine: Engine, messages: list[Any], **fields: Any) -> tuple[TrimAnswer, Any]:
     """Trim a prompt; the answer, and its body decoded."""
     answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages), **({"model": BOUND} | fields))
-    return answer, json.loads(answer.body or b"null")
+    return answer, json.loads(answer.prompt.body or b"null")
 
 
 def prompts(messages: list[Any]) -> list[int]:
@@ -125,10 +125,10 @@ def test_a_new_process_sends_no_invalid_thinking(with_revision: bool) -> None:
     for turn, length in enumerate(prompts(messages)):
         same, _ = trim(other, messages[:length], revision=revision)
         answer, sent = trim(engine, messages[:length], revision=revision)
-        assert same.body == answer.body
+        assert same.prompt.body == answer.prompt.body
         assert [] == judge.invalid(sent)
         judge.answered(sent, messages[length])
-        revision = answer.revision if with_revision else b""
+        revision = answer.prompt.revision if with_revision else b""
         if turn % 7 == 6:
             engine = Engine(limit=LIMIT)
     answer, sent = trim(Engine(limit=LIMIT, key=b"another key, of thirty-two bytes and more"), messages, revision=b"x")
@@ -148,7 +148,7 @@ def test_limits_that_change_between_calls(lasting: bool, data: st.DataObject) ->
         answer, sent = trim(engine, messages[:length], revision=revision, context_window=window)
         assert [] == judge.invalid(sent)
         judge.answered(sent, messages[length])
-        revision = answer.revision
+        revision = answer.prompt.revision
         if not lasting and data.draw(st.booleans()):
             engine = Engine(limit=LIMIT)
 
@@ -240,7 +240,7 @@ def test_what_came_of_other_prompts_goes() -> None:
             judge.answered({"messages": bare}, messages[length])
             continue
         answer, sent = trim(engine, messages[:length], revision=revision)
-        revision = answer.revision
+        revision = answer.prompt.revision
         assert [] == judge.invalid(sent)
         judge.answered(sent, messages[length])
 
@@ -250,8 +250,8 @@ def test_an_answer_that_never_arrived() -> None:
     engine, messages = Engine(limit=LIMIT), history(4)
     lengths = prompts(messages)
     last, _ = trim(engine, messages[: lengths[2]])
-    trim(engine, messages[: lengths[3]], revision=last.revision)  # lost on its way
-    _, sent = trim(engine, messages, revision=last.revision)
+    trim(engine, messages[: lengths[3]], revision=last.prompt.revision)  # lost on its way
+    _, sent = trim(engine, messages, revision=last.prompt.revision)
     assert [True] * 3 + [False] == [bool(thinking_of(message)) for message in sent["messages"][1::2]]
 
 
@@ -269,7 +269,7 @@ def test_an_agent_may_say_which_prompts_were_ours(served: int) -> None:
     """So can one that begins in the middle of a run."""
     answer, sent = trim(Engine(limit=100_000), history(10), served_iterations=served)
     assert served == sum(bool(thinking_of(message)) for message in sent["messages"])
-    assert {Reason.REASONING} == {trim.reason for trim in answer.trims}
+    assert {Reason.REASONING} == {trim.reason for trim in answer.trimmed.trims}
     assert not answer.cache.batch_point
 
 
@@ -289,8 +289,8 @@ def test_own_text_changes_nothing_before_kept_thinking() -> None:
     for length in prompts(messages):
         answer, sent = trim(engine, messages[:length])
         systems.add(json.dumps(sent["system"]))
-        assert OwnTextKind.NOTE not in {own.kind for own in answer.own_text}
-        for own in answer.own_text:
+        assert OwnTextKind.NOTE not in {own.kind for own in answer.prompt.own_text}
+        for own in answer.prompt.own_text:
             if own.kind is OwnTextKind.REGISTRY:
                 assert OwnTextPlace.HISTORY is own.place
                 roles = [message["role"] for message in sent["messages"][own.message_index - 1 : own.message_index + 2]]
@@ -319,13 +319,15 @@ def test_adopted_prompts() -> None:
 
 def test_untrimmed_thinking_is_told() -> None:
     """The answer says from which message on the agent's own prompt would hold thinking that is not valid."""
-    assert 0 == trim(Engine(limit=LIMIT), history(3))[0].thinking_invalid_from
-    assert trim(Engine(limit=LIMIT), history(3), model=UNBOUND)[0].thinking_invalid_from is None
+    assert 0 == trim(Engine(limit=LIMIT), history(3))[0].prompt.thinking_invalid_from
+    assert trim(Engine(limit=LIMIT), history(3), model=UNBOUND)[0].prompt.thinking_invalid_from is None
     plain = Engine(limit=LIMIT)
-    assert trim(plain, history(3), recall_unavailable=True)[0].thinking_invalid_from is None
+    assert trim(plain, history(3), recall_unavailable=True)[0].prompt.thinking_invalid_from is None
     answer, sent = trim(plain, history(25), recall_unavailable=True)
     pairs = zip(history(25), sent["messages"], strict=False)
-    assert next(at for at, (own, returned) in enumerate(pairs) if own != returned) == answer.thinking_invalid_from
+    assert (
+        next(at for at, (own, returned) in enumerate(pairs) if own != returned) == answer.prompt.thinking_invalid_from
+    )
 
 
 def test_unbound_thinking_of_turns_that_are_over_goes_first() -> None:
@@ -338,7 +340,7 @@ def test_unbound_thinking_of_turns_that_are_over_goes_first() -> None:
                     and message["role"] == "user")  # fmt: skip
         last = [message for message in sent["messages"][words:] if message["role"] == "assistant"]
         assert all(thinking_of(message) or message["content"] == "Here." for message in last)
-        removed += sum(trim.reason is Reason.REASONING for trim in answer.trims)
+        removed += sum(trim.reason is Reason.REASONING for trim in answer.trimmed.trims)
     assert removed > 0
 
 
@@ -347,7 +349,7 @@ def test_one_turn_keeps_its_thinking() -> None:
     engine, messages = Engine(limit=LIMIT), history(30)
     for length in prompts(messages):
         answer, _ = trim(engine, messages[:length], model=UNBOUND)
-        assert Reason.REASONING not in {trim.reason for trim in answer.trims}
+        assert Reason.REASONING not in {trim.reason for trim in answer.trimmed.trims}
 
 
 def test_a_turn_that_goes_on_again_has_its_thinking() -> None:
@@ -355,7 +357,7 @@ def test_a_turn_that_goes_on_again_has_its_thinking() -> None:
     engine, messages = Engine(limit=LIMIT), history(30, words_at=(8, 16))
     for length in prompts(messages):
         answer, _ = trim(engine, messages[:length], model=UNBOUND)
-    removed = {trim.message_index for trim in answer.trims if trim.reason is Reason.REASONING}
+    removed = {trim.message_index for trim in answer.trimmed.trims if trim.reason is Reason.REASONING}
     back = max(at for at in prompts(messages) if at - 2 in removed)  # answers to calls end the prompt
     answer, sent = trim(engine, messages[:back], model=UNBOUND)
     words = max(at for at, message in enumerate(sent["messages"]) if isinstance(message["content"], str)
@@ -371,7 +373,7 @@ def test_reasoning_that_the_agent_has_no_more_is_not_counted() -> None:
     removed = False
     for length in prompts(messages):
         answer, sent = trim(engine, messages[:length], model=UNBOUND)
-        removed = any(trim.reason is Reason.REASONING for trim in answer.trims)
+        removed = any(trim.reason is Reason.REASONING for trim in answer.trimmed.trims)
         if removed:
             break
     assert removed
@@ -395,21 +397,23 @@ def test_originals_and_search() -> None:
         answer, sent = trim(engine, messages[:length])
         assert "reasoning removed" not in json.dumps(sent)
     assert answer is not None
-    trims = [trim for trim in answer.trims if trim.kind is ItemKind.REASONING and trim.action is Action.CLIPPED][:2]
+    trims = [
+        trim for trim in answer.trimmed.trims if trim.kind is ItemKind.REASONING and trim.action is Action.CLIPPED
+    ][:2]
     number = trims[0].message_index // 2
     assert said(number)["content"][0] == json.loads(engine.original(trims[0].stash_id) or b"")
     assert f"I wonder {number}.".encode() == engine.original(trims[1].stash_id)
     found = engine.search(f"wonder {number}")
     assert trims[1].stash_id in [snippet.item.stash_id for snippet in found.snippets]
     assert not engine.search(f"sig{number}" * 3).snippets
-    assert not {trim.stash_id for trim in trims} & {entry.stash_id for entry in answer.stash_entries}
+    assert not {trim.stash_id for trim in trims} & {entry.stash_id for entry in answer.trimmed.stash_entries}
 
 
 def test_the_model_is_not_shown_what_is_encrypted() -> None:
     """Not by the recall tool either, whoever gave it the id."""
     engine, messages = Engine(limit=LIMIT), history(25)
     answer, _ = trim(engine, messages)
-    block, text = [trim for trim in answer.trims if trim.kind is ItemKind.REASONING][:2]
+    block, text = [trim for trim in answer.trimmed.trims if trim.kind is ItemKind.REASONING][:2]
     assert Outcome.HIT is engine.retrieve(block.stash_id).outcome
     assert "sig0" not in engine.call("recall_elided_content", {"id": block.stash_id}).content
     assert "I wonder" in engine.call("recall_elided_content", {"id": text.stash_id}).content
@@ -440,11 +444,11 @@ def test_what_the_provider_trims_is_not_trimmed_twice(management: Any, edits: li
     raw = json.dumps({"model": UNBOUND, "context_management": management, "messages": messages}).encode()
     answer = Engine(limit=LIMIT).trim(ANTHROPIC, raw)
     assert edits == list(answer.provider_edits)
-    assert trimmed == bool(answer.trims)
+    assert trimmed == bool(answer.trimmed.trims)
     assert trimmed == answer.fits
     assert answer.no_fit is (None if trimmed else NoFit.POLICY)
     asked = Engine(limit=LIMIT, policy={"trim_beside_provider": True}).trim(ANTHROPIC, raw)
-    assert asked.trims
+    assert asked.trimmed.trims
     assert asked.fits
 
 
@@ -453,15 +457,17 @@ def test_the_setting_overrides_the_name() -> None:
     messages = history(30)
     for binding, model in (("bound", "my-model"), ("unbound", BOUND)):
         answer, _ = trim(Engine(limit=LIMIT, policy={"reasoning_binding": binding}), messages, model=model)
-        assert (binding == "bound") == (answer.thinking_invalid_from is not None)
+        assert (binding == "bound") == (answer.prompt.thinking_invalid_from is not None)
 
 
 def test_dropping_invalid_thinking_is_asked_for_by_a_setting_alone() -> None:
     """It is the request's own member that says so."""
     raw = json.dumps({"model": BOUND, "thinking": {"type": "adaptive"}, "messages": history(2)}).encode()
-    plain = json.loads(Engine(limit=LIMIT).trim(ANTHROPIC, raw).body or b"")
+    plain = json.loads(Engine(limit=LIMIT).trim(ANTHROPIC, raw).prompt.body or b"")
     assert {"type": "adaptive"} == plain["thinking"]
-    asked = json.loads(Engine(limit=LIMIT, policy={"reasoning_drop_invalid": True}).trim(ANTHROPIC, raw).body or b"")
+    asked = json.loads(
+        Engine(limit=LIMIT, policy={"reasoning_drop_invalid": True}).trim(ANTHROPIC, raw).prompt.body or b""
+    )
     assert {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}} == asked["thinking"]
     assert plain["system"] == asked["system"]
 
@@ -508,5 +514,5 @@ def test_a_new_process_removes_the_same_reasoning(words_at: set[int], moves: lis
         other, _ = trim(Engine(limit=limit), prompt, model=UNBOUND, revision=revision)
         answer, _ = trim(engine, prompt, model=UNBOUND, revision=revision)
         # A revision of a longer history is not applied, so what was decided about the rest is not known then.
-        assert other.body == answer.body or other.revision_use is RevisionUse.MISMATCHED
-        revision = answer.revision
+        assert other.prompt.body == answer.prompt.body or other.revision_use is RevisionUse.MISMATCHED
+        revision = answer.prompt.revision

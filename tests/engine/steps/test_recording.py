@@ -35,7 +35,7 @@ TO_LIVE = Limits().time_to_live
 def test_every_result_is_found_and_fetched_whole(format: str) -> None:
     """Each result of the run is found by its words and fetched by its id: by a snippet, or named as in the prompt."""
     engine, answer = grown(format, 12)
-    trimmed = {trim.stash_id for trim in answer.trims}
+    trimmed = {trim.stash_id for trim in answer.trimmed.trims}
     found_trimmed = 0
     for number in range(12):
         found = engine.search(f"value_{number} unused name", roles=frozenset({Role.TOOL}))
@@ -70,7 +70,7 @@ def test_calls_and_texts_are_found(format: str) -> None:
 def test_an_id_finds_its_item(format: str) -> None:
     """An exact stash id or call id as the query finds its item first."""
     engine, answer = grown(format, 12)
-    trimmed = answer.trims[0].stash_id
+    trimmed = answer.trimmed.trims[0].stash_id
     assert trimmed == engine.search(trimmed).snippets[0].item.stash_id
     assert {"call_7"} == {snippet.item.call_id for snippet in engine.search("call_7").snippets[:2]}
 
@@ -79,8 +79,8 @@ def test_an_id_finds_its_item(format: str) -> None:
 def test_system_text_and_our_own_are_not_recorded(format: str) -> None:
     """Neither the agent's instructions nor anything that the sidecar wrote is found."""
     engine, answer = grown(format, 12)
-    adopted = engine.trim(format, answer.body or b"")  # the agent goes on from what it got, our own text in it
-    assert [] != adopted.own_text
+    adopted = engine.trim(format, answer.prompt.body or b"")  # the agent goes on from what it got, our own text in it
+    assert [] != adopted.prompt.own_text
     for words in ("You are careful", "registry elided clipped context window", "largest first"):
         assert SearchOutcome.NOTHING_FOUND == engine.search(words).outcome
 
@@ -90,7 +90,7 @@ def test_adopting_records_nothing_twice(format: str) -> None:
     """Trimmed messages that come back are known: nothing of them is a new item."""
     engine, answer = grown(format, 12)
     before = engine.figures().history.items
-    engine.trim(format, answer.body or b"")
+    engine.trim(format, answer.prompt.body or b"")
     assert before == engine.figures().history.items
 
 

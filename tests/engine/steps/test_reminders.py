@@ -33,14 +33,14 @@ def test_iterations_with_reminders_are_dropped(format: str) -> None:
     engine = Engine(limit=LIMIT)
     answer = engine.trim(format, prompt(format, REMINDER))
     assert answer.fits
-    assert answer.body is not None
-    assert [] == CASES[format].defects(json.loads(answer.body))
-    gone = [trim for trim in answer.trims if trim.kind is ItemKind.SNAPSHOT]
+    assert answer.prompt.body is not None
+    assert [] == CASES[format].defects(json.loads(answer.prompt.body))
+    gone = [trim for trim in answer.trimmed.trims if trim.kind is ItemKind.SNAPSHOT]
     assert {Action.CLIPPED, Action.DROPPED} <= {trim.action for trim in gone}
     assert REMINDER.replace("{}", "1").encode() in [engine.original(trim.stash_id) for trim in gone]
-    assert json.dumps(REMINDER.replace("{}", str(ITERATIONS - 1))).encode() in answer.body
+    assert json.dumps(REMINDER.replace("{}", str(ITERATIONS - 1))).encode() in answer.prompt.body
     words = Engine(limit=LIMIT).trim(format, prompt(format, "Mind rule {}."))
-    assert Action.DROPPED not in {trim.action for trim in words.trims}
+    assert Action.DROPPED not in {trim.action for trim in words.trimmed.trims}
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ def body(sent: object, **members: Any) -> bytes:
 
 def returned(answer: TrimAnswer) -> Any:
     """What came back, decoded."""
-    return json.loads(answer.body or b"")
+    return json.loads(answer.prompt.body or b"")
 
 
 def places(answer: TrimAnswer) -> set[tuple[OwnTextKind, OwnTextPlace]]:
     """Where our text stands."""
-    return {(piece.kind, piece.place) for piece in answer.own_text}
+    return {(piece.kind, piece.place) for piece in answer.prompt.own_text}
 
 
 def test_nothing_of_ours_is_stored() -> None:
@@ -55,7 +55,7 @@ def test_nothing_of_ours_is_stored() -> None:
         (OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM),
         (OwnTextKind.REGISTRY, OwnTextPlace.SYSTEM),
     } == places(answer)
-    texts = [piece.text for piece in answer.own_text]
+    texts = [piece.text for piece in answer.prompt.own_text]
     assert "\n\n".join(["Be careful.", *texts]) == returned(answer)["instructions"]
     assert [] == [item for item in returned(answer)["input"] if item.get("role") == "developer"]
 
@@ -77,11 +77,11 @@ def test_our_text_comes_back(members: dict[str, Any]) -> None:
     """What was returned can be sent again, also to a process that has only the revision: no text of ours is doubled."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     answer = engine.trim(RESPONSES, body(items(12), **members))
-    again = engine.trim(RESPONSES, answer.body or b"")
+    again = engine.trim(RESPONSES, answer.prompt.body or b"")
     assert returned(answer) == returned(again)
-    other = Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, answer.body or b"", revision=answer.revision)
-    directives = next(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DIRECTIVES)
-    registry = next(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY)
+    other = Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, answer.prompt.body or b"", revision=answer.prompt.revision)
+    directives = next(piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DIRECTIVES)
+    registry = next(piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY)
     whole = json.dumps(returned(other))
     assert (1, 0) == (whole.count(json.dumps(directives)[1:-1]), whole.count(json.dumps(registry)[1:-1]))
 
@@ -91,7 +91,7 @@ def test_our_text_comes_back(members: dict[str, Any]) -> None:
 def test_reasoning_keeps_its_follower(limit: int, members: dict[str, Any]) -> None:
     """Whatever is dropped, reasoning stands before the call that it stood before, and no call without its own."""
     answer = Engine(limit=limit).trim(RESPONSES, body(items(12), **members))
-    assert [] != [trim for trim in answer.trims if trim.action is Action.DROPPED] or limit == LIMIT
+    assert [] != [trim for trim in answer.trimmed.trims if trim.action is Action.DROPPED] or limit == LIMIT
     left = [item for item in returned(answer)["input"] if item.get("role") != "developer"]
     pairs = [(one["id"][3:], other["call_id"][1:]) for one, other in pairwise(left) if "id" in one]
     assert pairs == [(number, number) for number, _ in pairs]
@@ -109,10 +109,10 @@ def test_what_continues_a_stored_response(head: dict[str, Any]) -> None:
         answer = engine.trim(
             RESPONSES, body([{"type": "function_call_output", "call_id": f"c{number}", "output": text}], **head)
         )
-        assert [Action.ELIDED] == [trim.action for trim in answer.trims]
+        assert [Action.ELIDED] == [trim.action for trim in answer.trimmed.trims]
         assert {(OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM)} <= places(answer)
         assert ["function_call_output"] == [item["type"] for item in returned(answer)["input"]]
-        ids.append((answer.trims[0].stash_id, text.encode()))
+        ids.append((answer.trimmed.trims[0].stash_id, text.encode()))
     assert [text for _, text in ids] == [engine.original(stash_id) for stash_id, _ in ids]
 
 
@@ -122,9 +122,11 @@ def test_a_plain_string(members: dict[str, Any]) -> None:
     raw = body("Find the bug.", **members)
     answer = Engine(limit=50_000).trim(RESPONSES, raw)
     assert "Find the bug." == returned(answer)["input"]
-    assert [answer.own_text[0].text] == [returned(answer)["instructions"]]
-    assert raw == Engine(limit=50_000).trim(RESPONSES, raw, recall_unavailable=True).body
-    assert ["/instructions"] == [edit.pointer for edit in Engine(limit=50_000).trim(RESPONSES, raw, edits=True).edits]
+    assert [answer.prompt.own_text[0].text] == [returned(answer)["instructions"]]
+    assert raw == Engine(limit=50_000).trim(RESPONSES, raw, recall_unavailable=True).prompt.body
+    assert ["/instructions"] == [
+        edit.pointer for edit in Engine(limit=50_000).trim(RESPONSES, raw, edits=True).prompt.edits
+    ]
 
 
 def test_a_string_and_the_message_that_it_is() -> None:
@@ -133,7 +135,7 @@ def test_a_string_and_the_message_that_it_is() -> None:
     engine.trim(RESPONSES, body("Find the bug."))
     for number in range(1, 13):
         answer = engine.trim(RESPONSES, body(items(number)))
-    assert answer.body == Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, body(items(12))).body
+    assert answer.prompt.body == Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, body(items(12))).prompt.body
 
 
 def test_a_run_that_stops_storing() -> None:
@@ -142,8 +144,8 @@ def test_a_run_that_stops_storing() -> None:
     before = engine.trim(RESPONSES, body(items(12)))
     after = engine.trim(RESPONSES, body(items(12), instructions=returned(before)["instructions"], **UNSTORED))
     assert "" == returned(after)["instructions"]
-    assert {trim.stash_id for trim in before.trims} == {trim.stash_id for trim in after.trims}
-    own = {piece.message_index for piece in after.own_text}
+    assert {trim.stash_id for trim in before.trimmed.trims} == {trim.stash_id for trim in after.trimmed.trims}
+    own = {piece.message_index for piece in after.prompt.own_text}
     ours = [item for place, item in enumerate(returned(after)["input"]) if place in own]
     again = engine.trim(RESPONSES, body([*items(12), *ours]))
     assert returned(before) == returned(again)
@@ -163,12 +165,12 @@ def test_only_what_follows_a_revision() -> None:
     """`base_revision` takes items; a string has no place behind others, and nothing can follow one."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     first = engine.trim(RESPONSES, body(items(6)))
-    answer = engine.trim(RESPONSES, body(items(12)[19:]), base_revision=first.revision)
+    answer = engine.trim(RESPONSES, body(items(12)[19:]), base_revision=first.prompt.revision)
     assert returned(Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, body(items(12)))) == returned(answer)
     with pytest.raises(InvalidJson):
-        engine.trim(RESPONSES, body("And now?"), base_revision=answer.revision)
+        engine.trim(RESPONSES, body("And now?"), base_revision=answer.prompt.revision)
     plain = Engine(limit=LIMIT)
-    revision = plain.trim(RESPONSES, body("Find the bug.")).revision
+    revision = plain.trim(RESPONSES, body("Find the bug.")).prompt.revision
     with pytest.raises(RevisionUnknown):
         plain.trim(RESPONSES, body(items(1)[1:]), base_revision=revision)
 
@@ -195,22 +197,22 @@ def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool, more: di
     for length in range(2, len(sent), 3):
         engine = Engine(limit=900)
         answer = engine.trim(RESPONSES, body(sent, **UNSTORED))
-        reasons = {(trim.action, trim.kind) for trim in answer.trims}
+        reasons = {(trim.action, trim.kind) for trim in answer.trimmed.trims}
         assert (Action.DROPPED, ItemKind.REASONING) in reasons
         assert [] == [item for item in returned(answer)["input"] if not isinstance(item, dict)]
         if by_revision:
             engine = Engine(limit=900)
-            engine.trim(RESPONSES, body(sent, **UNSTORED), revision=answer.revision)
+            engine.trim(RESPONSES, body(sent, **UNSTORED), revision=answer.prompt.revision)
         rewound = [*sent[:length], {"role": "user", "content": "Look elsewhere."}]
         again = engine.trim(RESPONSES, body(rewound, **UNSTORED))
         shown = [item for item in returned(again)["input"] if item not in rewound]
         assert [] == [item for item in returned(again)["input"] if not isinstance(item, dict)]
         assert [] == [item for item in shown if item.get("type") == "reasoning"]
         # What stays away is listed, and what is listed is in the stash.
-        gone = [trim for trim in again.trims if trim.reason is Reason.REASONING]
+        gone = [trim for trim in again.trimmed.trims if trim.reason is Reason.REASONING]
         reached += len(gone)
-        assert [] == [trim.stash_id for trim in again.trims if engine.original(trim.stash_id) is None]
-        assert engine.trim(RESPONSES, body(rewound, **UNSTORED)).body == again.body
+        assert [] == [trim.stash_id for trim in again.trimmed.trims if engine.original(trim.stash_id) is None]
+        assert engine.trim(RESPONSES, body(rewound, **UNSTORED)).prompt.body == again.prompt.body
     assert reached > 0
 
 
@@ -241,7 +243,7 @@ def registries(members: dict[str, Any], engine: Engine, iterations: int = 70) ->
     """The registry at each cut of a run of a provider that stores the history."""
     answers = [engine.trim(RESPONSES, body(items(number), **members)) for number in range(1, iterations)]
     return [
-        "".join(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY)
+        "".join(piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY)
         for answer in answers
         if answer.cache.batch_point
     ]
@@ -273,7 +275,7 @@ def test_developers_messages_are_behind_it_too() -> None:
         led = [{"role": "developer", "content": LONG}, *items(number)]
         answer = engine.trim(RESPONSES, body(led, instructions="Be careful."))
         if answer.cache.batch_point:
-            sent += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY]
+            sent += [piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY]
     assert len(sent) > 2
     assert 1 == len(set(sent))
 
@@ -293,9 +295,9 @@ def test_another_process_leaves_it_too(upto: int, *, by_revision: bool) -> None:
     engine = Engine(limit=16_000, policy=NOTHING_STAYS)
     answers = [engine.trim(RESPONSES, each) for each in made]
     fresh = Engine(limit=16_000, policy=NOTHING_STAYS)
-    fields = {"revision": answers[upto].revision} if by_revision else {}
-    assert answers[upto].body == fresh.trim(RESPONSES, made[upto], **fields).body
-    assert answers[-1].body == fresh.trim(RESPONSES, made[-1]).body
+    fields = {"revision": answers[upto].prompt.revision} if by_revision else {}
+    assert answers[upto].prompt.body == fresh.trim(RESPONSES, made[upto], **fields).prompt.body
+    assert answers[-1].prompt.body == fresh.trim(RESPONSES, made[-1]).prompt.body
 
 
 TRIGGER = {"type": "compaction_trigger"}

@@ -29,7 +29,7 @@ def test_the_body_is_clipped_and_the_rest_stays(format: str) -> None:
     """Tags, their attributes and the words around them are as they were; the body is a label with id and bytes."""
     asked = engine()
     answer = asked.trim(**prompt(format, messages([user(page())])))
-    (trim,) = answer.trims
+    (trim,) = answer.trimmed.trims
     assert (ItemKind.SNAPSHOT, Action.CLIPPED) == (trim.kind, trim.action)
     label = f"[page clipped for brevity — id={trim.stash_id}, {len(page()):,} bytes]"
     assert page(label) == texts(format, answer)[1]
@@ -71,7 +71,7 @@ def test_what_is_no_snapshot_is_a_persons_text(format: str, text: str) -> None:
     """Where there is no pair of tags around something, a user's words stay."""
     answer = engine().trim(**prompt(format, messages([user(text)])))
     assert text == texts(format, answer)[1]
-    assert [] == list(answer.trims)
+    assert [] == list(answer.trimmed.trims)
 
 
 @formats
@@ -99,7 +99,7 @@ def test_by_annotation_without_tags(format: str) -> None:
     place = next(at for at, message in enumerate(sent) if message["content"] == BODY)
     answer = engine().trim(**prompt(format, sent), annotations={place: Annotation.SNAPSHOT})
     assert texts(format, answer)[1].startswith("[page clipped for brevity — id=")
-    assert [] == list(engine().trim(**prompt(format, sent)).trims)
+    assert [] == list(engine().trim(**prompt(format, sent)).trimmed.trims)
 
 
 @formats
@@ -108,7 +108,7 @@ def test_tags_in_what_tools_say(format: str) -> None:
     sent = messages(after=5)
     sent[2] = sent[2] | {"content": page()}
     answer = engine().trim(**prompt(format, sent))
-    assert [ItemKind.RESULT] == [trim.kind for trim in answer.trims]
+    assert [ItemKind.RESULT] == [trim.kind for trim in answer.trimmed.trims]
 
 
 @formats
@@ -117,10 +117,10 @@ def test_what_was_returned_sent_again(format: str) -> None:
     asked = engine()
     sent = messages(*([user(page(BODY + str(number)))] for number in range(5)))
     answer = asked.trim(**prompt(format, sent))
-    again = {"messages": returned(answer)} if answer.messages is not None else {}
-    back = asked.trim(**prompt(format, sent) | ({"body": answer.body or b""} | again))
+    again = {"messages": returned(answer)} if answer.prompt.messages is not None else {}
+    back = asked.trim(**prompt(format, sent) | ({"body": answer.prompt.body or b""} | again))
     assert returned(answer) == returned(back)
-    assert answer.trims == back.trims
+    assert answer.trimmed.trims == back.trimmed.trims
 
 
 @formats
@@ -128,7 +128,7 @@ def test_no_recall(format: str) -> None:
     """Where the model cannot recall, labels carry no id."""
     answer = engine().trim(**prompt(format, messages([user(page())])), recall_unavailable=True)
     assert page(f"[page clipped for brevity — {len(page()):,} bytes]") == texts(format, answer)[1]
-    assert {OwnTextKind.DROPPED} >= {own.kind for own in answer.own_text}
+    assert {OwnTextKind.DROPPED} >= {own.kind for own in answer.prompt.own_text}
 
 
 def test_an_old_screenshot_becomes_text() -> None:
@@ -137,7 +137,9 @@ def test_an_old_screenshot_becomes_text() -> None:
     seen = {"role": "user", "content": [{"type": "text", "text": page()}, image]}
     sent = messages([seen], [], [], [seen], after=0)
     answer = engine().trim(**prompt("openai_chat", sent))
-    got = [message for message in json.loads(answer.body or b"")["messages"] if isinstance(message["content"], list)]
+    got = [
+        message for message in json.loads(answer.prompt.body or b"")["messages"] if isinstance(message["content"], list)
+    ]
     assert "text" == got[0]["content"][1]["type"]
     assert got[0]["content"][1]["text"].startswith("[screenshot clipped for brevity — id=")
     assert seen == got[1]

@@ -80,7 +80,7 @@ def played(messages: Sequence[dict[str, Any]], model: str, engine: Engine) -> Tr
 
 def shown(answer: TrimAnswer) -> dict[str, Any]:
     """The body of an answer."""
-    decoded: dict[str, Any] = json.loads(answer.body or b"")
+    decoded: dict[str, Any] = json.loads(answer.prompt.body or b"")
     return decoded
 
 
@@ -104,7 +104,7 @@ def test_a_reminder_after_every_turn(model: str, preset: str) -> None:
     """Agents leave reminders of one turn where they are; nothing of ours stands beside one."""
     scoped = REMINDER | {"clear_at": "next_user_message"}
     answer = played(history(*[[scoped]] * 24), model, Engine(limit=6_000, preset=preset, policy=CUTTING))
-    assert {OwnTextPlace.SYSTEM} == {piece.place for piece in answer.own_text}
+    assert {OwnTextPlace.SYSTEM} == {piece.place for piece in answer.prompt.own_text}
 
 
 @models
@@ -112,7 +112,7 @@ def test_what_is_dropped_is_found(model: str) -> None:
     """The text of a dropped system message is searched, and fetched by its id."""
     engine = Engine(limit=6_000, policy=CUTTING)
     answer = played(history([], [instruction({"type": "text", "text": RARE})], *[[]] * 20), model, engine)
-    gone = [trim for trim in answer.trims if trim.action is Action.DROPPED and trim.message_index == 5]
+    gone = [trim for trim in answer.trimmed.trims if trim.action is Action.DROPPED and trim.message_index == 5]
     assert [RARE.encode()] == [engine.original(trim.stash_id) for trim in gone]
     found = engine.search("heliotrope").snippets
     assert [(Role.SYSTEM, RARE)] == [(each.item.role, each.text) for each in found]
@@ -135,7 +135,7 @@ def test_what_is_in_force_stays(model: str) -> None:
 
 def own(answer: TrimAnswer) -> set[int]:
     """Places of our own messages."""
-    return {piece.message_index for piece in answer.own_text}
+    return {piece.message_index for piece in answer.prompt.own_text}
 
 
 @models
@@ -151,7 +151,7 @@ def test_the_registry_avoids_them() -> None:
     """It stands at the newest place after a user's message that no system message of the agent's follows."""
     often = [[REMINDER] if number % 4 else [] for number in range(24)]
     answer = played(history(*often), BOUND, Engine(limit=20_000, policy=CUTTING | {"fit_high": 0.4, "fit_low": 0.2}))
-    places = [piece.message_index for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY]
+    places = [piece.message_index for piece in answer.prompt.own_text if piece.kind is OwnTextKind.REGISTRY]
     assert 1 == len(places)
     roles = [each["role"] for each in shown(answer)["messages"]]
     assert ["user", "system", "assistant"] == roles[places[0] - 1 : places[0] + 2]

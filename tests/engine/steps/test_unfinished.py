@@ -29,7 +29,7 @@ NOTED = {"openai_chat-0", "openai_responses-1", "openai_responses-3"}
 
 def has_note(answer: TrimAnswer) -> bool:
     """Whether a note is in the prompt."""
-    return any(piece.kind is OwnTextKind.NOTE for piece in answer.own_text)
+    return any(piece.kind is OwnTextKind.NOTE for piece in answer.prompt.own_text)
 
 
 def is_unfinished(play: Played, count: int) -> bool:
@@ -93,9 +93,9 @@ def test_ends_of_a_chat(name: str) -> None:
     engine = Engine(limit=LIMIT)
     messages = [*history(OPENAI_CHAT, 12), *end]
     answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages))
-    got = json.loads(answer.body or b"")["messages"]
+    got = json.loads(answer.prompt.body or b"")["messages"]
     assert noted == has_note(answer)
-    assert answer.trims
+    assert answer.trimmed.trims
     assert got[-1 - noted] == end[-1]
     assert answer.cache.kept + answer.cache.rewritten == answer.tokens.after
 

@@ -47,7 +47,7 @@ def test_what_is_whole_is_known(format: str, preset: str, seed: int) -> None:
         answer = engine.trim(format, body(format, messages), context_window=chance.choice([LIMIT, LIMIT, 3 * LIMIT]))
         (run,) = [each for name, each in engine.runs._table._runs.items() if name == (CALLER, RUN_ID)]  # noqa: SLF001
         assert looked_through(run.memory) == run.memory.whole
-        trimmed = [trim.stash_id for trim in answer.trims if trim.stash_id]
+        trimmed = [trim.stash_id for trim in answer.trimmed.trims if trim.stash_id]
         seen_trimmed |= bool(trimmed)
         seen_whole |= bool(run.memory.whole)
     assert seen_trimmed

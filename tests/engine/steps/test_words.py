@@ -112,10 +112,10 @@ def body(format: str, iterations: int, *, beside: bool = False) -> bytes:
 
 def check(format: str, answer: TrimAnswer, iterations: int) -> None:
     """All words are there, and the provider takes the prompt."""
-    assert answer.body is not None
+    assert answer.prompt.body is not None
     assert answer.fits
-    assert [] == CASES[format].defects(json.loads(answer.body))
-    assert [] == [number for number in spoken(iterations) if said(number).encode() not in answer.body]
+    assert [] == CASES[format].defects(json.loads(answer.prompt.body))
+    assert [] == [number for number in spoken(iterations) if said(number).encode() not in answer.prompt.body]
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -126,7 +126,7 @@ def test_words_stay(format: str, beside: bool) -> None:
     for iterations in range(2, ITERATIONS + 1, 2):
         answer = engine.trim(format, body(format, iterations, beside=beside))
         check(format, answer, iterations)
-    assert {Action.CLIPPED, Action.DROPPED} <= {trim.action for trim in answer.trims}
+    assert {Action.CLIPPED, Action.DROPPED} <= {trim.action for trim in answer.trimmed.trims}
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -137,9 +137,11 @@ def test_another_process_and_an_adopted_prompt(format: str, beside: bool) -> Non
     for iterations in range(2, ITERATIONS + 1, 2):
         answer = engine.trim(format, body(format, iterations, beside=beside))
     sent = body(format, ITERATIONS, beside=beside)
-    assert answer.body == Engine(limit=LIMIT).trim(format, sent).body
-    assert answer.body == Engine(limit=LIMIT).trim(format, sent, revision=answer.revision).body
-    assert json.loads(answer.body or b"") == json.loads(engine.trim(format, answer.body or b"").body or b"")
+    assert answer.prompt.body == Engine(limit=LIMIT).trim(format, sent).prompt.body
+    assert answer.prompt.body == Engine(limit=LIMIT).trim(format, sent, revision=answer.prompt.revision).prompt.body
+    assert json.loads(answer.prompt.body or b"") == json.loads(
+        engine.trim(format, answer.prompt.body or b"").prompt.body or b""
+    )
 
 
 @pytest.mark.parametrize("format", SHAPES)
@@ -148,13 +150,13 @@ def test_the_last_resort(format: str) -> None:
     engine = Engine(limit=300)
     answer = engine.trim(format, body(format, 2 * ITERATIONS))
     assert answer.fits
-    assert answer.body is not None
-    assert [] == CASES[format].defects(json.loads(answer.body))
-    stay = [number for number in spoken(2 * ITERATIONS) if said(number).encode() in answer.body]
+    assert answer.prompt.body is not None
+    assert [] == CASES[format].defects(json.loads(answer.prompt.body))
+    stay = [number for number in spoken(2 * ITERATIONS) if said(number).encode() in answer.prompt.body]
     assert 0 < len(stay) < len(spoken(2 * ITERATIONS))
     assert stay == spoken(2 * ITERATIONS)[-len(stay) :]
     assert spoken(2 * ITERATIONS)[-1] in stay
-    gone = [trim for trim in answer.trims if trim.action is Action.DROPPED]
+    gone = [trim for trim in answer.trimmed.trims if trim.action is Action.DROPPED]
     originals = [engine.original(trim.stash_id) or b"" for trim in gone]
     assert any(b"Rule 2: mind" in original for original in originals)
 
@@ -168,5 +170,5 @@ def test_a_task_that_follows_a_greeting(format: str) -> None:
         messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "I did. " * 30}]
     messages.append({"role": "user", "content": "What is it?"})
     answer = Engine(limit=150).trim(format, making.body(format, messages))
-    assert {Action.DROPPED} & {trim.action for trim in answer.trims}
-    assert b"Find the bug." in (answer.body or b"")
+    assert {Action.DROPPED} & {trim.action for trim in answer.trimmed.trims}
+    assert b"Find the bug." in (answer.prompt.body or b"")

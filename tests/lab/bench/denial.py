@@ -140,7 +140,7 @@ class Heavy:
         """Send what must be there before."""
         if self._pattern:
             answer = core.trim(trim_call(self.raw, CALLER, ACCEPT_BYTES), never)
-            self._stash_id = answer.trims[0].stash_id
+            self._stash_id = answer.trimmed.trims[0].stash_id
 
     def send(self, core: Runs, check: Callable[[], None]) -> str:
         """Send it; what came of it."""
@@ -342,7 +342,7 @@ def keep_sending(address: str, name: str, size: float) -> None:
             answer = trim_pb2.TrimPromptResponse.FromString(trim(raws[0]))
             pattern = retrieve_pb2.PatternMatch(expression=EXPRESSION)
             search = retrieve_pb2.RetrieveContentRequest(
-                run_id=f"{run_id}-0", stash_id=answer.trims[0].stash_id, pattern=pattern
+                run_id=f"{run_id}-0", stash_id=answer.trimmed.trims[0].stash_id, pattern=pattern
             )
             raws, trim = [search.SerializeToString()], retrieve
         print("begun", flush=True)

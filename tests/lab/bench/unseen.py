@@ -265,7 +265,7 @@ def _fresh(body: bytes) -> tuple[float, float, float]:
         _, _, next_cpu = timed_trim(core, trim_call(RUN_ID, "openai_chat", longer, LIMIT))
     else:
         next_cpu = 0.0
-    return cpu, next_cpu, _retrieve(core, answer.trims[0].stash_id if answer.trims else "")
+    return cpu, next_cpu, _retrieve(core, answer.trimmed.trims[0].stash_id if answer.trimmed.trims else "")
 
 
 def _retrieve(core: Runs, stash_id: str) -> float:

@@ -141,26 +141,26 @@ def measured(task: Task) -> Measured:
         run, provider = (after, providers[1]) if later else (before, providers[0])
         history += step.given
         answer = engine.trim(run.format, run.body(history))
-        assert answer.body is not None
-        pieces = _pieces(run, answer.body)
+        assert answer.prompt.body is not None
+        pieces = _pieces(run, answer.prompt.body)
         if answer.cache.batch_point:
             cuts += 1
             sent.append(real / limit)
             without = run.body([*_pieces(run, last)[2:], *_added(steps, turn)] if last else history)
             due.append(provider.count(without) / limit)
-        real = provider.count(answer.body)
+        real = provider.count(answer.prompt.body)
         error = abs(answer.tokens.after / real - 1)
         if answer.cache.batch_point:
             cut_errors.append(error)
         errors += [error] if cuts else []
         over += real > limit
         worst = max(worst, real / limit)
-        ours.append(list(zip(pieces, provider.pieces(answer.body), strict=True)))
+        ours.append(list(zip(pieces, provider.pieces(answer.prompt.body), strict=True)))
         untrimmed = run.body(history)
         whole.append(list(zip(_pieces(run, untrimmed), provider.pieces(untrimmed), strict=True)))
         if task.reports:
             _report(engine, real)
-        last = answer.body
+        last = answer.prompt.body
         history += step.answer
     return Measured(
         task=task,

@@ -61,8 +61,8 @@ class Trimmer:
     def trim(self, body: bytes) -> bytes:
         """Return the trimmed body."""
         answer = self._engine.trim(self._format, body)
-        assert answer.body is not None
-        return answer.body
+        assert answer.prompt.body is not None
+        return answer.prompt.body
 
     def search(self, query: str) -> list[Hit]:
         """Return the first snippets that a search finds, the best first."""

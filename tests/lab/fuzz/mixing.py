@@ -248,7 +248,7 @@ class Mixing:
         if chance.random() < 0.15:
             self.engine = replace(self.engine)  # another process
             self.restarted = True
-        revision = self.answer.revision if self.answer is not None else b""
+        revision = self.answer.prompt.revision if self.answer is not None else b""
         if chance.random() < 0.3:
             fields["revision"] = revision
         if chance.random() < 0.1:
@@ -280,18 +280,18 @@ class Mixing:
         answer = self._trim(raw, **fields)
         if answer is None:
             return
-        assert answer.body is not None
+        assert answer.prompt.body is not None
         fields.pop("revision", None)
-        self.answer, self.got = answer, answer.body
-        self.own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-        self.pool += self.play.slices(answer.body)
+        self.answer, self.got = answer, answer.prompt.body
+        self.own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
+        self.pool += self.play.slices(answer.prompt.body)
         yield from self._complaints(raw, answer)
         again = self._trim(raw, **fields)
         if self.restarted and again is not None:  # a text of ours that this process had not written is known by now
             answer, again = again, self._trim(raw, **fields)
-        if again is not None and again.body != answer.body:
+        if again is not None and again.prompt.body != answer.prompt.body:
             yield "the same prompt has another answer"
-        if again is not None and list(again.trims) != list(answer.trims):
+        if again is not None and list(again.trimmed.trims) != list(answer.trimmed.trims):
             yield "the same prompt has other trims"
 
     def _trim(self, raw: bytes, **fields: Any) -> TrimAnswer | None:
@@ -308,22 +308,22 @@ class Mixing:
 
     def _complaints(self, raw: bytes, answer: TrimAnswer) -> Iterator[str]:
         play = self.play
-        assert answer.body is not None
-        sent, got = play.slices(raw), play.slices(answer.body)
+        assert answer.prompt.body is not None
+        sent, got = play.slices(raw), play.slices(answer.prompt.body)
         if not (self.careless or self.renamed or self.defects(raw)):
-            for defect in self.defects(answer.body):
+            for defect in self.defects(answer.prompt.body):
                 yield f"a new defect: {defect}"
-            yield from play.case.worsened(play.whole(raw), play.whole(answer.body))
-        own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
+            yield from play.case.worsened(play.whole(raw), play.whole(answer.prompt.body))
+        own = {piece.message_index for piece in answer.prompt.own_text if piece.message_index >= 0}
         rest = [each for place, each in enumerate(got) if place not in own]
         if len(rest) > len(sent):
             yield f"{len(rest)} messages came of {len(sent)}"
         changed = Multiset(rest) - Multiset(sent)
-        touched = {trim.message_index for trim in answer.trims}
+        touched = {trim.message_index for trim in answer.trimmed.trims}
         if changed.total() > len(touched):
             yield f"{changed.total()} messages have other bytes, and {len(touched)} are said to be trimmed"
         if not self.restarted:
-            for trim in answer.trims:
+            for trim in answer.trimmed.trims:
                 if self.engine.original(trim.stash_id) is None:
                     yield f"original {trim.item_index} of message {trim.message_index} is not found"
         if answer.fits != (answer.tokens.after <= answer.tokens.limit):
@@ -344,7 +344,7 @@ class Mixing:
 def _can_be_applied(raw: bytes, answer: TrimAnswer) -> bool:
     """Whether each edit of what was sent has a place."""
     try:
-        edited(raw, answer.edits)
+        edited(raw, answer.prompt.edits)
     except (LookupError, TypeError):
         return False
     return True

@@ -46,12 +46,12 @@ def ours(material: Material, budget: int) -> Outcome:
         start = time.perf_counter()
         answer = engine.trim(run.format, body)
         seconds.append(time.perf_counter() - start)
-        assert answer.body is not None
-        got = prompt_of(answer.body)
+        assert answer.prompt.body is not None
+        got = prompt_of(answer.prompt.body)
         head = tuple(material.piece(raw, system=True) for raw in got.system_pieces())
         made.append(head + tuple(map(material.piece, got.slices)))
     sent = prompt_of(body_of(run.format, material.slices, system=run.system))
-    found = [originals_complaints(run, sent, [(trim, engine.original(trim.stash_id))]) for trim in answer.trims]
+    found = [originals_complaints(run, sent, [(trim, engine.original(trim.stash_id))]) for trim in answer.trimmed.trims]
     return Outcome(made, seconds, sum(not complaints for complaints in found) / len(found) if found else None)
 
 

@@ -105,12 +105,12 @@ class Processor:
 
         def write(_: TrimCall, answer: TrimAnswer) -> Processed:
             caller, run_id = found[0].caller, found[0].run_id
-            restore = self._use_cases.restores(caller, run_id) if answer.restorable else None
+            restore = self._use_cases.restores(caller, run_id) if answer.guard.restorable else None
             return Processed(
                 EnvoyOutcome.ANSWERED,
-                messages.request_body(answer.body, plain=restore is not None),
+                messages.request_body(answer.prompt.body, plain=restore is not None),
                 found[0],
-                answer.revision,
+                answer.prompt.revision,
                 {names.RUN: run_id, **names.facts(answer)},
                 restore,
             )

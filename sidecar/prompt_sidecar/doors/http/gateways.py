@@ -131,7 +131,7 @@ class Gateways:
             "tokens_after": after,
             "tokens_saved": before - after,
             "compression_ratio": after / before if before else 1.0,
-            "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in answer.trims}),
+            "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in answer.trimmed.trims}),
             "ccr_hashes": [],
         }
         return _with_messages(figures, "messages", made)
@@ -237,7 +237,7 @@ class Gateways:
         )
 
         def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
-            return answer, messages if answer.body is None else Members(answer.body).raw("messages")
+            return answer, messages if answer.prompt.body is None else Members(answer.prompt.body).raw("messages")
 
         return self._shared.use_cases.trim(body, lambda _: call, request.check, written)
 

@@ -302,7 +302,7 @@ class Prompter:
     def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""
         if usage is not None and usage.reported and prompt.answer is not None and not prompt.asked.counting:
-            self._reported(usage_call(usage, *prompt.run, prompt.answer.revision))
+            self._reported(usage_call(usage, *prompt.run, prompt.answer.prompt.revision))
 
     def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
         """Report that the provider refused the prompt as too long; None: the report failed."""
@@ -310,7 +310,7 @@ class Prompter:
             return None
         caller, run_id = prompt.run
         return self._reported(
-            UsageCall(caller, run_id, refusal=ReportedRefusal(message), revision=prompt.answer.revision)
+            UsageCall(caller, run_id, refusal=ReportedRefusal(message), revision=prompt.answer.prompt.revision)
         )
 
     def _reported(self, call: UsageCall) -> UsageAnswer | None:
@@ -429,7 +429,7 @@ class Prompter:
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a prompt goes on untrimmed: %s", frames(error))
             return self._open(replace(prompt, body=body), "INTERNAL", check)
-        trimmed = body if answer.body is None else answer.body
+        trimmed = body if answer.prompt.body is None else answer.prompt.body
         number = prompt.number or self._use_cases.number_of(*prompt.run) or _ENDED
         return replace(prompt, body=trimmed, answer=answer, failed_open="", number=number)
 

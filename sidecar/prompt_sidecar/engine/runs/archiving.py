@@ -125,12 +125,12 @@ class Archiving:
         batch = Batch(originals=originals)
         if answer is not None:
             revision = None
-            if answer.revision:
-                revision = RevisionState(answer.iteration, answer.revision, run.archived.iteration)
+            if answer.prompt.revision:
+                revision = RevisionState(answer.iteration, answer.prompt.revision, run.archived.iteration)
                 run.archived.iteration = answer.iteration
             first, run.archived.revision_left = not run.archived.answered, b""
             run.archived.answered = True
-            edits = answer.compacted or (first and bool(answer.trims))
+            edits = answer.trimmed.compacted or (first and bool(answer.trimmed.trims))
             batch = Batch(originals, revision, self._figures(run), run.tasks.state() if first else None, edits)
         place.write(batch, partial(self._everything, run))
 

@@ -64,8 +64,13 @@ class Guarding:
         """Digest of the rules by which a run is masked; empty: it is not."""
         return _rules(self._of_caller(caller), masks=True).digest if run.guard.masks else b""
 
-    def masker(self, run: Run, caller: str) -> Masker | None:
-        """What masks one prompt of a run; None if there are no rules."""
+    def masker(self, run: Run, caller: str, was_masked: Callable[[], bool] = lambda: False) -> Masker | None:
+        """What masks a text of a run; None if there are no rules. A run's first call decides whether it is masked.
+
+        `was_masked`: whether another process masked it.
+        """
+        if not run.calls and not run.guard.masks:
+            run.guard.masks = self.masks_for(caller) or was_masked()
         options = self._of_caller(caller)
         rules = _rules(options, masks=run.guard.masks)
         if not rules.rules and not run.guard.masks:
@@ -121,23 +126,17 @@ class Guarding:
             body, [Finding(each.rule, FindingAction(each.action.value), -1, -1, each.count) for each in noted]
         )
 
-    def task_masker(self, run: Run, caller: str) -> Masker | None:
-        """What masks the texts of a run's tasks; None if nothing is masked."""
-        if not run.calls and not run.guard.masks:
-            run.guard.masks = self.masks_for(caller)
-        return self.masker(run, caller) if run.guard.masks else None
-
     def findings(self, run: Run, opened: Opened, call: TrimCall) -> Sequence[Finding]:
         """What the guard found in what is new in a prompt that was taken.
 
         Of what the run has forgotten and reads again, nothing is reported that an earlier answer reported.
         """
-        received, ledger, known = opened.memory.received, opened.memory.ledger, opened.recorded
+        received, ledger, known = opened.memory.received, opened.memory.ledger, opened.guard.recorded
         if call.side_call or received is None:
             return ()
         since = run.answered_iteration if opened.continues and not known else 0
         found: list[Finding] = []
-        for each in opened.sightings:
+        for each in opened.guard.sightings:
             place = received.rows[each.message].place if 0 <= each.message < len(received.rows) else -1
             if place < 0:
                 if each.message >= 0 and each.rule in LOOKALIKES:

@@ -56,7 +56,7 @@ class Journal:
             self._sums["prompts"] += 1
             self._sums["trimmed"] += sum(each.items for each in entry.trimmed)
             self._sums["breaks"] += entry.cache_break is not None
-            self._sums["findings"] += sum(each.count for each in answer.findings)
+            self._sums["findings"] += sum(each.count for each in answer.guard.findings)
             self._add(self._prompts, entry)
 
     def recalled(self, stash_id: str, outcome: str, tokens: int, at: float) -> None:
@@ -126,7 +126,7 @@ def entry_of(answer: TrimAnswer, at: float) -> PromptEntry:
         items[trim.action, trim.reason] += 1
         tokens[trim.action, trim.reason] += trim.tokens_saved
     found: Counter[tuple[str, FindingAction]] = Counter()
-    for finding in answer.findings:
+    for finding in answer.guard.findings:
         found[finding.rule, finding.action] += finding.count
     return PromptEntry(
         at=at,
@@ -142,7 +142,7 @@ def entry_of(answer: TrimAnswer, at: float) -> PromptEntry:
             TrimmedItems(action, reason, count, tokens[action, reason]) for (action, reason), count in items.items()
         ),
         findings=tuple(Found(rule, action, count) for (rule, action), count in found.most_common(MOST_FOUND)),
-        observed_only=answer.observed_only,
+        observed_only=answer.prompt.observed_only,
     )
 
 

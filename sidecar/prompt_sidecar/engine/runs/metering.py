@@ -158,7 +158,7 @@ class Meter:
         """
         call = opened.call
         ceilings = self.rules.of(call.caller).ceilings
-        price = self.rules.prices.of(opened.model)
+        price = self.rules.prices.of(opened.model.name)
         before = run.used.largest(carried)
         refusing = ceilings.refuse and not (self.rules.observe or call.dry_run)
         metered = Metered(call.caller, ceilings, price, before, refusing)
@@ -198,7 +198,7 @@ class Meter:
         """
         ledger, price = opened.memory.ledger, metered.price
         tokens = calibrated_tokens(prompt_tokens, factors.text)
-        kept = min(calibrated_tokens(result.shared.kept, factors.text), tokens)
+        kept = min(calibrated_tokens(result.cache.kept, factors.text), tokens)
         cost = price.of(cached=kept, written=tokens - kept) if price is not None else 0.0
         metered.charge = Use(tokens, cost, 1)
         implied = _implied(ledger, price, factors)

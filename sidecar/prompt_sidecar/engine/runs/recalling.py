@@ -180,8 +180,8 @@ class Recalling:
         statuses: Sequence[TaskStatus] = (),
     ) -> Sequence[TaskItem]:
         """Put masked tasks in the place of a run's tasks, or after them. The run's lock is held. Raises as `create`."""
-        masker = self._guarding.task_masker(run, run.name[0])
-        if masker is None:
+        masker = self._guarding.masker(run, run.name[0])
+        if masker is None or not masker.masks:
             return run.tasks.create(items, append, request_id, statuses)
         try:
             return run.tasks.create(items, append, request_id, statuses, mask=masker.mask_task)

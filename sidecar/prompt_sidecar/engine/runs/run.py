@@ -154,11 +154,11 @@ class Run:
         """Take an answer into the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
         self.answered_iteration = answer.iteration
-        if not answer.sent_again:
+        if not answer.savings.sent_again:
             self.sent_total += answer.tokens.before
             self.returned_total += answer.tokens.after
-        if answer.compared is not None:
-            self.comparison = self.comparison.plus(answer.compared)
+        if answer.savings.compared is not None:
+            self.comparison = self.comparison.plus(answer.savings.compared)
         self.journal.answered(answer, self.last_seen)
 
     def recounted(self, recount: Recount | None) -> None:

@@ -12,45 +12,35 @@ from prompt_sidecar.recall.stash import Stash
 
 
 class RunStore:
-    """Stores at once. See `prompt_sidecar.engine.steps.turn.Store`."""
+    """Stores at once, or not until `commit`: for calls that may yet change nothing. See `turn.turn.Store`."""
 
-    def __init__(self, stash: Stash, run: Run, caller: str) -> None:
-        """Store for this run of this caller."""
+    def __init__(self, stash: Stash, run: Run, caller: str, *, later: bool, iteration: int | None = None) -> None:
+        """Store for this run of this caller; `iteration`: the one to record at, None: each item's own."""
         self._stash = stash
         self._run = run
         self._caller = caller
+        self._iteration = iteration
+        self._held: list[Callable[[], None]] | None = [] if later else None
 
     def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
         """Keep items that are new, with their originals."""
-        originals = [(item.stash_id, original, item.content_type) for item, original in items]
-        kept = self._stash.put_all(self._run.stash_key, self._caller, originals)
-        self._run.history.record_all([item for (item, _), held in zip(items, kept, strict=True) if held])
-        if self._run.archived.outbox is not None:
-            self._run.archived.outbox += [
-                Original(item.stash_id, original, item.content_type, item)
-                for (item, original), held in zip(items, kept, strict=True)
-                if held
-            ]
+        if self._iteration is not None:
+            items = [(item._replace(iteration=self._iteration), original) for item, original in items]
+        self._change(partial(self._record, items))
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original from which something is taken now."""
-        if not self._stash.put(self._run.stash_key, self._caller, stash_id, original, content_type):
-            raise RuntimeError("an original that was said to fit does not fit the stash")
-        # What is recorded was handed over then.
-        if self._run.archived.outbox is not None and self._run.history.item(stash_id) is None:
-            self._run.archived.outbox.append(Original(stash_id, original, content_type, None))
-
-    def renew(self, stash_id: str) -> bool:
-        """Store an original that was recorded, if it is still there."""
-        return self._run.history.item(stash_id) is not None and self._stash.renew(self._run.stash_key, stash_id)
+        self._change(partial(self._put, stash_id, original, content_type))
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original that had expired and has come again."""
-        self.put(stash_id, original, content_type)
-        self._run.history.record_again(stash_id)
+        self._change(partial(self._put, stash_id, original, content_type))
+        self._change(partial(self._run.history.record_again, stash_id))
 
-    def commit(self) -> None:
-        """Store what was held back: nothing, here."""
+    def renew(self, stash_id: str) -> bool:
+        """Store an original that was recorded, if it is there: what is held back is not."""
+        recorded = self._held is None and self._run.history.item(stash_id) is not None
+        return recorded and self._stash.renew(self._run.stash_key, stash_id)
 
     def dead(self) -> Collection[str]:
         """Ids that can no longer be retrieved."""
@@ -60,32 +50,30 @@ class RunStore:
         """Ids that have expired and were not stored again."""
         return self._stash.missing(self._run.stash_key)
 
-
-class LaterStore(RunStore):
-    """Stores nothing until `commit`: for calls that may yet change nothing."""
-
-    def __init__(self, stash: Stash, run: Run, caller: str) -> None:
-        """As RunStore."""
-        super().__init__(stash, run, caller)
-        self._held: list[Callable[[], None]] = []
-
-    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
-        """Remember to record."""
-        self._held.append(partial(super().record, items))
-
-    def put(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Remember to store."""
-        self._held.append(partial(super().put, stash_id, original, content_type))
-
-    def renew(self, stash_id: str) -> bool:  # noqa: ARG002 - what was recorded is not there yet
-        """Nothing is stored yet."""
-        return False
-
-    def again(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Remember to store again."""
-        self._held.append(partial(super().again, stash_id, original, content_type))
-
     def commit(self) -> None:
         """Store what was held back, in its order."""
-        for store in self._held:
-            store()
+        for change in self._held or ():
+            change()
+
+    def _change(self, change: Callable[[], None]) -> None:
+        if self._held is None:
+            change()
+        else:
+            self._held.append(change)
+
+    def _record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
+        originals = [(item.stash_id, original, item.content_type) for item, original in items]
+        held = self._stash.put_all(self._run.stash_key, self._caller, originals)
+        kept = [each for each, is_held in zip(items, held, strict=True) if is_held]
+        self._run.history.record_all([item for item, _ in kept])
+        if self._run.archived.outbox is not None:
+            self._run.archived.outbox += [
+                Original(item.stash_id, original, item.content_type, item) for item, original in kept
+            ]
+
+    def _put(self, stash_id: str, original: bytes, content_type: str) -> None:
+        if not self._stash.put(self._run.stash_key, self._caller, stash_id, original, content_type):
+            raise RuntimeError("an original that was said to fit does not fit the stash")
+        # What is recorded was handed over then.
+        if self._run.archived.outbox is not None and self._run.history.item(stash_id) is None:
+            self._run.archived.outbox.append(Original(stash_id, original, content_type, None))

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from prompt_sidecar.engine.runs.guarding import finding_of
 from prompt_sidecar.engine.runs.run import Run
-from prompt_sidecar.engine.runs.run_store import LaterStore
+from prompt_sidecar.engine.runs.run_store import RunStore
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.steps.answer import answer_of
 from prompt_sidecar.engine.steps.memory import Memory
@@ -25,61 +26,49 @@ from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
     Edit,
     EditOperation,
+    GuardFacts,
+    ReturnedPrompt,
     RevisionUse,
     StashEntry,
     Trim,
     TrimAnswer,
 )
-from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room
 
 _NO_ROOM: Final = Room(0, "", 0, 0)
-_SPACE: Final = b" \t\r\n"
 
 
-class StoreAtIteration(LaterStore):
-    """Stores nothing until `commit`, and records at the run's current iteration."""
-
-    def __init__(self, stash: Stash, run: Run, caller: str) -> None:
-        """As LaterStore."""
-        super().__init__(stash, run, caller)
-        self._iteration = run.memory.ledger.iteration
-
-    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
-        """Remember to record."""
-        super().record([(item._replace(iteration=self._iteration), original) for item, original in items])
-
-
-def trim_single(run: Run, opened: Opened, limit: int, store: LaterStore, watch: Stopwatch) -> TrimAnswer:
+def trim_single(run: Run, opened: Opened, limit: int, store: RunStore, watch: Stopwatch) -> TrimAnswer:
     """Cap one result to fit `limit`, in raw tokens; nothing is stored until the store is committed."""
-    opened = replace(opened, call=replace(opened.call, edits=False))  # those of a history; see `as_edits`
+    as_edits, opened = opened.call.edits, replace(opened, call=replace(opened.call, edits=False))
     inputs = Inputs(opened.policy, limit, 0, 0, not opened.call.recall_unavailable)
-    encoding = opened.encoding
+    encoding = opened.model.encoding
     work = Work(opened, inputs, _NO_ROOM, NoteFacts(), watch.counting(encoding), watch.counting_many(encoding))
     watch.mark()
     result = take(work, store)
     watch.mark()
     answer = answer_of(work, result, RevisionUse.NONE, b"")
-    iteration = run.memory.ledger.iteration
+    iteration, trims = run.memory.ledger.iteration, answer.trimmed.trims
     return replace(
         answer,
-        trims=_at(iteration, answer.trims),
-        news=replace(answer.news, trims=_at(iteration, answer.news.trims)),
-        stash_entries=_entries(opened.memory, answer.trims, iteration),
+        prompt=_as_edits(answer.prompt, opened) if as_edits else answer.prompt,
+        trimmed=replace(
+            answer.trimmed, trims=_at(iteration, trims), stash_entries=_entries(opened.memory, trims, iteration)
+        ),
+        news=replace(answer.news, trims=_at(iteration, answer.news.trims), repeated=()),
         cache=CacheFigures(-1, 0, answer.tokens.after, batch_point=False, batch_points=run.memory.ledger.batches),
         iteration=iteration,
         size=None,
-        repeated=(),
+        guard=GuardFacts([finding_of(each, 0) for each in opened.guard.sightings]),
     )
 
 
-def as_edits(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
-    """The answer in edits: the whole result replaced, if anything was taken from it."""
-    written = answer.body or b""
-    edits = () if written == opened.sent.raw else (Edit(EditOperation.REPLACE, "", written),)
-    return replace(answer, body=None, edits=edits)
+def _as_edits(prompt: ReturnedPrompt, opened: Opened) -> ReturnedPrompt:
+    """The whole result replaced, if anything was taken from it."""
+    written = prompt.body or b""
+    edits = () if written == opened.guard.sent.raw else (Edit(EditOperation.REPLACE, "", written),)
+    return replace(prompt, body=None, edits=edits)
 
 
 def _at(iteration: int, trims: Sequence[Trim]) -> tuple[Trim, ...]:

@@ -14,12 +14,12 @@ from typing import Final
 from prompt_sidecar.engine.runs.archiving import Archiving
 from prompt_sidecar.engine.runs.comparing import Extent, Sides, estimated
 from prompt_sidecar.engine.runs.drafts import Drafts
-from prompt_sidecar.engine.runs.guarding import Guarding, finding_of
+from prompt_sidecar.engine.runs.guarding import Guarding
 from prompt_sidecar.engine.runs.metering import Meter, Metered, carried
 from prompt_sidecar.engine.runs.reported_usage import Returned
 from prompt_sidecar.engine.runs.run import Run
-from prompt_sidecar.engine.runs.run_store import LaterStore, RunStore
-from prompt_sidecar.engine.runs.single import StoreAtIteration, as_edits, trim_single
+from prompt_sidecar.engine.runs.run_store import RunStore
+from prompt_sidecar.engine.runs.single import trim_single
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
@@ -31,8 +31,8 @@ from prompt_sidecar.engine.steps.turn import Result, take
 from prompt_sidecar.engine.tools.tasks import open_lines
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.facts.trim_calls import CacheBreak, RevisionUse, TrimAnswer, TrimCall
-from prompt_sidecar.guard.ceilings import NOTHING, Price, Use
+from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
+from prompt_sidecar.guard.ceilings import NOTHING, Use
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.tokens import Counter, encoding_for
@@ -49,8 +49,8 @@ ACCEPT_BYTES: Final = 4_194_304
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    """A prompt that was opened, and what is in force for it."""
+class _Entered:
+    """A prompt that was opened, and what is in force for it in its run."""
 
     opened: Opened
     inputs: Inputs
@@ -63,14 +63,19 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class _Charged:
-    """What the model gets, and what it counts for. Tokens, raw."""
+class _Taken:
+    """A prompt that was taken through its run, or a copy of that, and counted for its ceilings."""
 
-    use: Use
+    entered: _Entered
+    work: Work
+    copied: bool
+    store: RunStore
+    result: Result
+    metered: Metered
     tokens: int
-    kept: int
-    """Of the prefix that it shares with the prompt before; 0: that is not known."""
-    sides: Sides | None
+    """What the model gets, raw."""
+    before: Returned | None
+    """The prompt before, where this is the same one and there is no report on that."""
 
 
 class Trimming:
@@ -103,9 +108,7 @@ class Trimming:
 
     def trim(self, run: Run, call: TrimCall, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
         """See `Runs.trim`."""
-        if not run.calls and not run.guard.masks:
-            run.guard.masks = self._guarding.masks_for(call.caller) or self._opener.was_masked(call, run.memory)
-        masker = self._guarding.masker(run, call.caller)
+        masker = self._guarding.masker(run, call.caller, partial(self._opener.was_masked, call, run.memory))
         try:
             answer = self._trim(run, call, policy, masker, check)
         except (DeadlinePassed, CallCancelled):
@@ -121,50 +124,57 @@ class Trimming:
     def _trim(
         self, run: Run, call: TrimCall, policy: Policy, masker: Masker | None, check: Callable[[], None]
     ) -> TrimAnswer:
+        """Open ─► enter ─► take ─► answer ─► compare ─► keep: each step takes what the one before has found."""
         watch = Stopwatch(self._counter)
-        counting = partial(watch.counting_many, check=check)
-        by = Pass(counting, check, partial(self._keep_draft, run), run.draft, masker)
+        by = Pass(partial(watch.counting_many, check=check), check, partial(self._keep_draft, run), run.draft, masker)
         opened = self._opener.open(call, run.memory, policy, by)
         if opened.format.single:
             return self._trim_single(run, opened, watch)
         run.draft = None
-        revision, use = self._revision(run, opened)
-        if not len(opened.memory.ledger):
-            opened.memory.own.recognise(constant_identities(opened.format))
-            if revision is not None:
-                opened.memory.own.recognise_sealed(run.key, revision.own)
-        factors = self._factors(run, opened)
-        in_force = run.usage.in_force(opened.limit, factors.text)
-        inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.encoding, check))
-        check()
+        entered = self._enter(run, opened, watch, check)
         if call.side_call:
-            answer = calibrated(trim_slice(opened, inputs), opened, in_force, factors.text)
+            answer = calibrated(trim_slice(opened, entered.inputs), entered.in_force, entered.factors.text)
             return as_sent(answer, opened) if self._meter.rules.observe else answer
-        metered = self._meter.begin(
-            run, opened, self._carried(run, opened, revision), _most(opened, inputs, room, factors)
-        )
+        metered = self._meter.begin(run, opened, self._carried(run, opened, entered.revision), _most(entered))
         try:
-            return self._take(
-                run, _Ready(opened, inputs, room, factors, in_force, revision, use), metered, watch, check
-            )
+            taken = self._take(run, entered, metered, watch, check)
+            answer = self._answer(run, taken, watch)
+            if call.dry_run:
+                return answer
+            sides = _sides(taken, answer) if taken.before is None else taken.before.sides
+            answer = replace(answer, savings=_savings(run, taken, sides))
+            self._keep(run, taken, answer, sides)
+            return answer
         finally:
             self._meter.end(metered)
 
+    def _enter(self, run: Run, opened: Opened, watch: Stopwatch, check: Callable[[], None]) -> _Entered:
+        """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
+        revision, use = self._revision(run, opened)
+        own = opened.memory.own
+        if not len(opened.memory.ledger):
+            own.recognise(constant_identities(opened.format))
+            if revision is not None:
+                own.recognise_sealed(run.key, revision.own)
+        factors = self._factors(run, opened)
+        in_force = run.usage.in_force(opened.model.limit, factors.text)
+        inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.model.encoding, check))
+        check()
+        return _Entered(opened, inputs, room, factors, in_force, revision, use)
+
     def _take(
-        self, run: Run, ready: _Ready, metered: Metered, watch: Stopwatch, check: Callable[[], None]
-    ) -> TrimAnswer:
-        """Take a prompt through its run, and answer."""
-        opened, inputs, room = ready.opened, ready.inputs, ready.room
-        factors, in_force, use = ready.factors, ready.in_force, ready.use
-        call = opened.call
+        self, run: Run, entered: _Entered, metered: Metered, watch: Stopwatch, check: Callable[[], None]
+    ) -> _Taken:
+        """Take a prompt through its run, on a copy where it may change nothing yet. Raises CeilingReached."""
         watch.mark()
         # From here on the run changes, so the call may end only where `take` asks.
-        count = watch.counting(opened.encoding)
-        accept = call.accept_bytes or ACCEPT_BYTES
-        copied = call.dry_run or metered.on_copy or most_bytes(opened) > accept
+        opened, room = entered.opened, entered.room
+        call, encoding = opened.call, opened.model.encoding
+        count = watch.counting(encoding)
+        copied = call.dry_run or metered.on_copy or most_bytes(opened) > _accepted(call)
         work = Work(
             replace(opened, memory=opened.memory.copy()) if copied else opened,
-            inputs,
+            entered.inputs,
             room,
             NoteFacts(
                 open_lines(run.tasks.items, room.note // 2, count),
@@ -172,91 +182,116 @@ class Trimming:
                 self._meter.left(metered),
             ),
             count,
-            watch.counting_many(opened.encoding),
-            ready.revision,
+            watch.counting_many(encoding),
+            entered.revision,
             self._served(run, opened),
             check,
             since=run.answered_iteration if opened.continues else 0,
         )
-        store = (LaterStore if copied else RunStore)(self._table.stash, run, call.caller)
+        store = RunStore(self._table.stash, run, call.caller, later=copied)
         try:
             result = take(work, store)
         except (DeadlinePassed, CallCancelled):
             if not (call.dry_run or metered.on_copy):
                 store.commit()
                 run.memory = work.opened.memory
-                self._keep_draft(run, Draft(opened.format.name, opened.body, opened.reads, opened.guarded))
+                self._keep_draft(run, Draft(opened.format.name, opened.body, opened.reads, opened.guard.done))
                 self._archiving.answered(run, None)
             raise
-        observe = self._meter.rules.observe
-        tokens = inputs.overhead + result.sent_tokens if observe else result.after
-        self._meter.settle(metered, run, work.opened, result, tokens, factors)
+        tokens = result.tokens.before if self._meter.rules.observe else result.tokens.after
+        self._meter.settle(metered, run, work.opened, result, tokens, entered.factors)
         watch.mark()
-        findings = self._guarding.findings(run, work.opened, call)
-        use = RevisionUse.MISMATCHED if result.revision_applied is False and opened.call.revision else use
-        raw = answer_of(work, result, use, self._seal(run, work.opened, factors, metered.carried))
-        watch.mark()
-        crossed = run.marks.crossing(result.size, in_force.raw)
-        answer = replace(
-            calibrated(raw, opened, in_force, factors.text),
-            phases=watch.phases(),
-            crossed=crossed,
-            findings=findings,
-            restorable=self._guarding.restores(run, call.caller),
-            ceilings=metered.uses,
-            priced=metered.price is not None or not self._meter.rules.prices,
-        )
-        if observe:
-            answer = as_sent(answer, opened)
-        if call.dry_run:
-            return answer
-        sides: Sides | None = None
         before = run.usage.unanswered if result.same else None
-        if before is not None:
-            sides = before.sides
-            answer = replace(answer, sent_again=True, comparison=run.comparison)
-        elif answer.size is not None:
-            sides = _sides(answer, result, opened, factors, metered.price)
-            compared = estimated(sides)
-            answer = replace(answer, compared=compared, comparison=run.comparison.plus(compared))
-        if copied:
-            check_size(answer, accept)
-        store.commit()
-        run.memory = work.opened.memory
+        return _Taken(entered, work, copied, store, result, metered, tokens, before)
+
+    def _answer(self, run: Run, taken: _Taken, watch: Stopwatch) -> TrimAnswer:
+        """What the agent gets, with figures as the provider counts."""
+        work, result, entered, metered = taken.work, taken.result, taken.entered, taken.metered
+        opened, use, in_force = work.opened, entered.use, entered.in_force
+        caller = opened.call.caller
+        findings = self._guarding.findings(run, opened, opened.call)
+        if result.revision_applied is False and opened.call.revision:
+            use = RevisionUse.MISMATCHED
+        raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried))
+        watch.mark()
+        answer = replace(
+            calibrated(raw, in_force, entered.factors.text),
+            phases=watch.phases(),
+            news=replace(result.news, crossed=run.marks.crossing(result.size, in_force.raw)),
+            guard=GuardFacts(
+                findings=findings,
+                restorable=self._guarding.restores(run, caller),
+                ceilings=metered.uses,
+                priced=metered.price is not None or not self._meter.rules.prices,
+            ),
+        )
+        return as_sent(answer, entered.opened) if self._meter.rules.observe else answer
+
+    def _keep(self, run: Run, taken: _Taken, answer: TrimAnswer, sides: Sides | None) -> None:
+        """The call has come to an answer: its run takes all of it, and is known and not one too many."""
+        entered, opened, result, metered = taken.entered, taken.work.opened, taken.result, taken.metered
+        if taken.copied:
+            check_size(answer, _accepted(opened.call))
+        taken.store.commit()
+        memory = run.memory = opened.memory
         self._meter.answered(metered, run)
-        kept = result.shared.kept if before is None else before.kept
-        charged = _Charged(metered.charge, tokens, 0 if observe else kept, sides)
-        self._remember(run, work.opened, result, answer, factors, in_force, charged)
+        model, factors, observe = opened.model, entered.factors, self._meter.rules.observe
+        run.carried_factors = model.name, factors
+        run.marks.announce(result.size, entered.in_force.raw)
+        run.size = answer.size
+        kept = result.cache.kept if taken.before is None else taken.before.kept
+        run.usage.prompt_returned(
+            Returned(
+                model=model.name,
+                format=opened.call.format,
+                tokens=taken.tokens,
+                kept=0 if observe else kept,
+                factor=factors.text,
+                opaque=result.opaque,
+                opaque_factor=factors.opaque,
+                limit=model.limit,
+                reserve=model.reserve,
+                media=bool(memory.ledger.media),
+                exact=model.exact,
+                revision=answer.prompt.revision,
+                charge=metered.charge,
+                sides=sides,
+            )
+        )
+        run.calls += 1
+        self._table.keep(run)
+        run.sum_up(answer)
+        received = memory.received
+        if received is not None and received.rows[-1].whole == len(memory.ledger):
+            self._table.stash.received(run.stash_key)  # every original has come again
         self._archiving.answered(run, answer)
-        return answer
 
     def _trim_single(self, run: Run, opened: Opened, watch: Stopwatch) -> TrimAnswer:
         """Cap a result that is no part of a history; of the run only what it keeps and records changes."""
         call = opened.call
         factors = self._factors(run, opened)
-        in_force = run.usage.in_force(opened.limit, factors.text)
-        store = StoreAtIteration(self._table.stash, run, call.caller)
+        in_force = run.usage.in_force(opened.model.limit, factors.text)
+        store = RunStore(self._table.stash, run, call.caller, later=True, iteration=run.memory.ledger.iteration)
         answer = trim_single(run, opened, in_force.raw, store, watch)
-        answer = replace(answer, findings=[finding_of(each, 0) for each in opened.sightings])
-        if call.edits:
-            answer = as_edits(answer, opened)
         if self._meter.rules.observe:
             answer = as_sent(answer, opened)
         watch.mark()
         if not (call.dry_run or call.side_call):
-            check_size(answer, call.accept_bytes or ACCEPT_BYTES)
+            check_size(answer, _accepted(call))
             store.commit()
             run.calls += 1
             self._table.keep(run)
             self._archiving.answered(run, answer)
-        return replace(calibrated(answer, opened, in_force, factors.text), phases=watch.phases())
+        return replace(calibrated(answer, in_force, factors.text), phases=watch.phases())
+
+    # -- what a prompt goes on from ----------------------------------------------------------------------------------
 
     def _factors(self, run: Run, opened: Opened) -> Factors:
         """The factors of caller, model and format; before any report the run's last.
 
         Another model without a public vocabulary is likelier to count as the last one did than as we do.
         """
-        caller, model, form = opened.call.caller, opened.model, opened.call.format
+        caller, model, form = opened.call.caller, opened.model.name, opened.call.format
         if self._calibration.reports(caller, model, form):
             return self._calibration.factors(caller, model, form)
         if run.carried_factors is not None:
@@ -279,17 +314,21 @@ class Trimming:
         return Served(iterations=0) if begun_again or not (run.calls or self._key_lasts) else None
 
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
-        """The revision that the prompt's decisions go on from, and what becomes of the one that was sent."""
-        if not opened.call.revision:
-            return self._stored_revision(run, opened), RevisionUse.NONE
-        if len(opened.memory.ledger):
-            return None, RevisionUse.NOT_NEEDED
+        """The revision that the prompt's decisions go on from, and what becomes of the one that was sent.
+
+        Where none was sent it is the one that another process left, if this one has yet to see a prompt of the run.
+        """
+        sent, known = bool(opened.call.revision), len(opened.memory.ledger) > 0
+        if known:
+            return None, RevisionUse.NOT_NEEDED if sent else RevisionUse.NONE
         revision = opened.revision
+        if not sent:
+            revision = self._opener.revision(self._archiving.first_revision(run), opened.memory)
         if revision is None or revision.bound != (opened.format.reasoning is ReasoningRule.BOUND):
-            return None, RevisionUse.MISMATCHED
+            return None, RevisionUse.MISMATCHED if sent else RevisionUse.NONE
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
-        return revision, RevisionUse.APPLIED
+        return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
 
     def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
         """What the revision that was sent, or that another process has left, says that the run has used."""
@@ -300,18 +339,6 @@ class Trimming:
         if run.usage.returned(sealed):  # of what this process returned it knows
             return NOTHING
         return carried(opened.revision or self._opener.revision(sealed, opened.memory))
-
-    def _stored_revision(self, run: Run, opened: Opened) -> Revision | None:
-        """The revision that another process left of the run, where this one has yet to see a prompt of it."""
-        if run.archived.place is None or len(opened.memory.ledger):
-            return None
-        left = self._archiving.first_revision(run)
-        revision = self._opener.revision(left, opened.memory)
-        if revision is None or revision.bound != (opened.format.reasoning is ReasoningRule.BOUND):
-            return None
-        run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
-        run.usage.carry(revision.learned_limit)
-        return revision
 
     def _seal(self, run: Run, opened: Opened, factors: Factors, used: Use) -> bytes:
         memory = opened.memory
@@ -341,46 +368,6 @@ class Trimming:
             ),
         )
 
-    def _remember(  # noqa: PLR0917 - all that a prompt came to
-        self,
-        run: Run,
-        opened: Opened,
-        result: Result,
-        answer: TrimAnswer,
-        factors: Factors,
-        in_force: InForce,
-        charged: _Charged,
-    ) -> None:
-        """The call has come to an answer: sum it up, and see that the run is known and not one too many."""
-        call, memory = opened.call, opened.memory
-        run.carried_factors = opened.model, factors
-        run.marks.announce(result.size, in_force.raw)
-        run.size = answer.size
-        run.usage.prompt_returned(
-            Returned(
-                model=opened.model,
-                format=call.format,
-                tokens=charged.tokens,
-                kept=charged.kept,
-                factor=factors.text,
-                opaque=result.opaque,
-                opaque_factor=factors.opaque,
-                limit=opened.limit,
-                reserve=opened.reserve,
-                media=bool(memory.ledger.media),
-                exact=opened.exact,
-                revision=answer.revision,
-                charge=charged.use,
-                sides=charged.sides,
-            )
-        )
-        run.calls += 1
-        self._table.keep(run)
-        run.sum_up(answer)
-        received = memory.received
-        if received is not None and received.rows[-1].whole == len(memory.ledger):
-            self._table.stash.received(run.stash_key)  # every original has come again
-
     def _keep_draft(self, run: Run, draft: Draft) -> None:
         """A call had to end: keep what it has done, so that its retry goes on from there."""
         if draft.worth_keeping:
@@ -389,22 +376,38 @@ class Trimming:
             self._table.keep(run)
 
 
-def _sides(answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None) -> Sides:
+def _accepted(call: TrimCall) -> int:
+    """Bytes of the answer that the caller can receive."""
+    return call.accept_bytes or ACCEPT_BYTES
+
+
+def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
-    whole, window = calibrated_tokens(result.untrimmed, factors.text), known_window(opened.model)
+    result, model, factor = taken.result, taken.work.opened.model, taken.entered.factors.text
+    whole, window = calibrated_tokens(result.untrimmed, factor), known_window(model.name)
     return Sides(
         returned=Extent(answer.cache.kept + answer.cache.rewritten, answer.cache.kept),
-        untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factors.text), whole)),
-        room=answer.tokens.limit if window is None else window - opened.reserve,
+        untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factor), whole)),
+        room=answer.tokens.limit if window is None else window - model.reserve,
         recalls=result.recalls,
-        rewritten=result.batch_point or result.news.cache_break is CacheBreak.BATCH_POINT,
-        observed=answer.observed_only,
-        price=price,
+        rewritten=result.cache.batch_point or result.news.cache_break is CacheBreak.BATCH_POINT,
+        observed=answer.prompt.observed_only,
+        price=taken.metered.price,
     )
 
 
-def _most(opened: Opened, inputs: Inputs, room: Room, factors: Factors) -> int:
+def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
+    """What a prompt adds to its run's comparison; the same prompt sent again adds nothing."""
+    if taken.before is not None or sides is None:
+        return Savings(sent_again=True, comparison=run.comparison)
+    compared = estimated(sides)
+    return Savings(compared=compared, comparison=run.comparison.plus(compared))
+
+
+def _most(entered: _Entered) -> int:
     """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
-    sent = sum(read.tokens for read in opened.reads)
-    opaque = sum(read.opaque for read in opened.reads) * max(0.0, inputs.opaque_factor - 1.0)
-    return calibrated_tokens(inputs.overhead + room.total + sent + round(opaque), factors.text) + 1
+    reads, inputs = entered.opened.reads, entered.inputs
+    sent = sum(read.tokens for read in reads)
+    opaque = sum(read.opaque for read in reads) * max(0.0, inputs.opaque_factor - 1.0)
+    raw = inputs.overhead + entered.room.total + sent + round(opaque)
+    return calibrated_tokens(raw, entered.factors.text) + 1

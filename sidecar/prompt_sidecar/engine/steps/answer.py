@@ -19,15 +19,15 @@ from prompt_sidecar.engine.steps.received import SYSTEM
 from prompt_sidecar.engine.steps.turn import Result
 from prompt_sidecar.errors import AmbiguousJson, TooLarge
 from prompt_sidecar.facts.trim_calls import (
-    CacheFigures,
     Edit,
     EditOperation,
     NoFit,
     OwnTextPlace,
-    Phases,
+    ReturnedPrompt,
     RevisionUse,
     TokenFigures,
     TrimAnswer,
+    Trimmed,
 )
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
@@ -36,7 +36,6 @@ from prompt_sidecar.prompt.jsontext import value_at
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.policy import FitStage
-from prompt_sidecar.trim.repeated_calls import MOST_LISTED
 
 BYTES_PER_TRIM: Final = 64
 """An upper bound on one encoded trim: eight small numbers and an id."""
@@ -48,60 +47,30 @@ BYTES_AROUND: Final = 65_536
 
 def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> TrimAnswer:
     """Put the answer together, with raw figures."""
-    inputs, framed, opened = work.inputs, result.framed, work.opened
-    memory, format_, as_edits = opened.memory, opened.format, opened.call.edits
-    ledger = memory.ledger
-    fits = result.after <= inputs.limit
-    body = messages = None
-    if not as_edits:
-        if format_.is_json:
-            body = _joined(opened.body, framed, memory)
-        else:
-            messages = framed.parts
-    return TrimAnswer(
-        body=body,
-        messages=messages,
-        edits=edits_of(opened, framed) if as_edits else (),
-        trims=memory.listed.trims,
-        stash_entries=memory.own.entries,
-        tokens=TokenFigures(
-            before=inputs.overhead + result.sent_tokens,
-            after=result.after,
-            limit=inputs.limit,
-            encoding=opened.encoding,
-            exact=opened.exact and not ledger.media,
-            factor=1.0,
-            own_text=result.own_tokens,
-        ),
-        fits=fits,
-        no_fit=None if fits else _why_not(memory, inputs),
+    opened, memory = work.opened, work.opened.memory
+    prompt = ReturnedPrompt(
+        own_text=result.framed.own,
         revision=revision,
+        thinking_invalid_from=_invalid_from(opened, result.framed),
+    )
+    return TrimAnswer(
+        prompt=_with_messages(prompt, opened, result.framed),
+        trimmed=Trimmed(memory.listed.trims, memory.own.entries, result.compacted, memory.ledger.not_holdable),
+        tokens=result.tokens,
+        no_fit=None if result.tokens.after <= work.inputs.limit else _why_not(memory, work.inputs),
+        cache=result.cache,
+        iteration=memory.ledger.iteration,
+        model=opened.model.name,
         revision_use=use,
-        cache=CacheFigures(
-            first_changed=result.shared.first_changed,
-            kept=result.shared.kept,
-            rewritten=result.after - result.shared.kept,
-            batch_point=result.batch_point,
-            batch_points=ledger.batches,
-        ),
-        own_text=framed.own,
-        compacted=result.compacted,
-        iteration=ledger.iteration,
-        not_stashable=ledger.not_holdable,
-        phases=Phases(),
-        size=result.size,
-        repeated=result.repetitions[-MOST_LISTED:],
-        news=result.news,
-        model=opened.model,
-        thinking_invalid_from=_invalid_from(opened, framed),
         provider_edits=opened.provider_edits,
+        size=result.size,
+        news=result.news,
     )
 
 
-def calibrated(answer: TrimAnswer, opened: Opened, in_force: InForce, factor: float) -> TrimAnswer:
+def calibrated(answer: TrimAnswer, in_force: InForce, factor: float) -> TrimAnswer:
     """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
     tokens = calibrated_figures(answer.tokens, in_force, factor)
-    tokens = replace(tokens, window_assumed=opened.window_assumed)
     if answer.size is None:
         return replace(answer, tokens=tokens)
     # A factor of one leaves every figure as it is.
@@ -132,27 +101,16 @@ def as_sent(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
 
     It has none of our own text, no edits and no revision, which would have a later process repeat what was not done.
     """
-    call = opened.call
-    body: bytes | None = None
-    messages: Sequence[bytes] | None = None
-    if not call.edits:
-        whole = bool(call.base_revision)  # what was sent is the end of what is returned
-        if opened.format.is_json:
-            body = opened.body.raw if whole else call.body
-        elif whole or call.messages is None:
-            messages = [opened.body.message(index) for index in range(len(opened.body))]
-        else:
-            messages = call.messages
-    return replace(
-        answer,
-        body=body,
-        messages=messages,
-        edits=(),
-        own_text=(),
-        revision=b"",
-        thinking_invalid_from=None,
-        observed_only=True,
-    )
+    call, body = opened.call, opened.body
+    if call.edits:
+        prompt = ReturnedPrompt(observed_only=True)
+    elif opened.format.is_json:  # with a base, what was sent is the end of what is returned
+        prompt = ReturnedPrompt(body.raw if call.base_revision else call.body, observed_only=True)
+    else:
+        whole = [body.message(index) for index in range(len(body))]
+        sent = whole if call.base_revision or call.messages is None else call.messages
+        prompt = ReturnedPrompt(messages=sent, observed_only=True)
+    return replace(answer, prompt=prompt)
 
 
 def _invalid_from(opened: Opened, framed: Framed) -> int | None:
@@ -169,7 +127,7 @@ def _invalid_from(opened: Opened, framed: Framed) -> int | None:
 
 def _first_masked(opened: Opened) -> Sequence[int]:
     """The first record of which the agent's own prompt holds values in place of masks; none if there is none."""
-    sent, body, received = opened.sent, opened.body, opened.memory.received
+    sent, body, received = opened.guard.sent, opened.body, opened.memory.received
     if sent is body or received is None:
         return ()
     if any(sent.field(name) != body.field(name) for name in sent.fields):
@@ -178,11 +136,19 @@ def _first_masked(opened: Opened) -> Sequence[int]:
     return [max(place, 0) for place in places][:1]
 
 
-def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
-    """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
-    if not framed.own and not framed.members and not memory.listed.trims and len(framed.parts) == len(split):
-        return split.raw
-    return b"".join((framed.head, b",".join(framed.parts), framed.tail))
+def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed) -> ReturnedPrompt:
+    """What is returned, with the prompt as it was asked for: edits, a body, or typed messages.
+
+    A body of which all stays is the one that was sent, with the space between its messages.
+    """
+    split, listed = opened.body, opened.memory.listed
+    if opened.call.edits:
+        return replace(prompt, edits=edits_of(opened, framed))
+    if not opened.format.is_json:
+        return replace(prompt, messages=framed.parts)
+    if not framed.own and not framed.members and not listed.trims and len(framed.parts) == len(split):
+        return replace(prompt, body=split.raw)
+    return replace(prompt, body=b"".join((framed.head, b",".join(framed.parts), framed.tail)))
 
 
 def most_bytes(opened: Opened) -> int:
@@ -194,10 +160,11 @@ def most_bytes(opened: Opened) -> int:
 
 def check_size(answer: TrimAnswer, accept: int) -> None:
     """Raises TooLarge if the answer may take more bytes than the caller accepts."""
-    size = len(answer.body or b"") + sum(len(message) + 6 for message in answer.messages or ()) + len(answer.revision)
-    size += sum(len(edit.value) + 64 for edit in answer.edits)
-    size += sum(len(own.text.encode()) + 16 for own in answer.own_text)
-    size += BYTES_PER_TRIM * (len(answer.trims) + 4) + BYTES_PER_LINE * len(answer.stash_entries)
+    prompt, trimmed = answer.prompt, answer.trimmed
+    size = len(prompt.body or b"") + sum(len(message) + 6 for message in prompt.messages or ()) + len(prompt.revision)
+    size += sum(len(edit.value) + 64 for edit in prompt.edits)
+    size += sum(len(own.text.encode()) + 16 for own in prompt.own_text)
+    size += BYTES_PER_TRIM * (len(trimmed.trims) + 4) + BYTES_PER_LINE * len(trimmed.stash_entries)
     if size > accept:
         raise TooLarge(
             f"the answer may take {size:,} bytes and the caller accepts {accept:,}; "
@@ -218,7 +185,7 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 
 def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
     """The edits that make what was sent what is returned."""
-    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.sent
+    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.guard.sent
     if received is None:
         return []
     base = pointer_base(split, opened.format)
@@ -250,9 +217,9 @@ def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
 
     A typed message, a bare text, and a message that two parsers may read differently are replaced as a whole.
     """
-    if opened.sent is opened.body:
+    if opened.guard.sent is opened.body:
         return []
-    raw, masked = opened.sent.message(index), opened.body.message(index)
+    raw, masked = opened.guard.sent.message(index), opened.body.message(index)
     if raw == masked:
         return []
     strings, where = opened.format.strings, opened.format.messages_path

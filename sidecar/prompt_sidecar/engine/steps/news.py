@@ -17,7 +17,7 @@ from prompt_sidecar.trim.entries import Action, Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
 from prompt_sidecar.trim.own_text import plain_name
-from prompt_sidecar.trim.repeated_calls import Repetition
+from prompt_sidecar.trim.repeated_calls import MOST_LISTED, Repetition
 
 _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
 """Clipped arguments become empty arguments, without room for an id; opaque items are never clipped by themselves; and
@@ -119,7 +119,9 @@ class Gathered:
                 known = ledger.by_id.get(listed.stash_id)
                 self.advertised += known is not None and self._listed_first(ledger.records[known.message], known)
 
-    def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:
+    def news(
+        self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None], repeated: Sequence[Repetition]
+    ) -> News:
         """All of it. `schemas`: the body's members that define tools, as JSON; None: it has no such member."""
         return News(
             trims=tuple(self.trims),
@@ -133,6 +135,7 @@ class Gathered:
             names_cut=self.names_cut,
             tools=dict(self.tools),
             declared=_declared(self.tools, [each for each in schemas if each]),
+            repeated=repeated[-MOST_LISTED:],
             result_sizes=tuple(self.sizes),
         )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import Draft, Guarded, Read, Reading, Sighting, read
@@ -20,7 +20,7 @@ from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest,
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard.masked_body import Before
-from prompt_sidecar.guard.masking import Done, Masked, Masker, Noted, Progress
+from prompt_sidecar.guard.masking import Done, Masked, Masker, Noted
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
@@ -37,6 +37,7 @@ from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
 from prompt_sidecar.trim.revision import Revision, run_digest, unseal
 
+NOT_A_BASE: Final = "base_revision is not a revision of this run that this process knows; send the whole history"
 _SPACE: Final = b" \t\r\n"
 
 Count = Callable[[str], int]
@@ -47,18 +48,33 @@ def _never() -> None:
     """Nobody stops the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A prompt that was split, read and checked."""
+def _forget(_: Draft) -> None:
+    """No call goes on from a draft."""
 
-    call: TrimCall
-    format: Format
-    """The variant that the body is in."""
-    body: Split
-    """Masked: nothing behind the guard sees more than this."""
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The model that a prompt is for, and what its window leaves. Tokens, as the provider counts."""
+
+    name: str
+    """Empty: unset."""
+    encoding: str
+    exact: bool
+    """Whether the model's own vocabulary counts the prompt."""
+    limit: int
+    """What the prompt may take, by windows and reserve."""
+    reserve: int
+    """Of the window, what is kept for the answer."""
+    window_assumed: bool
+    """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPrompt:
+    """A prompt as it was sent, and what the guard has done of it."""
+
     sent: Split
-    """As the agent sent it, for edits of that and for the comparison with the next prompt; `body` itself where nothing
-    is masked."""
+    """For edits of that and for the comparison with the next prompt; the masked body itself where nothing is masked."""
     masks: bool
     """Whether the guard masks the run's prompts."""
     unmasked: Mapping[int, bytes]
@@ -67,10 +83,22 @@ class Opened:
     """Messages in which the guard has broken imitations, by index, as they were before."""
     sightings: Sequence[Sighting]
     """What the guard's rules found in what is new."""
-    guarded: Guarded | None
-    """What the guard has done, for a retry; None: there is none."""
+    done: Guarded | None
+    """For a retry; None: there is no guard."""
     recorded: int
     """Messages that the history had before the prompt's first call: a retry may find more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A prompt that was split, masked, read and checked."""
+
+    call: TrimCall
+    format: Format
+    """The variant that the body is in."""
+    body: Split
+    """Masked: nothing behind the guard sees more than this."""
+    guard: GuardedPrompt
     reads: list[Read]
     """Its messages; their texts are forgotten as records are made of them."""
     memory: Memory
@@ -80,22 +108,21 @@ class Opened:
     policy: Policy
     provider_edits: Sequence[ProviderEdit]
     """What the body asks the provider to remove."""
-    model: str
-    encoding: str
-    exact: bool
-    """Whether the model's own vocabulary counts it."""
-    limit: int
-    """Tokens that the prompt may take, as the provider counts, by windows and reserve."""
-    reserve: int
-    """Tokens of the window that are kept for the answer."""
+    model: Model
     revision: Revision | None
     """The one that was sent, read only where the run is not known or binds reasoning to its prompts; None: there is
     none, or it is of another run, key or version."""
 
-    @property
-    def window_assumed(self) -> bool:
-        """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
-        return not self.call.context_window and known_window(self.model) is None
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A prompt that was split, and the memory that it belongs to."""
+
+    call: TrimCall
+    format: Format
+    split: Split
+    memory: Memory
+    model: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,135 +191,87 @@ class Opener:
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
             GuardRefused: it holds what a rule of the guard refuses.
         """
-        named = FORMATS[call.format]
-        if named.single:
-            return self._open_single(call, named, memory, policy, by)
-        into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
-        body = self._split(call, named, into, by.check)
-        model = call.model or _string_member(body, "model")
-        variant = _variant(call, named, body, model, into, policy.reasoning_binding)
-        if len(into.ledger) and variant is not into.format:
-            ours = into.own
-            into = memory.fresh()
-            into.own.take_over(ours)
-            body = self._split(call, named, into, by.check)
-        if len(body) > self.limits.run_messages:
-            raise TooLarge(
-                f"the prompt has {len(body):,} messages; limits.run_messages allows {self.limits.run_messages:,}",
-                field=named.messages_path,
-                bound="limits.run_messages",
-            )
-        sent = body
-        encoding, exact = encoding_for(model)
+        if FORMATS[call.format].single:  # drafts are of the history
+            by = replace(by, draft=None, keep=_forget)
+        placed = self._place(call, memory, policy.reasoning_binding, by)
+        into, format_ = placed.memory, placed.format
+        encoding, exact = encoding_for(placed.model)
         with decoded_once():  # by the guard and the reader
-            guarded, kept = self._guarded(sent, into, variant, by)
-            body = guarded.split
+            masked, done = self._mask(placed, by)
+            body = masked.split
             provider_edits = edits_of_provider(body)
-            reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, kept)
-            reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
+            if format_.single:
+                reads = [_read_single(body, format_, by.counting(encoding))]
+            else:
+                reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, done)
+                reads = read(body, into.received, format_, reading, most_items=self.limits.run_items)
         check_annotations(call, len(body))
-        limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
-        asked = not len(into.ledger) or variant.reasoning is ReasoningRule.BOUND
+        limit, reserve, assumed = _window(call, body, format_, placed.model, self.limits.default_window)
+        asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)
         revision = self.revision(call.revision or call.base_revision, into) if asked else None
         masks = by.masker is not None and by.masker.masks
-        sightings = kept.sightings if kept is not None else None
+        sightings = done.sightings if done is not None else None
         if sightings is None:
-            sightings = sighted(guarded.noted, reads)
+            sightings = _sighted(masked.noted, reads)
+        unmasked = masks and revision is not None and not revision.rules
         return Opened(
             call=call,
-            format=variant,
+            format=format_,
             body=body,
-            sent=sent,
-            masks=masks,
-            unmasked=_unmasked(sent, body, variant) if masks and revision is not None and not revision.rules else {},
-            originals=guarded.originals,
-            sightings=sightings,
-            guarded=replace(kept, sightings=sightings) if kept is not None else None,
-            recorded=kept.recorded if kept is not None else len(into.ledger),
+            guard=GuardedPrompt(
+                sent=placed.split,
+                masks=masks,
+                unmasked=_unmasked(placed.split, body, format_) if unmasked else {},
+                originals=masked.originals,
+                sightings=sightings,
+                done=replace(done, sightings=sightings) if done is not None else None,
+                recorded=done.recorded if done is not None else len(into.ledger),
+            ),
             reads=reads,
             memory=into,
             continues=into is memory,
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
-            model=model,
-            encoding=encoding,
-            exact=exact,
-            limit=limit,
-            reserve=reserve,
+            model=Model(placed.model, encoding, exact, limit, reserve, assumed),
             revision=revision,
         )
 
-    def _open_single(self, call: TrimCall, format_: Format, memory: Memory, policy: Policy, by: Pass) -> Opened:
-        """Open a single result: a body of one message, which is all but the white space around it."""
-        if call.base_revision:
-            raise InvalidRequest(
-                "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
+    def _place(self, call: TrimCall, memory: Memory, binding: ReasoningBinding, by: Pass) -> _Placed:
+        """Split a prompt, and find the memory that it belongs to: its run's, or an empty one for another history."""
+        named = FORMATS[call.format]
+        into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
+        split_ = self._split(call, named, into, by.check)
+        model = call.model or _string_member(split_, "model")
+        variant = _variant(call, named, split_, model, into, binding)
+        if len(into.ledger) and variant is not into.format:
+            if call.base_revision:
+                raise RevisionUnknown(NOT_A_BASE, field="base_revision")
+            ours = into.own
+            into = memory.fresh()
+            into.own.take_over(ours)
+            split_ = replace(split_, same=0)
+        if len(split_) > self.limits.run_messages:
+            raise TooLarge(
+                f"the prompt has {len(split_):,} messages; limits.run_messages allows {self.limits.run_messages:,}",
+                field=named.messages_path,
+                bound="limits.run_messages",
             )
-        raw = call.body
-        first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
-        sent = Split(raw, [first], [max(first, last)], {}, is_object=False)
-        check_annotations(call, len(sent))
-        fresh = memory.fresh()
-        guarded = self._masked(sent, fresh, format_, by)
-        body = guarded.split
-        limit, reserve = limit_of(call, body, format_, call.model, self.limits.default_window)
-        encoding, exact = encoding_for(call.model)
-        message = format_.read(body.message(0), FIELD)
-        weight = weigh([message], by.counting(encoding))[0]
-        reads = [Read(message.identity, weight.total, message.role, message, weight)]
-        return Opened(
-            call=call,
-            format=format_,
-            body=body,
-            sent=sent,
-            masks=by.masker is not None and by.masker.masks,
-            unmasked={},
-            originals=guarded.originals,
-            sightings=sighted(guarded.noted, reads),
-            guarded=None,
-            recorded=0,
-            reads=reads,
-            memory=fresh,
-            continues=False,
-            policy=policy,
-            provider_edits=(),
-            model=call.model,
-            encoding=encoding,
-            exact=exact,
-            limit=limit,
-            reserve=reserve,
-            revision=None,
-        )
+        if named.single:
+            check_annotations(call, len(split_))
+        return _Placed(call, variant, split_, into, model)
 
     def was_masked(self, call: TrimCall, memory: Memory) -> bool:
         """Whether the run's prompts were masked elsewhere, as the revision says that was sent."""
         revision = self.revision(call.revision, memory) if call.revision else None
         return revision is not None and bool(revision.rules)
 
-    def _guarded(self, sent: Split, memory: Memory, format_: Format, by: Pass) -> tuple[Masked, Guarded | None]:
+    @staticmethod
+    def _mask(placed: _Placed, by: Pass) -> tuple[Masked, Guarded | None]:
         """What the guard makes of what was sent, and what a retry of the call is to go on from."""
-        if by.masker is None:
+        sent, memory, format_, masker = placed.split, placed.memory, placed.format, by.masker
+        if masker is None:
             return Masked(sent), None
         kept = by.draft.guarded if by.draft is not None else None
-
-        def so_far() -> Guarded | None:
-            progress = by.masker.progress if by.masker is not None else None
-            if progress is None:
-                return None
-            return kept if kept is not None and kept.progress is progress else Guarded(progress, len(memory.ledger))
-
-        try:
-            masked = self._masked(sent, memory, format_, by, kept.progress if kept is not None else None)
-        except (DeadlinePassed, CallCancelled):
-            by.keep(Draft(format_.name, sent, [], so_far()))
-            raise
-        return masked, so_far()
-
-    @staticmethod
-    def _masked(sent: Split, memory: Memory, format_: Format, by: Pass, done: Progress | None = None) -> Masked:
-        """What the guard makes of what was sent, and what it found; `done`: what an earlier call has done of that."""
-        if by.masker is None:
-            return Masked(sent)
         received = memory.received
 
         def stands(raw: bytes) -> bool:
@@ -303,8 +282,19 @@ class Opener:
                 for index, record in enumerate(memory.ledger.records)
             )
 
+        def so_far() -> Guarded | None:
+            progress = masker.progress
+            if progress is None:
+                return None
+            return kept if kept is not None and kept.progress is progress else Guarded(progress, len(memory.ledger))
+
         before = Before(received.sent, received.split) if received is not None else None
-        return by.masker.mask(sent, before, format_, by.check, stands, done)
+        try:
+            masked = masker.mask(sent, before, format_, by.check, stands, kept.progress if kept is not None else None)
+        except (DeadlinePassed, CallCancelled):
+            by.keep(Draft(format_.name, sent, [], so_far()))
+            raise
+        return masked, so_far()
 
     def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
         """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
@@ -315,23 +305,21 @@ class Opener:
         return None
 
     def _split(self, call: TrimCall, format_: Format, memory: Memory, check: Callable[[], None]) -> Split:
+        if format_.single:
+            return _split_single(call)
         received = memory.received
-        if call.base_revision:
-            before, kept = self._base(call.base_revision, memory)
-            new = (
-                split(call.body, None, format_.messages_field, check=check)
-                if format_.is_json
-                else join_slices(call.messages or ())
-            )
-            return continued(before, kept, new, is_json=format_.is_json)
-        known = received.sent if received is not None else None
+        base = self._base(call.base_revision, memory) if call.base_revision else None
+        known = received.sent if received is not None and base is None else None
         if format_.is_json:
-            return split(call.body, known, format_.messages_field, text=format_.text_message, check=check)
-        if not call.messages:
+            text = format_.text_message and base is None
+            new = split(call.body, known, format_.messages_field, text=text, check=check)
+        elif call.messages or base is not None:
+            new = join_slices(call.messages or (), known)
+        else:
             raise InvalidRequest(
                 "conversation.messages is empty; it must hold at least one message", field="conversation"
             )
-        return join_slices(call.messages, known)
+        return new if base is None else continued(*base, new, is_json=format_.is_json)
 
     def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
         """The last prompt, and how many of its messages make up the history that a revision stands for."""
@@ -350,10 +338,24 @@ class Opener:
                 kept -= 1
             if kept and received.rows[kept - 1].next == revision.length:
                 return received.sent, kept
-        raise RevisionUnknown(
-            "base_revision is not a revision of this run that this process knows; send the whole history",
-            field="base_revision",
+        raise RevisionUnknown(NOT_A_BASE, field="base_revision")
+
+
+def _split_single(call: TrimCall) -> Split:
+    """A single result: a body of one message, which is all but the white space around it."""
+    if call.base_revision:
+        raise InvalidRequest(
+            "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
         )
+    raw = call.body
+    first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
+    return Split(raw, [first], [max(first, last)], {}, is_object=False)
+
+
+def _read_single(body: Split, format_: Format, count_many: CountMany) -> Read:
+    message = format_.read(body.message(0), FIELD)
+    weight = weigh([message], count_many)[0]
+    return Read(message.identity, weight.total, message.role, message, weight)
 
 
 def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
@@ -367,7 +369,7 @@ def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
     }
 
 
-def sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting]:
+def _sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting]:
     """What was found, by the item that it is in."""
     counts: dict[tuple[int, str, int, str, Done], int] = {}
     for each in noted:
@@ -391,7 +393,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         count: counts tokens.
     """
     format_, policy = opened.format, opened.policy
-    room = opened.memory.room(opened.encoding, limit, policy, count, opened.masks)
+    room = opened.memory.room(opened.model.encoding, limit, policy, count, opened.guard.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     overhead = _overhead_of(opened, count)
     inputs = Inputs(
@@ -411,14 +413,17 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
     return inputs, room
 
 
-def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int]:
-    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
+def _window(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int, bool]:
+    """Tokens that the prompt may take, the output reserve, and whether the window is only assumed.
+
+    Raises InvalidRequest where these leave nothing.
+    """
     if call.context_window < 0:
         raise InvalidRequest(
             f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
         )
     windows = [window for window in (call.context_window, known_window(model)) if window]
-    window = min(windows) if windows else default_window
+    window = min(windows, default=default_window)
     reserve = call.output_reserve
     if reserve is None:
         asked = (_whole_number(body, name) for name in format_.reserve_fields)
@@ -428,7 +433,7 @@ def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_w
             f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
             field="output_reserve",
         )
-    return window - reserve, reserve
+    return window - reserve, reserve, not windows
 
 
 def check_annotations(call: TrimCall, messages: int) -> None:
@@ -484,12 +489,15 @@ def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: byt
 
 
 def _string_member(body: Split, name: str) -> str:
-    value = body.field(name)
-    decoded = load_any(value, f"json.body.{name}") if value is not None else ""
+    decoded = _member(body, name)
     return decoded if isinstance(decoded, str) else ""
 
 
 def _whole_number(body: Split, name: str) -> int | None:
-    value = body.field(name)
-    decoded = load_any(value, f"json.body.{name}") if value is not None else None
+    decoded = _member(body, name)
     return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None
+
+
+def _member(body: Split, name: str) -> Any:
+    value = body.field(name)
+    return load_any(value, f"json.body.{name}") if value is not None else None

@@ -19,11 +19,11 @@ from prompt_sidecar.facts.trim_calls import (
     Edit,
     EditOperation,
     NoFit,
-    Phases,
-    RevisionUse,
+    ReturnedPrompt,
     TokenFigures,
     Trim,
     TrimAnswer,
+    Trimmed,
 )
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
@@ -50,7 +50,7 @@ def _with_reasoning(memory: Memory, place: int, sent: tuple[bytes, bytes], forma
 
 def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
     """Answer a side call."""
-    memory, split, reads, format_ = opened.memory, opened.body, opened.reads, opened.format
+    memory, split, reads, format_, model = opened.memory, opened.body, opened.reads, opened.format, opened.model
     where = {record.identity: index for index, record in enumerate(memory.ledger.records)}
     parts: list[bytes] = []
     shown: set[int] = set()
@@ -80,33 +80,29 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
             after -= saved
         before += 0 if leading else read.tokens
     base = pointer_base(split, format_)
-    sent = opened.sent
+    sent = opened.guard.sent
     edits = [
         Edit(EditOperation.REPLACE, f"{base}{index}", part)
         for index, part in enumerate(parts)
         if part != sent.message(index)
     ]
     trims: list[Trim] = [trim for trim in memory.listed.trims if trim.message_index in shown]
-    fits = after <= inputs.limit
-    whole = not opened.call.edits
+    if opened.call.edits:
+        prompt = ReturnedPrompt(edits=edits)
+    elif format_.is_json:
+        prompt = ReturnedPrompt(_body(split, parts))
+    else:
+        prompt = ReturnedPrompt(messages=parts)
     return TrimAnswer(
-        body=_body(split, parts) if whole and format_.is_json else None,
-        messages=parts if whole and not format_.is_json else None,
-        edits=() if whole else edits,
-        trims=trims,
-        stash_entries=(),
-        tokens=TokenFigures(before, after, inputs.limit, opened.encoding, opened.exact, 1.0, 0),
-        fits=fits,
-        no_fit=None if fits else NoFit.POLICY,
-        revision=b"",
-        revision_use=RevisionUse.NONE,
+        prompt=prompt,
+        trimmed=Trimmed(trims),
+        tokens=TokenFigures(
+            before, after, inputs.limit, model.encoding, model.exact, 1.0, 0, window_assumed=model.window_assumed
+        ),
+        no_fit=None if after <= inputs.limit else NoFit.POLICY,
         cache=CacheFigures(-1, 0, after, batch_point=False, batch_points=memory.ledger.batches),
-        own_text=(),
-        compacted=False,
         iteration=memory.ledger.iteration,
-        not_stashable=0,
-        phases=Phases(),
-        model=opened.model,
+        model=model.name,
     )
 
 

@@ -22,13 +22,13 @@ from prompt_sidecar.engine.steps.memory import Brought, Listed
 from prompt_sidecar.engine.steps.news import Gathered
 from prompt_sidecar.engine.steps.opening import Served, Work
 from prompt_sidecar.engine.steps.own_state import Lists
-from prompt_sidecar.engine.steps.prefix import Prefix, Shared, Since, compare
+from prompt_sidecar.engine.steps.prefix import Prefix, Since, compare
 from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
 from prompt_sidecar.engine.steps.recording import Came, Said, is_own_tool
 from prompt_sidecar.engine.steps.rendering import Sent, Sources, trims_of
 from prompt_sidecar.engine.steps.size_tracker import Around, around_of, of_recall
 from prompt_sidecar.facts.history_size import HistorySize
-from prompt_sidecar.facts.trim_calls import News, Trim
+from prompt_sidecar.facts.trim_calls import CacheFigures, News, TokenFigures, Trim
 from prompt_sidecar.guard import masks
 from prompt_sidecar.prompt.body import equal_slice
 from prompt_sidecar.prompt.format import ReasoningRule, Stands
@@ -87,13 +87,10 @@ class Result:
     """Result of taking one prompt. Tokens, raw."""
 
     framed: Framed
-    own_tokens: int
-    sent_tokens: int
-    after: int
+    tokens: TokenFigures
+    cache: CacheFigures
     opaque: int
-    """Of `after`, tokens of encrypted text as they were counted."""
-    shared: Shared
-    """What the prompt has in common with the one before it."""
+    """Of the returned tokens, those of encrypted text as they were counted."""
     untrimmed: int
     """Tokens of the whole prompt, had the sidecar never been there: nothing trimmed, and nothing recalled."""
     untrimmed_kept: int
@@ -103,8 +100,6 @@ class Result:
     same: bool
     """Whether the agent's history, tools and system prompt are those of the prompt before."""
     size: HistorySize
-    repetitions: Sequence[Repetition]
-    batch_point: bool
     compacted: bool
     news: News
     revision_applied: bool | None
@@ -183,29 +178,44 @@ class _Turn:
         # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
-        end = self._rows[-1] if self._rows else FIRST
-        sent_tokens = end.tokens + weighed(end.opaque, inputs.opaque_factor)
         size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
+        tokens = self._tokens()
         result = Result(
             framed=framed,
-            own_tokens=memory.own.tokens,
-            sent_tokens=sent_tokens,
-            after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
+            tokens=tokens,
+            cache=CacheFigures(
+                first_changed=shared.first_changed,
+                kept=shared.kept,
+                rewritten=tokens.after - shared.kept,
+                batch_point=(cut and applied is not True) or moved,
+                batch_points=ledger.batches,
+            ),
             opaque=ledger.opaque,
-            shared=shared,
             untrimmed=size.tokens_sent - memory.size.recalls,
             untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if last.length >= 0 else 0,
             recalls=self._recalls(known),
             same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
             size=size,
-            repetitions=self._brought.repetitions,
-            batch_point=(cut and applied is not True) or moved,
             compacted=bool(dirty) and applied is not True,
-            news=self._brought.news.news(broken, self._schemas()),
+            news=self._brought.news.news(broken, self._schemas(), self._brought.repetitions),
             revision_applied=applied,
         )
         memory.returned(inputs.recall)
         return result
+
+    def _tokens(self) -> TokenFigures:
+        inputs, ledger, own, model = self._work.inputs, self._ledger, self._memory.own, self._opened.model
+        end = self._rows[-1] if self._rows else FIRST
+        return TokenFigures(
+            before=inputs.overhead + end.tokens + weighed(end.opaque, inputs.opaque_factor),
+            after=inputs.overhead + own.tokens + ledger.weight(inputs.opaque_factor),
+            limit=inputs.limit,
+            encoding=model.encoding,
+            exact=model.exact and not ledger.media,
+            factor=1.0,
+            own_text=own.tokens,
+            window_assumed=model.window_assumed,
+        )
 
     def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:
         """Tokens with which the untrimmed prompt before began as well; `stayed`: records that both begin with."""
@@ -305,7 +315,7 @@ class _Turn:
                     self._fold(evaluation, self._append(start, min(start + TOGETHER, last)))
                 self._look()
         finally:
-            memory.received = Received.of(self._body, self._opened.sent, reads, self._rows)
+            memory.received = Received.of(self._body, self._opened.guard.sent, reads, self._rows)
         evaluation.run()
         memory.system = []
         for index, row in enumerate(self._rows):
@@ -379,7 +389,7 @@ class _Turn:
         self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
     ) -> list[tuple[HistoryItem, bytes]]:
         """The items of a message for the history, each with its original: without what the guard has broken in it."""
-        whole = self._opened.originals.get(index)
+        whole = self._opened.guard.originals.get(index)
         if whole is None:
             raw = self._sent.message(index) if any(item.raw_json for _, item in items) else b""
             return [(of_history, self._format.original(raw, item)) for of_history, item in items]
@@ -389,7 +399,7 @@ class _Turn:
     def _unmasked(self, index: int, place: int) -> bytes:
         """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
         revision = self._work.revision
-        return self._opened.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
+        return self._opened.guard.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
 
     def _count_each(self, texts: Sequence[str]) -> Sequence[int]:
         return [self._count(text) for text in texts]
@@ -457,11 +467,11 @@ class _Turn:
             for again in reversed(repeated.get(len(ledger) - 1, ())):
                 ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
             if waiting and sealed is not None and len(ledger) == sealed.length:
-                masked_since = bool(self._opened.unmasked)
+                masked_since = bool(self._opened.guard.unmasked)
                 applied = apply_state(ledger, sealed.state, self._refitted if masked_since else None)
                 if masked_since and applied:
                     self._weigh_masked()
-                memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.masks))
+                memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.guard.masks))
                 memory.sealed_batches = ledger.batches
                 if applied:
                     ledger.returned()
@@ -471,7 +481,7 @@ class _Turn:
 
     def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
         """The chain digest of a history as it was sent, masked or not."""
-        recorder, unmasked, sent_at = self._memory.recorder, self._opened.unmasked, self._memory.sent_at
+        recorder, unmasked, sent_at = self._memory.recorder, self._opened.guard.unmasked, self._memory.sent_at
         chain = b""
         for place, record in enumerate(records if unmasked else ()):
             chain = recorder.chain(chain, unmasked.get(sent_at[place], record.identity))
@@ -479,7 +489,7 @@ class _Turn:
 
     def _refitted(self, entry: Entry, kept: Kept) -> Kept | None:
         """What an elision keeps of a text that may have been masked since."""
-        if self._memory.sent_at[entry.message] not in self._opened.unmasked:
+        if self._memory.sent_at[entry.message] not in self._opened.guard.unmasked:
             return kept
         _, text = self._sources.whole(entry)
         return refitted(text, kept, masks.OPENING.encode(), masks.CLOSING.encode())
@@ -488,7 +498,7 @@ class _Turn:
         """Count what is shown of trimmed items whose messages were masked since."""
         ledger = self._ledger
         for index, record in enumerate(ledger.records):
-            if record.dropped or self._memory.sent_at[index] not in self._opened.unmasked:
+            if record.dropped or self._memory.sent_at[index] not in self._opened.guard.unmasked:
                 continue
             for entry in record.entries:
                 if entry.action is None or entry.reason is None or entry.kind is ItemKind.REASONING:

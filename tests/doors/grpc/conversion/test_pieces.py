@@ -17,11 +17,13 @@ from prompt_sidecar.facts.trim_calls import (
     OwnTextKind,
     OwnTextPlace,
     Phases,
+    ReturnedPrompt,
     RevisionUse,
     StashEntry,
     TokenFigures,
     Trim,
     TrimAnswer,
+    Trimmed,
 )
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action, Reason
@@ -49,24 +51,24 @@ entries = st.lists(st.builds(StashEntry, texts, st.sampled_from(ItemKind), texts
 
 answers = st.builds(
     TrimAnswer,
-    body=st.none() | st.binary(max_size=400),
-    messages=st.none(),
-    edits=st.lists(st.builds(Edit, st.sampled_from(EditOperation), texts, st.binary(max_size=20)), max_size=2),
-    trims=trims,
-    stash_entries=entries,
+    prompt=st.builds(
+        ReturnedPrompt,
+        body=st.none() | st.binary(max_size=400),
+        messages=st.none(),
+        edits=st.lists(st.builds(Edit, st.sampled_from(EditOperation), texts, st.binary(max_size=20)), max_size=2),
+        own_text=st.lists(
+            st.builds(OwnText, st.sampled_from(OwnTextKind), st.sampled_from(OwnTextPlace), st.integers(-1, 99), texts),
+            max_size=3,
+        ),
+        revision=st.binary(max_size=20),
+    ),
+    trimmed=st.builds(Trimmed, trims, entries, st.booleans(), counts),
     tokens=st.builds(TokenFigures, counts, counts, counts, texts, st.booleans(), st.floats(0.5, 2), counts),
-    fits=st.booleans(),
     no_fit=st.none() | st.sampled_from(NoFit),
-    revision=st.binary(max_size=20),
     revision_use=st.sampled_from(RevisionUse),
     cache=st.builds(CacheFigures, st.integers(-1, 99), counts, counts, st.booleans(), counts),
-    own_text=st.lists(
-        st.builds(OwnText, st.sampled_from(OwnTextKind), st.sampled_from(OwnTextPlace), st.integers(-1, 99), texts),
-        max_size=3,
-    ),
-    compacted=st.booleans(),
     iteration=counts,
-    not_stashable=counts,
+    model=texts,
     phases=st.just(Phases()),
 )
 
@@ -74,8 +76,10 @@ answers = st.builds(
 @given(answers, st.none() | messages)
 def test_the_pieces_parse_as_the_whole(answer: TrimAnswer, typed: list[conversation_pb2.Message] | None) -> None:
     """The concatenated pieces are the encoding of the response that a plain conversion builds."""
-    if answer.body is None and typed is not None:
-        answer = replace(answer, messages=[message.SerializeToString() for message in typed])
+    if answer.prompt.body is None and typed is not None:
+        answer = replace(
+            answer, prompt=replace(answer.prompt, messages=[message.SerializeToString() for message in typed])
+        )
     writer = TrimAnswers()
     expected = whole(answer)
     for _ in range(2):  # The second time from what was kept.
@@ -87,7 +91,9 @@ def test_kept_pieces_follow_the_facts(answer: TrimAnswer, later: list[Trim], reg
     """New trims or entries are written anew, whatever was kept; also when there is no room to keep anything."""
     for room in (1 << 20, 3):
         writer = TrimAnswers(room)
-        for turn in (answer, replace(answer, trims=later), replace(answer, trims=later, stash_entries=registry)):
+        changed = replace(answer.trimmed, trims=later)
+        both = replace(changed, stash_entries=registry)
+        for turn in (answer, replace(answer, trimmed=changed), replace(answer, trimmed=both)):
             assert whole(turn) == trim_pb2.TrimPromptResponse.FromString(writer.write("c", "r", turn))
         writer.forget("c", "r")
         assert whole(answer) == trim_pb2.TrimPromptResponse.FromString(writer.write("c", "r", answer))
@@ -98,7 +104,7 @@ def test_pieces_of_other_runs_go_where_there_is_no_room(answer: TrimAnswer) -> N
     """That is counted, and so are the bytes that are kept; one run alone evicts nothing."""
     reached: list[str] = []
     trim = Trim(0, 0, ItemKind.RESULT, Action.CLIPPED, Reason.AGE, 7, "abcdefghij", 1)
-    answers_of = {run: replace(answer, trims=[trim], stash_entries=()) for run in ("one", "two")}
+    answers_of = {run: replace(answer, trimmed=Trimmed([trim])) for run in ("one", "two")}
     writer = TrimAnswers(600, reached.append)
     for _ in range(2):
         writer.write("c", "one", answers_of["one"])
@@ -113,21 +119,21 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     """The slow twin: one message built field by field."""
     response = trim_pb2.TrimPromptResponse(
         fits=answer.fits,
-        revision=answer.revision,
-        compacted=answer.compacted,
+        revision=answer.prompt.revision,
+        compacted=answer.trimmed.compacted,
         iteration=answer.iteration,
-        not_stashable=answer.not_stashable,
+        not_stashable=answer.trimmed.not_stashable,
     )
-    if answer.body is not None:
-        response.json_body = answer.body
-    elif answer.messages is not None:
+    if answer.prompt.body is not None:
+        response.json_body = answer.prompt.body
+    elif answer.prompt.messages is not None:
         response.conversation.SetInParent()
-        for message in answer.messages:
+        for message in answer.prompt.messages:
             response.conversation.messages.add().MergeFromString(message)
-    for edit in answer.edits:
+    for edit in answer.prompt.edits:
         operation = trim_pb2.EditOperation.Value("EDIT_OPERATION_" + edit.operation.upper())
         response.edits.add(operation=operation, pointer=edit.pointer, value=edit.value)
-    for trim in answer.trims:
+    for trim in answer.trimmed.trims:
         response.trims.add(
             message_index=trim.message_index,
             item_index=trim.item_index,
@@ -138,7 +144,7 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
             stash_id=trim.stash_id,
             decided_iteration=trim.decided_iteration,
         )
-    for entry in answer.stash_entries:
+    for entry in answer.trimmed.stash_entries:
         response.stash_entries.add(
             stash_id=entry.stash_id,
             kind=trim_pb2.ItemKind.Value("ITEM_KIND_" + entry.kind.upper()),
@@ -168,7 +174,7 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
             batch_points=cache.batch_points,
         )
     )
-    for own in answer.own_text:
+    for own in answer.prompt.own_text:
         response.own_text.add(
             kind=trim_pb2.OwnTextKind.Value("OWN_TEXT_KIND_" + own.kind.upper()),
             place=trim_pb2.OwnTextPlace.Value("OWN_TEXT_PLACE_" + own.place.upper()),

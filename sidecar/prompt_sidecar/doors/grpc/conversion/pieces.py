@@ -85,17 +85,17 @@ class TrimAnswers:
     def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
         with self._lock:
             kept = self._kept.get(key)
-        if kept is not None and kept.trims is answer.trims and kept.entries is answer.stash_entries:
+        if kept is not None and kept.trims is answer.trimmed.trims and kept.entries is answer.trimmed.stash_entries:
             return kept
         if kept is None:
             kept = _Kept((), b"", {}, (), b"", {})
         trims, trim_pieces = kept.trims_piece, kept.trim_pieces
-        if kept.trims is not answer.trims:
-            trims, trim_pieces = _encoded(answer.trims, trim_pieces, _TRIMS, trim_message)
+        if kept.trims is not answer.trimmed.trims:
+            trims, trim_pieces = _encoded(answer.trimmed.trims, trim_pieces, _TRIMS, trim_message)
         entries, entry_pieces = kept.entries_piece, kept.entry_pieces
-        if kept.entries is not answer.stash_entries:
-            entries, entry_pieces = _encoded(answer.stash_entries, entry_pieces, _ENTRIES, entry_message)
-        kept = _Kept(answer.trims, trims, trim_pieces, answer.stash_entries, entries, entry_pieces)
+        if kept.entries is not answer.trimmed.stash_entries:
+            entries, entry_pieces = _encoded(answer.trimmed.stash_entries, entry_pieces, _ENTRIES, entry_message)
+        kept = _Kept(answer.trimmed.trims, trims, trim_pieces, answer.trimmed.stash_entries, entries, entry_pieces)
         if kept.trims_piece or kept.entries_piece:
             with self._lock:
                 others = len(self._kept) - (key in self._kept)
@@ -111,10 +111,10 @@ class TrimAnswers:
 
 
 def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
-    if answer.body is not None:
-        return length_delimited(trim_pb2.TrimPromptResponse.JSON_BODY_FIELD_NUMBER, answer.body)
-    if answer.messages is not None:
-        conversation = write_slices(answer.messages)
+    if answer.prompt.body is not None:
+        return length_delimited(trim_pb2.TrimPromptResponse.JSON_BODY_FIELD_NUMBER, answer.prompt.body)
+    if answer.prompt.messages is not None:
+        conversation = write_slices(answer.prompt.messages)
         return length_delimited(trim_pb2.TrimPromptResponse.CONVERSATION_FIELD_NUMBER, conversation)
     return ()
 

@@ -128,32 +128,32 @@ def rest_of_response(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     return trim_pb2.TrimPromptResponse(
         edits=[
             trim_pb2.Edit(operation=_EDIT[edit.operation], pointer=edit.pointer, value=edit.value)
-            for edit in answer.edits
+            for edit in answer.prompt.edits
         ],
         tokens=token_figures(answer.tokens),
         fits=answer.fits,
         no_fit_reason=_NO_FIT[answer.no_fit] if answer.no_fit else trim_pb2.NO_FIT_REASON_UNSPECIFIED,
-        revision=answer.revision,
+        revision=answer.prompt.revision,
         cache=cache_figures(answer.cache),
         own_text=[
             trim_pb2.OwnText(
                 kind=_OWN_KIND[own.kind], place=_OWN_PLACE[own.place], message_index=own.message_index, text=own.text
             )
-            for own in answer.own_text
+            for own in answer.prompt.own_text
         ],
-        compacted=answer.compacted,
+        compacted=answer.trimmed.compacted,
         iteration=answer.iteration,
-        not_stashable=answer.not_stashable,
+        not_stashable=answer.trimmed.not_stashable,
         revision_use=_REVISION_USE[answer.revision_use],
-        thinking_invalid_from=answer.thinking_invalid_from,
+        thinking_invalid_from=answer.prompt.thinking_invalid_from,
         provider_edits=[_PROVIDER_EDIT[edit] for edit in answer.provider_edits],
         history_size=None if answer.size is None else history_size(answer.size),
-        crossed_percent=answer.crossed,
-        repeated_calls=map(_repeated, answer.repeated),
-        findings=map(finding_message, answer.findings),
-        ceilings=map(ceiling_use, answer.ceilings),
-        observed_only=answer.observed_only,
-        comparison=None if answer.comparison is None else comparison_message(answer.comparison),
+        crossed_percent=answer.news.crossed,
+        repeated_calls=map(_repeated, answer.news.repeated),
+        findings=map(finding_message, answer.guard.findings),
+        ceilings=map(ceiling_use, answer.guard.ceilings),
+        observed_only=answer.prompt.observed_only,
+        comparison=None if answer.savings.comparison is None else comparison_message(answer.savings.comparison),
     )
 
 
