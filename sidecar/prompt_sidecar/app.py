@@ -27,7 +27,9 @@ from prompt_sidecar.doors.grpc.lifecycle import Server
 from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
 from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.process.allocator import share_arenas
@@ -42,6 +44,7 @@ from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
 from prompt_sidecar.tokens import Counter, lazy_counter, warm
 from prompt_sidecar.tokens.models import ESTIMATE
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
@@ -76,25 +79,20 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
     `archive` keeps its runs outside the process.
     """
     limits = fitted(settings.limits, settings.limits.process_bytes or memory_limit())
-    guard = _guard(settings)
-    guards = {caller: _guard(settings.of_caller(caller)) for caller in settings.callers}
+    first = settings.key or key or secrets.token_bytes(_KEY_BYTES)
     return Runs(
-        counter=counter,
-        policy=settings.policy,
-        limits=limits,
-        key=settings.key or key or secrets.token_bytes(_KEY_BYTES),
-        previous_keys=settings.previous_keys,
-        key_lasts=bool(settings.key),
-        clock=steady,
-        wall=time.time,
-        search=replace(settings.search, index_bytes=min(settings.search.index_bytes, limits.memory_bytes)),
-        recall=settings.recall,
-        guard=guard,
-        guard_of=lambda caller: guards.get(caller, guard),
-        rules=build_rules(settings),
-        archive=archive,
-        first_wait=settings.store.first_wait,
-        journal_entries=settings.admin.run_entries if settings.admin.listen else 0,
+        counter,
+        Keys(first, tuple(settings.previous_keys), lasting=bool(settings.key)),
+        build_rules(settings),
+        Clocks(steady, time.time),
+        CoreLimits(
+            limits,
+            replace(settings.search, index_bytes=min(settings.search.index_bytes, limits.memory_bytes)),
+            settings.recall,
+            settings.admin.run_entries if settings.admin.listen else 0,
+        ),
+        archive,
+        settings.store.first_wait,
     )
 
 
@@ -109,7 +107,7 @@ def build_rules(settings: Settings) -> Rules:
 
 
 def _caller_rules(settings: Settings) -> CallerRules:
-    return CallerRules(settings.policy, settings.policy_overrides, settings.ceilings)
+    return CallerRules(settings.policy, settings.policy_overrides, settings.ceilings, _guard(settings))
 
 
 def _guard(settings: Settings) -> GuardOptions:

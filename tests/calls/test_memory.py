@@ -194,13 +194,13 @@ def test_an_original_without_room_is_refused() -> None:
 
     by_id = RetrieveCall(CALLER, engine.run_id, trim.stash_id)
     by_tool = ToolCall(CALLER, engine.run_id, RECALL, json.dumps({"id": trim.stash_id}), "")
-    hit = engine.runs.retrieve(by_id, lambda: None, reserve)
-    assert ToolOutcome.OK is engine.runs.call_tool(by_tool, lambda: None, reserve).outcome
+    hit = engine.runs.recalling.retrieve(by_id, lambda: None, reserve)
+    assert ToolOutcome.OK is engine.runs.recalling.call_tool(by_tool, lambda: None, reserve).outcome
     assert [hit.total_bytes] * 2 == asked
     with pytest.raises(TooLarge):
-        engine.runs.retrieve(by_id, lambda: None, reserve)
+        engine.runs.recalling.retrieve(by_id, lambda: None, reserve)
     with pytest.raises(TooLarge):
-        engine.runs.call_tool(by_tool, lambda: None, reserve)
+        engine.runs.recalling.call_tool(by_tool, lambda: None, reserve)
     retrievals = engine.figures().stash.retrievals
     assert 2 == sum(retrievals.values())
 

@@ -128,7 +128,7 @@ def stored(format: str) -> KeptStore:
         engine, turns = begins.engine(archive), play.turns()
         for length in turns[: turns.index(begins.length)]:
             play.trim(engine, play.raw(play.messages[:length]))
-        engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, TASKS, request_id="a"))
+        engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, TASKS, request_id="a"))
         answer = play.trim(engine, play.raw(play.messages[: begins.length]))
         assert answer.prompt.body is not None
         archive.drain()

@@ -38,7 +38,7 @@ def test_what_a_store_held_of_a_run_is_read(taken_over: tuple[KeptStore, Engine,
     kept, engine, archive = taken_over
     assert len(kept.originals) > 3
     assert kept.originals == {stash_id: engine.original(stash_id) for stash_id in kept.originals}
-    assert kept.tasks == [task.text for task in engine.runs.list_tasks(CALLER, RUN_ID)]
+    assert kept.tasks == [task.text for task in engine.runs.recalling.list_tasks(CALLER, RUN_ID)]
     assert kept.calls == engine.figures().calls
     assert engine.search("build module error").matching_items > 0
     assert {} == {loss: times for loss, times in archive.store.lost.items() if times}

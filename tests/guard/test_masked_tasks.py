@@ -23,7 +23,7 @@ OTHER_KEY = "ghp_" + KEY[:3:-1]
 
 def create(engine: Engine, *texts: str) -> list[str]:
     """Create tasks as a program does; the texts of all that there are then."""
-    return [task.text for task in engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, texts))]
+    return [task.text for task in engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, texts))]
 
 
 def call(engine: Engine, *texts: str) -> str:

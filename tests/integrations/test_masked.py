@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +13,12 @@ import pytest
 
 from prompt_sidecar.doors.grpc.lifecycle import Server
 from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.trim.presets import preset
 from tests.client.provider import Says
-from tests.doors.grpc.serving import counter
+from tests.doors.grpc.serving import core_of
 from tests.doors.http.upstream import Upstream, scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
@@ -45,7 +44,7 @@ def masking() -> Iterator[str]:
     """Run a sidecar that masks; give its address."""
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
     policy = preset("cache_first")
-    server.start(Runs(counter=counter(), policy=policy, limits=Limits(), key=b"k" * 32, clock=time.time, guard=GUARD))
+    server.start(core_of(Runs, rules=Rules(CallerRules(policy)), guard=GUARD))
     try:
         yield server.addresses[0]
     finally:

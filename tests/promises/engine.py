@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from prompt_sidecar.engine.runs.archive import Archive
-from prompt_sidecar.engine.runs.metering import Rules
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
-from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.facts.limits import CoreLimits, Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
@@ -22,6 +23,7 @@ from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.presets import preset
 
 KEY = b"a key that is configured, thirty-two bytes and more"
@@ -75,20 +77,16 @@ class Engine:
     runs: Runs = field(init=False)
 
     def __post_init__(self) -> None:
+        rules = self.rules or Rules(CallerRules(preset("cache_first")))
+        own = {caller: replace(each, guard=self.guard) for caller, each in rules.own.items()}
         self.runs = Runs(
-            counter=counter(),
-            policy=preset("cache_first"),
-            limits=self.limits,
-            key=self.key,
-            previous_keys=self.previous_keys,
-            clock=self.clock,
-            search=self.search_limits,
-            recall=self.recall_limits,
-            guard=self.guard,
-            rules=self.rules,
-            archive=self.archive,
-            first_wait=FIRST_WAIT,
-            journal_entries=self.journal_entries,
+            counter(),
+            Keys(self.key, tuple(self.previous_keys)),
+            replace(rules, general=replace(rules.general, guard=self.guard), own=own),
+            Clocks(self.clock),
+            CoreLimits(self.limits, self.search_limits, self.recall_limits, self.journal_entries),
+            self.archive,
+            FIRST_WAIT,
         )
 
     def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:
@@ -108,7 +106,7 @@ class Engine:
     def retrieve(self, stash_id: str, **fields: Any) -> RetrieveAnswer:
         """Fetch an original, whole unless `fields` say otherwise."""
         values: dict[str, Any] = {"caller": CALLER, "run_id": self.run_id, "page_tokens": LARGEST_PAGE}
-        return self.runs.retrieve(RetrieveCall(stash_id=stash_id, **(values | fields)))
+        return self.runs.recalling.retrieve(RetrieveCall(stash_id=stash_id, **(values | fields)))
 
     def original(self, stash_id: str) -> bytes | None:
         """Return an original, page by page if it is large; None if it is not found."""
@@ -127,13 +125,15 @@ class Engine:
     def search(self, query: str, **fields: Any) -> Found:
         """Search the run's history, until all of it is indexed: how much one search indexes depends on the machine."""
         call = SearchCall(CALLER, self.run_id, SearchQuery(query, **fields))
-        while (found := self.runs.search(call, _never)).not_indexed_items:
+        while (found := self.runs.recalling.search(call, _never)).not_indexed_items:
             pass
         return found
 
     def call(self, name: str, arguments: Mapping[str, object], request_id: str = "") -> ToolAnswer:
         """Call one of the model's tools."""
-        return self.runs.call_tool(ToolCall(CALLER, self.run_id, name, json.dumps(arguments), request_id), _never)
+        return self.runs.recalling.call_tool(
+            ToolCall(CALLER, self.run_id, name, json.dumps(arguments), request_id), _never
+        )
 
     def restore(self, tool: str, arguments: bytes) -> RestoredArguments:
         """Fill a tool call's arguments with the values of its masks."""

@@ -284,11 +284,11 @@ def _asked(run: Played) -> Sequence[str]:
 def _tool(run: Played, name: str, arguments: object, **fields: Any) -> ToolAnswer:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
     call = ToolCall(**({"caller": CALLER, "run_id": RUN_ID, "name": name, "arguments": text} | fields))
-    return run.engine.runs.call_tool(call, lambda: None)
+    return run.engine.runs.recalling.call_tool(call, lambda: None)
 
 
 def _search(run: Played, words: str, **fields: Any) -> Any:
-    return run.engine.runs.search(SearchCall(CALLER, RUN_ID, SearchQuery(words, **fields)), lambda: None)
+    return run.engine.runs.recalling.search(SearchCall(CALLER, RUN_ID, SearchQuery(words, **fields)), lambda: None)
 
 
 def _words(payload: str) -> str:
@@ -392,7 +392,7 @@ def test_ids_that_are_not_the_runs_all_fail_alike(format: str, source: Any) -> N
     contents = {_tool(run, "recall_elided_content", {"id": stash_id}).content for stash_id in asked[:6]}
     assert 1 == len(contents)
     assert Outcome.HIT is other.retrieve(theirs[0]).outcome
-    unknown = run.engine.runs.retrieve(RetrieveCall("somebody else", RUN_ID, theirs[0]))
+    unknown = run.engine.runs.recalling.retrieve(RetrieveCall("somebody else", RUN_ID, theirs[0]))
     assert Outcome.RUN_UNKNOWN is unknown.outcome
 
 
@@ -408,7 +408,7 @@ def test_only_a_true_answer_is_not_recorded(format: str) -> None:
         call = ToolCall(
             CALLER, of.run_id, "recall_elided_content", json.dumps({"id": trims[0].stash_id, "last_line": 3})
         )
-        contents.append(of.runs.call_tool(call, lambda: None).content)
+        contents.append(of.runs.recalling.call_tool(call, lambda: None).content)
     assert all(rare in content for content in contents)
     found = []
     for tool, result in (
@@ -421,7 +421,7 @@ def test_only_a_true_answer_is_not_recorded(format: str) -> None:
         slices += step(format, [Call(f"c{len(slices)}", tool, "{}", result)], "Go on.")
         send(engine, format, slices)
         wanted = SearchCall(CALLER, RUN_ID, SearchQuery(rare, max_snippets=MOST_SNIPPETS))
-        found.append(engine.runs.search(wanted, lambda: None).matching_items)
+        found.append(engine.runs.recalling.search(wanted, lambda: None).matching_items)
     assert [1, 1, 2, 3, 4] == found
 
 

@@ -24,7 +24,7 @@ def main(url: str, runs: int) -> None:
 
     def read(run: int) -> int:
         ready.wait()
-        return len(engine.runs.list_tasks(CALLER, f"run-{run}"))
+        return len(engine.runs.recalling.list_tasks(CALLER, f"run-{run}"))
 
     sys.setswitchinterval(SWITCH_SECONDS)
     with ThreadPoolExecutor(runs) as pool:

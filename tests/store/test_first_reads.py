@@ -20,7 +20,7 @@ def test_first_reads_of_many_runs_at_once(valkey: Valkey) -> None:
     """A replica that starts under load: each of its threads may be the first to decode what is stored."""
     engine, archive = replica(valkey)
     for run in range(RUNS):
-        engine.runs.create_tasks(CreateTasksCall(CALLER, f"run-{run}", ["look"]))
+        engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, f"run-{run}", ["look"]))
     archive.drain()
 
     command = [sys.executable, "-m", "tests.store.first_reads", valkey.url, str(RUNS)]

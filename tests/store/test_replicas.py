@@ -83,16 +83,18 @@ def test_tasks_are_known_elsewhere(valkey: Valkey) -> None:
     first, writing = replica(valkey)
     second, also = replica(valkey)
     create = CreateTasksCall(CALLER, RUN_ID, ["look", "mend"], request_id="a")
-    first.runs.create_tasks(create)
+    first.runs.recalling.create_tasks(create)
     writing.drain()
 
-    assert ["look", "mend"] == [task.text for task in second.runs.create_tasks(create)]
-    second.runs.update_task(UpdateTaskCall(CALLER, RUN_ID, 1, TaskStatus.COMPLETED, "b"))
+    assert ["look", "mend"] == [task.text for task in second.runs.recalling.create_tasks(create)]
+    second.runs.recalling.update_task(UpdateTaskCall(CALLER, RUN_ID, 1, TaskStatus.COMPLETED, "b"))
     also.drain()
-    assert [TaskStatus.COMPLETED, TaskStatus.PENDING] == [task.status for task in first.runs.list_tasks(CALLER, RUN_ID)]
-    first.runs.update_task(UpdateTaskCall(CALLER, RUN_ID, 1, TaskStatus.PENDING, "b"))
+    assert [TaskStatus.COMPLETED, TaskStatus.PENDING] == [
+        task.status for task in first.runs.recalling.list_tasks(CALLER, RUN_ID)
+    ]
+    first.runs.recalling.update_task(UpdateTaskCall(CALLER, RUN_ID, 1, TaskStatus.PENDING, "b"))
     writing.drain()
-    assert TaskStatus.COMPLETED is second.runs.list_tasks(CALLER, RUN_ID)[0].status
+    assert TaskStatus.COMPLETED is second.runs.recalling.list_tasks(CALLER, RUN_ID)[0].status
 
 
 def test_the_figures_are_known_elsewhere(valkey: Valkey) -> None:
@@ -157,12 +159,12 @@ def test_no_other_caller_reads_a_run(valkey: Valkey) -> None:
     second, archive = replica(valkey)
     call = RetrieveCall("somebody else", RUN_ID, stash_id)
 
-    assert Outcome.RUN_UNKNOWN is second.runs.retrieve(call).outcome
+    assert Outcome.RUN_UNKNOWN is second.runs.recalling.retrieve(call).outcome
     send(second, OPENAI_CHAT, 0, caller="somebody else")
     archive.drain()
     (other,) = set(valkey.client.keys("ps:*")) - {name}
     valkey.client.hset(other, f"o{stash_id}", valkey.client.hget(name, f"o{stash_id}"))
-    assert Outcome.NOT_FOUND is second.runs.retrieve(call).outcome
+    assert Outcome.NOT_FOUND is second.runs.recalling.retrieve(call).outcome
     assert 1 == sum(archive.store.lost.values())
 
 

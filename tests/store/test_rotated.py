@@ -81,7 +81,7 @@ class Agent:
 def test_what_was_stored_with_the_key_before_is_found(valkey: Valkey) -> None:
     """By each question that a run can be asked, and an end that is its end."""
     first, archive = grown(valkey)
-    first.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["look"]))
+    first.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["look"]))
     ids = [trim.stash_id for trim in send(first, OPENAI_CHAT, 12).trimmed.trims if trim.stash_id]
     archive.drain()
 

@@ -96,7 +96,7 @@ def test_a_run_is_not_said_to_be_unknown_while_the_store_cannot_be_asked(valkey:
         lambda: second.search("value_3"),
         lambda: second.call(RECALL, {"id": ids[0]}),
         second.figures,
-        lambda: second.runs.list_tasks(CALLER, RUN_ID),
+        lambda: second.runs.recalling.list_tasks(CALLER, RUN_ID),
         lambda: second.runs.end(CALLER, RUN_ID),
     ]
     with stalled(valkey):

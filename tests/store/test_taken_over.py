@@ -39,7 +39,7 @@ def grown(valkey: Valkey) -> Engine:
 
 def hurried(engine: Engine, query: str = QUERY) -> Found:
     """A search whose caller has no time left: it indexes a step and answers."""
-    return engine.runs.search(SearchCall(CALLER, RUN_ID, SearchQuery(query), seconds=0.0), lambda: None)
+    return engine.runs.recalling.search(SearchCall(CALLER, RUN_ID, SearchQuery(query), seconds=0.0), lambda: None)
 
 
 def comparable(found: Found) -> Found:

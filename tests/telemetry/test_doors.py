@@ -25,7 +25,7 @@ from tests.doors.envoy.test_door import body as envoy_body
 from tests.doors.envoy.test_door import door as envoy_door
 from tests.doors.envoy.test_door import failing, headers
 from tests.doors.envoy.through import chat
-from tests.doors.grpc.serving import counter
+from tests.doors.grpc.serving import core_of
 from tests.doors.http.serving import KEY, Proxied, proxied
 from tests.doors.http.test_passing import _post
 from tests.doors.http.upstream import scripted
@@ -59,7 +59,7 @@ def failing_core(error: BaseException) -> Runs:
         def trim(self, *_: object) -> Any:
             raise error
 
-    return Failing(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=KEY, clock=lambda: 0.0)
+    return core_of(Failing, lambda: 0.0, key=KEY)
 
 
 def test_refusals_of_the_guard_through_http() -> None:

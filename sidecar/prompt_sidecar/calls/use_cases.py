@@ -19,6 +19,7 @@ from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_mem
 from prompt_sidecar.engine.runs.door_memory import DoorMemory
 from prompt_sidecar.engine.runs.pace import Pace
 from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
@@ -214,7 +215,7 @@ class UseCases:
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
         """Fetch an original, or say why there is none."""
         began = time_ns()
-        answer = self._runs.retrieve(call, check, self.memory.reserve)
+        answer = self._runs.recalling.retrieve(call, check, self.memory.reserve)
         self.observer.retrieved(call, answer, began)
         return answer
 
@@ -223,7 +224,7 @@ class UseCases:
         """Search a run's history."""
         began = time_ns()
         try:
-            found = self._runs.search(call, check)
+            found = self._runs.recalling.search(call, check)
         finally:
             self._wake()  # it may have left something to be indexed, also where it had to end
         self.observer.searched(call.run_id, found, began)
@@ -232,28 +233,28 @@ class UseCases:
     @_counted
     def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
         """Write down tasks; return all that there are now."""
-        return self._runs.create_tasks(call, check)
+        return self._runs.recalling.create_tasks(call, check)
 
     @_counted
     def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
         """Say where a task stands; return all tasks."""
-        return self._runs.update_task(call, check)
+        return self._runs.recalling.update_task(call, check)
 
     @_counted
     def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
         """Return all tasks of a run."""
-        return self._runs.list_tasks(caller, run_id, check)
+        return self._runs.recalling.list_tasks(caller, run_id, check)
 
     def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
         """Return the model's tools as definitions in a format; an empty name: in no provider's."""
-        return self._runs.list_tools(format_name, names)
+        return definitions(format_name, names)
 
     @_counted
     def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
         """Run one of the model's tools."""
         began = time_ns()
         try:
-            answer = self._runs.call_tool(call, check, self.memory.reserve)
+            answer = self._runs.recalling.call_tool(call, check, self.memory.reserve)
         finally:
             self._wake()
         self.observer.tool_called(call, answer, began)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from prompt_sidecar.values import DAY, GIB, KIB, MIB, byte_count, seconds, setting, whole
 
@@ -104,3 +105,14 @@ class RecallLimits:
         "the answer says at which iteration. What the prompt holds no more is shown, however often it is asked for.",
         "A loop of retrieve, trim, retrieve once ran for 24 minutes.",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLimits:
+    """All that bounds the core."""
+
+    kept: Limits = field(default_factory=Limits)
+    search: SearchLimits = field(default_factory=SearchLimits)
+    recall: RecallLimits = field(default_factory=RecallLimits)
+    journal_entries: int = 0
+    """Prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals."""

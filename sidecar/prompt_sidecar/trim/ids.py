@@ -30,6 +30,8 @@ class Keys:
 
     first: bytes
     previous: tuple[bytes, ...] = ()
+    lasting: bool = True
+    """Whether another process may have had the first, as one that is configured; not a random one."""
 
     @property
     def all(self) -> tuple[bytes, ...]:

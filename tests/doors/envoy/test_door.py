@@ -22,12 +22,10 @@ from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import RunCeiling
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
-from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.telemetry.observer import Observer
-from prompt_sidecar.trim.presets import preset
 from tests.doors.envoy.through import chat
-from tests.doors.grpc.serving import WIDE, counter, runs
+from tests.doors.grpc.serving import WIDE, core_of, runs
 from tests.waiting import until
 
 KEY = b"k" * 32
@@ -119,7 +117,7 @@ class _Failing(Runs):
 
 def failing(failure: BaseException) -> Runs:
     """Return a core that fails so."""
-    core = _Failing(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=b"k" * 32, clock=lambda: 0.0)
+    core = core_of(_Failing, lambda: 0.0)
     core.failure = failure
     return core
 

@@ -9,7 +9,6 @@ import re
 import select
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
@@ -28,10 +27,9 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.trim.presets import preset
 from tests.doors.envoy.test_door import Asked, body, door, headers
 from tests.doors.envoy.through import PATIENCE, chat
-from tests.doors.grpc.serving import WIDE, counter
+from tests.doors.grpc.serving import WIDE, core_of
 from tests.waiting import until
 
 PROMPT = chat(1, "a")
@@ -377,9 +375,7 @@ def _restoring() -> Runs:
     """A core that masks, and restores what it masked."""
     guard = GuardOptions(mode="enforce", restore=("deploy:github_token",))
     limits = Limits(default_window=100_000)
-    return Runs(
-        counter=counter(), policy=preset("cache_first"), limits=limits, key=b"k" * 32, clock=time.time, guard=guard
-    )
+    return core_of(Runs, limits=limits, guard=guard)
 
 
 @pytest.mark.parametrize("cuts", [(), (50,), (50, -9), (30, 60, -60, -9)])

@@ -19,11 +19,10 @@ from prompt_sidecar.errors import CallCancelled
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.trim.presets import preset
 from tests.doors.envoy.test_door import Asked, _Failing, body, door, headers
 from tests.doors.envoy.test_through_envoy import counted, sidecar
 from tests.doors.envoy.through import chat, configuration, envoy, envoy_binary, provider
-from tests.doors.grpc.serving import counter
+from tests.doors.grpc.serving import core_of
 from tests.real.needing import need
 
 KEY: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
@@ -36,9 +35,7 @@ SIGNED: Final = "AWS4-HMAC-SHA256 Credential=x"
 
 def _core(guard: GuardOptions, kind: type[Runs] = Runs) -> Runs:
     limits = Limits(default_window=100_000)
-    return kind(
-        counter=counter(), policy=preset("cache_first"), limits=limits, key=b"k" * 32, clock=lambda: 0.0, guard=guard
-    )
+    return core_of(kind, lambda: 0.0, limits, guard=guard)
 
 
 @contextmanager

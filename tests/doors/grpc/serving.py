@@ -6,9 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -18,12 +18,15 @@ from grpc_status import rpc_status
 
 from prompt_sidecar.doors.grpc.lifecycle import Server
 from prompt_sidecar.doors.grpc.options import ServerOptions
-from prompt_sidecar.engine.runs.metering import Rules
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.limits import CoreLimits, Limits
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import ENCODINGS, load
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import service_pb2, service_pb2_grpc, trim_pb2
 
@@ -80,16 +83,34 @@ def counter() -> Counter:
     return Counter({name: load(name) for name in ENCODINGS})
 
 
+Core = TypeVar("Core", bound=Runs)
+DEFAULT: Final = Rules(CallerRules(preset("cache_first")))
+
+
+def guarded(rules: Rules | None, guard: GuardOptions | None) -> Rules:
+    """Rules, by default those of the default policy, with a guard for all callers; None: the rules' own."""
+    rules = rules or DEFAULT
+    if guard is None:
+        return rules
+    own = {caller: replace(each, guard=guard) for caller, each in rules.own.items()}
+    return replace(rules, general=replace(rules.general, guard=guard), own=own)
+
+
+def core_of(  # noqa: PLR0917 - what tests choose of it
+    kind: type[Core],
+    clock: Callable[[], float] = time.time,
+    limits: Limits | None = None,
+    rules: Rules | None = None,
+    guard: GuardOptions | None = None,
+    key: bytes = b"k" * 32,
+) -> Core:
+    """A core of some kind with the default policy, and the default limits if none are given."""
+    return kind(counter(), Keys(key), guarded(rules, guard), Clocks(clock), CoreLimits(limits or Limits()))
+
+
 def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None, rules: Rules | None = None) -> Runs:
-    """A core with the default policy, and the default limits if none are given."""
-    return Runs(
-        counter=counter(),
-        policy=preset("cache_first"),
-        limits=limits or Limits(),
-        key=b"k" * 32,
-        clock=clock,
-        rules=rules,
-    )
+    """See `core_of`."""
+    return core_of(Runs, clock, limits, rules)
 
 
 @dataclass(frozen=True, slots=True)

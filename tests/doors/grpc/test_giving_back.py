@@ -11,12 +11,13 @@ import pytest
 from prompt_sidecar.doors.grpc import lifecycle
 from prompt_sidecar.doors.grpc.lifecycle import Server
 from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, Counter
-from prompt_sidecar.trim.presets import preset
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
-from tests.doors.grpc.serving import PATIENCE, request
+from tests.doors.grpc.serving import DEFAULT, PATIENCE, request
 
 TEXT = "a" * CACHE_FROM_CHARS
 """Long enough for its count to be remembered."""
@@ -55,7 +56,7 @@ def test_what_ended_runs_left_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
         return counted.count(TEXT)
 
     counter = Counter({"o200k_base": lambda: count, "cl100k_base": lambda: count})
-    core = Swept(counter=counter, policy=preset("cache_first"), limits=Limits(), key=b"k" * 32, clock=time.monotonic)
+    core = Swept(counter, Keys(b"k" * 32), DEFAULT, Clocks(time.monotonic), CoreLimits())
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=0.01))
     server.start(core)
     try:

@@ -14,17 +14,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from prompt_sidecar.doors.grpc.lifecycle import Server
 from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.tokens import Counter, VocabularyError
-from prompt_sidecar.trim.presets import preset
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.doors.grpc.serving import PATIENCE, WIDE, counter, request
+from tests.doors.grpc.serving import DEFAULT, PATIENCE, WIDE, counter, request
 
 
 def core(counting: Counter) -> Runs:
     """A core that counts so."""
-    return Runs(counter=counting, policy=preset("cache_first"), limits=Limits(), key=b"k" * 32, clock=time.time)
+    return Runs(counting, Keys(b"k" * 32), DEFAULT, Clocks(time.time), CoreLimits())
 
 
 def test_health_is_ready_once_the_vocabulary_is_usable() -> None:

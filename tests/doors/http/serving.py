@@ -18,8 +18,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
-from prompt_sidecar.trim.presets import preset
-from tests.doors.grpc.serving import counter
+from tests.doors.grpc.serving import core_of
 from tests.doors.http.upstream import Model, Upstream
 
 KEY = b"k" * 32
@@ -71,15 +70,7 @@ def proxied(
         server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
         limits = limits or Limits(default_window=window)
         if core is None:
-            core = Runs(
-                counter=counter(),
-                policy=preset("cache_first"),
-                limits=limits,
-                key=KEY,
-                clock=clock,
-                guard=guard,
-                rules=rules,
-            )
+            core = core_of(Runs, clock, limits, rules, guard, KEY)
         modes = Modes(restores=bool(guard and guard.restore))
         door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
         server.start(core)

@@ -117,7 +117,7 @@ def test_a_run_that_forgot_answers_as_before(format: str) -> None:
     assert found.trimmed.trims
     assert tight.runs.totals().bounds["limits.memory_bytes"] > 0
     assert 2 == tight.runs.totals().runs
-    got = tight.runs.retrieve(RetrieveCall("promises", "two", found.trimmed.trims[0].stash_id))
+    got = tight.runs.recalling.retrieve(RetrieveCall("promises", "two", found.trimmed.trims[0].stash_id))
     assert Outcome.HIT is got.outcome
 
 

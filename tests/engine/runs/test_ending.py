@@ -79,8 +79,8 @@ def test_tasks_that_meet_their_runs_end_begin_a_new_run() -> None:
     engine = Engine(limit=LIMIT, policy=ROOM)
     send(engine, OPENAI_CHAT, 12)
     call = CreateTasksCall(caller=ENDED[0], run_id=ENDED[1], items=("look",), append=True, request_id="")
-    while_found(lambda: engine.runs.create_tasks(call), lambda: engine.runs.end(*ENDED))
-    assert ["look"] == [task.text for task in engine.runs.list_tasks(*ENDED)]
+    while_found(lambda: engine.runs.recalling.create_tasks(call), lambda: engine.runs.end(*ENDED))
+    assert ["look"] == [task.text for task in engine.runs.recalling.list_tasks(*ENDED)]
     assert engine.runs.end(*ENDED) is not None
     assert (0, 0, 0) == left(engine)
 

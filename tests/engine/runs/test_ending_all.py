@@ -23,7 +23,7 @@ def test_every_run_of_the_caller_goes() -> None:
     mask = masked(Engine(limit=LIMIT, guard=ENFORCE))
     masked(engine)
     for number in range(3):
-        engine.runs.create_tasks(CreateTasksCall(CALLER, f"planned-{number}", ["look"]))
+        engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, f"planned-{number}", ["look"]))
     assert 4 == engine.runs.end_all(CALLER)
     assert 0 == len(engine.runs)
     with pytest.raises(RunUnknown):
@@ -43,7 +43,7 @@ def test_no_other_caller_s_run_goes() -> None:
     assert 1 == engine.runs.end_all(CALLER)
     assert 1 == engine.runs.figures(OTHER, RUN_ID).calls
     for stash_id in filter(None, ids(theirs)):
-        found = engine.runs.retrieve(RetrieveCall(caller=OTHER, run_id=RUN_ID, stash_id=stash_id))
+        found = engine.runs.recalling.retrieve(RetrieveCall(caller=OTHER, run_id=RUN_ID, stash_id=stash_id))
         assert Outcome.HIT is found.outcome
 
 
@@ -61,7 +61,7 @@ def test_a_call_that_had_to_end_is_gone_on_with(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pace, "ASK_EVERY", 0.0)  # the deadline is looked at before every run
     engine = Engine(limit=LIMIT)
     for number in range(6):
-        engine.runs.create_tasks(CreateTasksCall(CALLER, f"planned-{number}", ["look"]))
+        engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, f"planned-{number}", ["look"]))
     left = iter(range(2))
 
     def check() -> None:

@@ -122,7 +122,7 @@ def test_a_search_that_must_end_leaves_the_rest_to_the_background() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        engine.runs.search(SearchCall(CALLER, "a", SearchQuery("elsewhere")), passed)
+        engine.runs.recalling.search(SearchCall(CALLER, "a", SearchQuery("elsewhere")), passed)
     while engine.runs.work_off():
         pass
     assert 0 == first.history.waiting_bytes

@@ -215,7 +215,7 @@ def test_where_there_is_no_note_the_registry_has_the_tasks() -> None:
     format = "anthropic_messages"
     engine = Engine(limit=LIMIT, policy=ROOM)
     engine.trim(format, body(format, history(format, 1)))
-    engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
+    engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
     before = engine.trim(format, body(format, history(format, 2)))
     assert "" == note_of(before, OwnTextKind.REGISTRY)
     after = engine.trim(format, body(format, history(format, 14)))
@@ -229,7 +229,7 @@ def test_where_there_is_no_note_the_registry_has_the_tasks() -> None:
 def test_without_recall_nothing_is_told(format: str) -> None:
     """With recall_unavailable neither cue nor tasks are written."""
     engine = Engine(limit=LIMIT, policy=ROOM)
-    engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
+    engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
     answer = engine.trim(format, body(format, history(format, 14)), recall_unavailable=True)
     assert () == tuple(answer.prompt.own_text)
 

@@ -50,11 +50,11 @@ def test_two_callers_do_not_mix(format: str) -> None:
     """A run belongs to its caller: another one's run of the same name is another run."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     answer = send(engine, format, 12)
-    stolen = engine.runs.retrieve(RetrieveCall(caller="thief", run_id="run-1", stash_id=ids(answer)[0]))
+    stolen = engine.runs.recalling.retrieve(RetrieveCall(caller="thief", run_id="run-1", stash_id=ids(answer)[0]))
     assert Outcome.RUN_UNKNOWN == stolen.outcome
     theirs = send(engine, format, 12, caller="thief")
     assert set() == set(ids(answer)) & set(ids(theirs))
-    stolen = engine.runs.retrieve(RetrieveCall(caller="thief", run_id="run-1", stash_id=ids(answer)[0]))
+    stolen = engine.runs.recalling.retrieve(RetrieveCall(caller="thief", run_id="run-1", stash_id=ids(answer)[0]))
     assert Outcome.NOT_FOUND == stolen.outcome
     assert None is not engine.original(ids(answer)[0])
 
@@ -121,7 +121,7 @@ def test_run_count_is_bounded(format: str) -> None:
 
 def write_tasks(engine: Engine, run_id: str, *items: str) -> None:
     """Put tasks in the place of a run's."""
-    engine.runs.create_tasks(CreateTasksCall("promises", run_id, items, append=False, request_id=""))
+    engine.runs.recalling.create_tasks(CreateTasksCall("promises", run_id, items, append=False, request_id=""))
 
 
 def test_no_tasks_begin_no_run() -> None:
@@ -255,16 +255,16 @@ def test_tasks_of_a_tool_call_that_waited_while_the_run_was_ended() -> None:
     engine = Engine(limit=LIMIT)
     send(engine, OPENAI_CHAT, 3)
     call = ToolCall("promises", "run-1", "create_tasks", json.dumps({"tasks": ["look"]}))
-    engine.runs.call_tool(call, ending(engine))
-    assert ["look"] == [task.text for task in engine.runs.list_tasks("promises", "run-1")]
+    engine.runs.recalling.call_tool(call, ending(engine))
+    assert ["look"] == [task.text for task in engine.runs.recalling.list_tasks("promises", "run-1")]
 
 
 def test_calls_that_waited_while_the_run_was_ended() -> None:
     """They get the same answer as calls that come after the end."""
     update = UpdateTaskCall(caller="promises", run_id="run-1", id=1, status=TaskStatus.COMPLETED)
     calls: list[Callable[[Runs, Callable[[], None]], object]] = [
-        lambda runs, check: runs.update_task(update, check),
-        lambda runs, check: runs.list_tasks("promises", "run-1", check),
+        lambda runs, check: runs.recalling.update_task(update, check),
+        lambda runs, check: runs.recalling.list_tasks("promises", "run-1", check),
         lambda runs, check: runs.figures("promises", "run-1", check),
     ]
     for call in calls:

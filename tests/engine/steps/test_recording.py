@@ -137,7 +137,7 @@ def test_a_run_that_was_not_seen_is_unknown(format: str) -> None:
     """Recall of a run whose prompt has not come is RUN_UNKNOWN, also where it has tasks already."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     assert SearchOutcome.RUN_UNKNOWN == engine.search("anything").outcome
-    engine.runs.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["one"]))
+    engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["one"]))
     assert SearchOutcome.RUN_UNKNOWN == engine.search("anything").outcome
     assert Outcome.RUN_UNKNOWN == engine.retrieve("abcdefghjk").outcome
     send(engine, format, 1)
@@ -150,7 +150,7 @@ def test_another_callers_run_is_not_searched(format: str) -> None:
     engine, _ = grown(format, 3)
     engine.trim(format, body(format, history(format, 0)), caller="other")
     call = SearchCall("other", engine.run_id, SearchQuery("warning"))
-    assert SearchOutcome.NOTHING_FOUND == engine.runs.search(call, lambda: None).outcome
+    assert SearchOutcome.NOTHING_FOUND == engine.runs.recalling.search(call, lambda: None).outcome
     assert SearchOutcome.FOUND == engine.search("warning").outcome
 
 

@@ -146,7 +146,9 @@ class Heavy:
         """Send it; what came of it."""
         try:
             if self._pattern:
-                core.retrieve(RetrieveCall(CALLER, RUN_ID, self._stash_id, PatternMatch(EXPRESSION, 0, False)), check)
+                core.recalling.retrieve(
+                    RetrieveCall(CALLER, RUN_ID, self._stash_id, PatternMatch(EXPRESSION, 0, False)), check
+                )
             else:
                 core.trim(trim_call(self.raw, CALLER, ACCEPT_BYTES), check)
         except SidecarError as error:

@@ -16,10 +16,13 @@ import msgspec
 from prompt_sidecar.app import settle_interpreter
 from prompt_sidecar.doors.grpc.conversion import trim
 from prompt_sidecar.doors.grpc.conversion.pieces import TrimAnswers
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.limits import CoreLimits, Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.tokens.count import warm
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.presets import preset
 from tests.lab.bench.servers import KEY
 from tests.lab.harness import counting
@@ -74,11 +77,11 @@ def runs(limits: Limits | None = None) -> Runs:
     counter = counting.counter()
     warm(counter)
     core = Runs(
-        counter=counter,
-        policy=preset("cache_first"),
-        limits=limits or Limits(),
-        key=sha256(KEY.encode()).digest(),  # as the settings make the key of theirs
-        clock=time,
+        counter,
+        Keys(sha256(KEY.encode()).digest()),  # as the settings make the key of theirs
+        Rules(CallerRules(preset("cache_first"))),
+        Clocks(time),
+        CoreLimits(limits or Limits()),
     )
     settle_interpreter()
     # The lengths of what our own text is chosen from are counted once in a process's life.

@@ -19,9 +19,12 @@ import grpc
 
 from prompt_sidecar.doors.grpc.lifecycle import Server as RealServer
 from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.tokens.count import Counter
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.presets import preset
 from tests.lab.harness import counting
 from tests.lab.harness.servers import LOCAL, SERVICE, Server, environment, sidecar
@@ -74,7 +77,7 @@ class FloorServer(RealServer):
 def _floor() -> tuple[str, Callable[[int], object]]:
     server = FloorServer(ServerOptions(listen="127.0.0.1:0"))
     server.start(
-        Runs(counter=Counter({}), policy=preset("cache_first"), limits=Limits(), key=b"floor", clock=time.time)
+        Runs(Counter({}), Keys(b"floor"), Rules(CallerRules(preset("cache_first"))), Clocks(time.time), CoreLimits())
     )
     return server.addresses[0], server.stop
 

@@ -272,8 +272,10 @@ def _retrieve(core: Runs, stash_id: str) -> float:
     if not stash_id:
         return 0.0
     began = perf_counter()
-    first = core.retrieve(RetrieveCall(CALLER, RUN_ID, stash_id))
-    found = core.retrieve(RetrieveCall(CALLER, RUN_ID, stash_id, PatternMatch("(a|aa)+$", 2, ignore_case=True)))
+    first = core.recalling.retrieve(RetrieveCall(CALLER, RUN_ID, stash_id))
+    found = core.recalling.retrieve(
+        RetrieveCall(CALLER, RUN_ID, stash_id, PatternMatch("(a|aa)+$", 2, ignore_case=True))
+    )
     took = perf_counter() - began
     assert first.outcome is Outcome.HIT
     assert found.outcome is Outcome.HIT

@@ -18,12 +18,10 @@ from prompt_sidecar.doors.grpc.callers import CALLER
 from prompt_sidecar.doors.grpc.servicer import Servicer
 from prompt_sidecar.doors.grpc.status import status_of
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import trim_pb2
-from tests.doors.grpc.serving import REQUESTS
+from tests.doors.grpc.serving import REQUESTS, core_of
 from tests.lab.fuzz.requests import JSON_FORMATS, RUN, odd_request, of_prompt, prompt, spelled
-from tests.promises.engine import KEY, Clock, counter
+from tests.promises.engine import KEY, Clock
 
 MOST_BYTES = 16 * 1024 * 1024
 FORBIDDEN = frozenset({"INTERNAL", "UNKNOWN"})
@@ -45,7 +43,7 @@ class _Context:
 
 def in_process() -> Call:
     """A server of its own, without a socket."""
-    runs = Runs(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=KEY, clock=Clock())
+    runs = core_of(Runs, Clock(), key=KEY)
     handlers: dict[str, Any] = dict(Servicer(UseCases(runs), MOST_BYTES).handlers())
     CALLER.set("fuzz")
 

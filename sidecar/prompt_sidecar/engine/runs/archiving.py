@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final
 
 from prompt_sidecar.engine.runs.archive import Archive, Place
+from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
@@ -34,9 +35,7 @@ Hold = Callable[[Lock], AbstractContextManager[object]]
 class Archiving:
     """Runs between this process and the archive."""
 
-    def __init__(
-        self, table: RunTable, archive: Archive | None, keys: Keys, first_wait: float, ahead: Callable[[], float]
-    ) -> None:
+    def __init__(self, table: RunTable, archive: Archive | None, keys: Keys, first_wait: float, clocks: Clocks) -> None:
         """Take what a prompt may wait for, and how the wall's clock differs from the table's.
 
         Args:
@@ -44,13 +43,13 @@ class Archiving:
             archive: keeps them; None: nothing does.
             keys: the sidecar's keys.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
-            ahead: seconds since the epoch less the table's clock.
+            clocks: the table's and the wall's.
         """
         self._table = table
         self._archive = archive
         self._keys = keys
         self._first_wait = first_wait
-        self._ahead = ahead
+        self._clocks = clocks
 
     @property
     def enabled(self) -> bool:
@@ -112,7 +111,7 @@ class Archiving:
         if run.archived.place is not None and not run.archived.adopted:
             restored = run.archived.place.restored(self._first_wait)
             if restored is not None:
-                run.adopt(restored, self._ahead())
+                run.adopt(restored, self._clocks.ahead())
                 self._table.keep(run)
         return run.archived.revision_left
 
@@ -175,7 +174,7 @@ class Archiving:
                 if run.archived.place is None:
                     run.archived.place, run.archived.outbox = place, []
                 if found is not None:
-                    run.adopt(found, self._ahead())
+                    run.adopt(found, self._clocks.ahead())
                 if newer is not None and newer.tasks is not None:
                     run.tasks.restore(newer.tasks)
                 self._table.keep(run)
@@ -266,7 +265,7 @@ class Archiving:
         return caller_key(of_run[run.key], caller)
 
     def _figures(self, run: Run) -> RunFigures:
-        ahead = self._ahead()
+        ahead = self._clocks.ahead()
         figures = run.figures()
         return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
 

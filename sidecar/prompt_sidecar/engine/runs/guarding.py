@@ -7,6 +7,7 @@ from functools import lru_cache
 from time import thread_time
 from typing import Final
 
+from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.steps.opening import Opened
 from prompt_sidecar.engine.steps.received import Sighting
@@ -42,27 +43,22 @@ OUTSIDE_REPORTED: Final = 256
 class Guarding:
     """See the file's docstring. Thread-safe but for a run's own state, which its lock guards."""
 
-    def __init__(
-        self, options: GuardOptions, vault: Vault, bounds: Counts[str], of_caller: Callable[[str], GuardOptions] | None
-    ) -> None:
-        """Take the settings, where values are kept, and what counts bounds that were reached.
-
-        `of_caller` gives the settings of a caller; None: all have the same.
-        """
-        self._of_caller = of_caller or (lambda _: options)
+    def __init__(self, rules: Rules, vault: Vault, bounds: Counts[str]) -> None:
+        """Take the settings, where values are kept, and what counts bounds that were reached."""
+        self._settings = rules
         self.vault = vault
         self._bounds = bounds
         self.masks_for("")  # a mistake in the rules shows at the start
 
     def masks_for(self, caller: str) -> bool:
         """Whether the settings mask a caller's prompts."""
-        options = self._of_caller(caller)
+        options = self._settings.of(caller).guard
         rules = _rules(options, masks=options.mode == ENFORCE)
         return options.mode == ENFORCE and rules.changes_text
 
     def digest(self, run: Run, caller: str) -> bytes:
         """Digest of the rules by which a run is masked; empty: it is not."""
-        return _rules(self._of_caller(caller), masks=True).digest if run.guard.masks else b""
+        return _rules(self._settings.of(caller).guard, masks=True).digest if run.guard.masks else b""
 
     def masker(self, run: Run, caller: str, was_masked: Callable[[], bool] = lambda: False) -> Masker | None:
         """What masks a text of a run; None if there are no rules. A run's first call decides whether it is masked.
@@ -71,7 +67,7 @@ class Guarding:
         """
         if not run.calls and not run.guard.masks:
             run.guard.masks = self.masks_for(caller) or was_masked()
-        options = self._of_caller(caller)
+        options = self._settings.of(caller).guard
         rules = _rules(options, masks=run.guard.masks)
         if not rules.rules and not run.guard.masks:
             return None
@@ -89,7 +85,7 @@ class Guarding:
 
     def unread(self, caller: str) -> str:
         """What becomes of a caller's requests that cannot be read; empty: nothing is masked, so nothing is read."""
-        return self._of_caller(caller).unread if self.masks_for(caller) else ""
+        return self._settings.of(caller).guard.unread if self.masks_for(caller) else ""
 
     def mask(self, run: Run | None, keys: Sequence[bytes], call: MaskCall, check: Callable[[], None]) -> MaskAnswer:
         """Mask a body that is no prompt.
@@ -103,7 +99,7 @@ class Guarding:
         Raises:
             GuardRefused, InvalidJson, TooLarge: as `Masker.mask_body`.
         """
-        options = self._of_caller(call.caller)
+        options = self._settings.of(call.caller).guard
         own = Vault(options.run_vault_bytes, options.run_vault_bytes, self._bounds.add)
         masker = Masker(
             _rules(options, masks=True),
@@ -149,11 +145,11 @@ class Guarding:
 
     def restores(self, run: Run, caller: str) -> bool:
         """Whether a run has masks of which the settings may give a tool the values."""
-        return bool(self._of_caller(caller).restore) and self.vault.has_values(run.stash_key)
+        return bool(self._settings.of(caller).guard.restore) and self.vault.has_values(run.stash_key)
 
     def restore(self, run: Run | None, call: RestoreCall) -> Sequence[RestoredArguments]:
         """Fill calls' arguments; without a run no value is known."""
-        pairs = self._of_caller(call.caller).restore
+        pairs = self._settings.of(call.caller).guard.restore
 
         def value(mask_id: str) -> Value | None:
             return None if run is None else self.vault.get(run.stash_key, mask_id, run.guard.other_keys)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final
 
@@ -23,6 +23,7 @@ from prompt_sidecar.engine.steps.opening import Opened
 from prompt_sidecar.engine.steps.turn import Result
 from prompt_sidecar.errors import CallerCeiling, CeilingReached, RunCeiling
 from prompt_sidecar.guard.ceilings import NOTHING, Ceilings, CeilingScope, CeilingUse, Price, Prices, Use
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.tokens.calibration import Factors, calibrated_tokens
 from prompt_sidecar.trim.ledger import Ledger
@@ -40,9 +41,11 @@ class CallerRules:
 
     policy: Policy
     """For requests that name no preset."""
-    overrides: Mapping[str, object]
+    overrides: Mapping[str, object] = field(default_factory=dict)
     """Policy fields that are configured, which hold for a preset that a request names too."""
-    ceilings: Ceilings
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    guard: GuardOptions = field(default_factory=GuardOptions)
+    """What is looked for in new text, and what is done about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,9 @@ class Rules:
     """What holds for whom."""
 
     general: CallerRules
-    own: Mapping[str, CallerRules]
+    own: Mapping[str, CallerRules] = field(default_factory=dict)
     """Of callers for whom something else holds."""
-    prices: Prices
+    prices: Prices = field(default_factory=lambda: Prices({}))
     observe: bool = False
     """Whether the sidecar only observes: every prompt is returned as it was sent, and none is refused by a ceiling."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from math import inf
 from threading import Lock
 from types import TracebackType
@@ -31,6 +32,24 @@ TURN: Final = 0.1
 WAIT: Final = 0.05
 """Seconds that a call waits for something without a look at its deadline: each look of a waiting call takes the
 interpreter from a working one."""
+
+
+def never() -> None:
+    """Nobody stops the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The core's clocks."""
+
+    steady: Callable[[], float]
+    """Seconds that never step and go on while the machine sleeps: times to live are counted by it."""
+    wall: Callable[[], float] | None = None
+    """Seconds since the epoch, only for the figures of runs; None: `steady` gives them."""
+
+    def ahead(self) -> float:
+        """Seconds since the epoch less the steady clock's."""
+        return (self.wall or self.steady)() - self.steady()
 
 
 class Lane:

@@ -6,24 +6,25 @@ this one had it before a restart; once the prompt has come again, the same quest
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
 from prompt_sidecar.engine.runs.archiving import Archiving
 from prompt_sidecar.engine.runs.guarding import Guarding
-from prompt_sidecar.engine.runs.pace import Pace
+from prompt_sidecar.engine.runs.pace import Lane, Pace, never
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import UNKNOWN_RUN, RunTable
 from prompt_sidecar.engine.tools.calling import call_tool
 from prompt_sidecar.errors import RunUnknown, SidecarError
-from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolAnswer, ToolCall
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.search import search
@@ -37,40 +38,61 @@ searches of a large run that this process has taken over, or whose index it gave
 INDEX_SHARE: Final = 4
 """Divisor of the time that a search's caller still waits; the quotient bounds what it indexes too. The rest is for what
 goes in steps that cannot end in between: reading the facts of a run that was taken over, ranking, and its turns."""
+NONCE_DIGITS: Final = 6
+"""Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
 PAGE_ENCODING: Final = "o200k_base"
 """What answers of recall are counted with, as no model is named there."""
+
+
+def nonce() -> str:
+    """The random part of a fence."""
+    return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
 
 
 class Recalling:
     """The use cases of recall and of tasks, on a table of runs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts that it works with
         self,
         table: RunTable,
         counter: Counter,
-        nonce: Callable[[], str],
         archiving: Archiving,
         guarding: Guarding,
-        *,
-        search: SearchLimits,
-        recall: RecallLimits,
+        lane: Lane,
+        limits: CoreLimits,
     ) -> None:
-        """Take the bounds of what is answered, and what gives the random part of a fence."""
+        """Take the parts that it works with; `limits` bound what is answered."""
         self._table = table
         self._counter = counter
-        self._recall = recall
         self._archiving = archiving
         self._guarding = guarding
-        self.nonce = nonce
-        self.search_limits = search
+        self._lane = lane
+        self._page_tokens = limits.recall.page_tokens
+        self.search_limits = limits.search
 
-    def retrieve(self, call: RetrieveCall, check: Pace) -> RetrieveAnswer:
-        """See `Runs.retrieve`."""
-        self._archiving.restore(call.caller, call.run_id, check.holding)
-        run = self._seen(call.caller, call.run_id)
-        if run is None:
-            return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-        return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=check)
+    def retrieve(
+        self,
+        call: RetrieveCall,
+        check: Callable[[], None] = never,
+        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    ) -> RetrieveAnswer:
+        """Fetch an original, or say why there is none.
+
+        Args:
+            call: which, and what of it.
+            check: called between the steps of a search in it; what it raises ends the call.
+            reserve: holds memory for the original while it is read.
+
+        Raises:
+            InvalidRequest: the selection, the offset or the page is wrong.
+            TooLarge: there is no memory for the original now.
+        """
+        with Pace(check, self._lane, reserve) as pace:
+            self._archiving.restore(call.caller, call.run_id, pace.holding)
+            run = self._seen(call.caller, call.run_id)
+            if run is None:
+                return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+            return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=pace)
 
     def page(
         self,
@@ -100,7 +122,7 @@ class Recalling:
                 held.content_type,
                 selection,
                 offset,
-                page_tokens or self._recall.page_tokens,
+                page_tokens or self._page_tokens,
                 self.count,
                 check,
                 check.holding,
@@ -116,13 +138,20 @@ class Recalling:
         if run.journal.kept_bytes:
             self._table.weigh(run)
 
-    def search(self, call: SearchCall, check: Pace) -> Found:
-        """See `Runs.search`."""
-        self._archiving.restore(call.caller, call.run_id, check.holding)
-        run = self._seen(call.caller, call.run_id)
-        if run is None:
-            return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-        return self.find(run, check, call.query)
+    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
+        """Search a run's history. What waits to be indexed is indexed first, for a part of the caller's time.
+
+        `check` is called in between. The answer says what is left; it is indexed between calls.
+
+        Raises:
+            InvalidRequest: the query or a bound is wrong.
+        """
+        with Pace(check, self._lane, seconds=call.seconds) as pace:
+            self._archiving.restore(call.caller, call.run_id, pace.holding)
+            run = self._seen(call.caller, call.run_id)
+            if run is None:
+                return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+            return self.find(run, pace, call.query)
 
     def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
@@ -145,7 +174,7 @@ class Recalling:
             self.search_limits,
             last_iteration=last_iteration,
             count=self.count,
-            nonce=self.nonce,
+            nonce=nonce,
             check=check,
             enough=enough,
             visible=visible,
@@ -159,16 +188,22 @@ class Recalling:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def create_tasks(self, call: CreateTasksCall, pace: Pace) -> Sequence[TaskItem]:
-        """See `Runs.create_tasks`."""
-        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
-        with self._table.entered(call.caller, call.run_id, pace.holding) as run:
-            tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
-            if run.registered or not run.unused:
-                self._table.keep(run)
-            self._archiving.changed(run, tasks=True)
-        self._archiving.settle(run)
-        return tasks
+    def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+        """Write down tasks; all that there are now. A run that has not been seen begins.
+
+        Raises:
+            InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
+            GuardRefused: a task holds what a rule of the guard refuses; nothing has changed.
+        """
+        with Pace(check, self._lane) as pace:
+            self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
+            with self._table.entered(call.caller, call.run_id, pace.holding) as run:
+                tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
+                if run.registered or not run.unused:
+                    self._table.keep(run)
+                self._archiving.changed(run, tasks=True)
+            self._archiving.settle(run)
+            return tasks
 
     def write_tasks(
         self,
@@ -189,45 +224,67 @@ class Recalling:
             masker.take_back()
             raise
 
-    def update_task(self, call: UpdateTaskCall, pace: Pace) -> Sequence[TaskItem]:
-        """See `Runs.update_task`."""
-        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
-        with self._table.seen(call.caller, call.run_id, pace.holding) as run:
-            tasks = run.tasks.update(call.id, call.status, request_id=call.request_id)
-            self._archiving.changed(run, tasks=True)
-        self._archiving.settle(run)
-        return tasks
+    def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+        """Say where a task stands; all tasks.
 
-    def list_tasks(self, caller: str, run_id: str, pace: Pace) -> Sequence[TaskItem]:
-        """See `Runs.list_tasks`."""
-        self._archiving.restore(caller, run_id, pace.holding, tasks=True)
-        with self._table.seen(caller, run_id, pace.holding) as run:
+        Raises:
+            InvalidRequest: there is no such task.
+            RunUnknown: this process has not seen the run.
+        """
+        with Pace(check, self._lane) as pace:
+            with self._seen_with_tasks(call.caller, call.run_id, pace) as run:
+                tasks = run.tasks.update(call.id, call.status, request_id=call.request_id)
+                self._archiving.changed(run, tasks=True)
+            self._archiving.settle(run)
+            return tasks
+
+    def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+        """All tasks of a run. Raises RunUnknown."""
+        with Pace(check, self._lane) as pace, self._seen_with_tasks(caller, run_id, pace) as run:
             return tuple(run.tasks.items)
+
+    def _seen_with_tasks(self, caller: str, run_id: str, pace: Pace) -> AbstractContextManager[Run]:
+        self._archiving.restore(caller, run_id, pace.holding, tasks=True)
+        return self._table.seen(caller, run_id, pace.holding)
 
     # -- the model's tools -------------------------------------------------------------------------------------------
 
-    def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
-        """See `Runs.call_tool`. Where the run is ended meanwhile, the call is made in the one that begins then."""
+    def call_tool(
+        self,
+        call: ToolCall,
+        check: Callable[[], None],
+        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    ) -> ToolAnswer:
+        """Run one of the model's tools; see `retrieve` on `check` and `reserve`.
+
+        What the model did wrong is answered, never raised. Where the run is ended meanwhile, the call is made in the
+        one that begins then.
+        """
         begins = call.name == CREATE_TASKS
-        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
-        while True:
-            run = self._table.begun(call.caller, call.run_id)
-            try:
-                with pace.holding(run.tools_lock):
-                    answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
-                    run.tool_calls += 1
-                with pace.holding(run.lock):
-                    if run.tasks.items and not run.registered and not run.ended:
-                        self._table.keep(run)  # its tasks began it
-                    if answer.tasks is not None and not run.ended:
-                        self._archiving.changed(run, tasks=True)
-            except _RunEnded:
-                continue
-            finally:
-                self._table.leave(run)
-            self._table.weigh(run)
-            self._archiving.settle(run)
-            return answer
+        with Pace(check, self._lane, reserve, call.seconds) as pace:
+            self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
+            while True:
+                run = self._table.begun(call.caller, call.run_id)
+                try:
+                    answer = self._tool_answer(run, call, pace)
+                except _RunEnded:
+                    continue
+                finally:
+                    self._table.leave(run)
+                self._table.weigh(run)
+                self._archiving.settle(run)
+                return answer
+
+    def _tool_answer(self, run: Run, call: ToolCall, pace: Pace) -> ToolAnswer:
+        with pace.holding(run.tools_lock):
+            answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
+            run.tool_calls += 1
+        with pace.holding(run.lock):
+            if run.tasks.items and not run.registered and not run.ended:
+                self._table.keep(run)  # its tasks began it
+            if answer.tasks is not None and not run.ended:
+                self._archiving.changed(run, tasks=True)
+        return answer
 
     def _seen(self, caller: str, run_id: str) -> Run | None:
         """A run whose prompt this process has seen."""
@@ -269,11 +326,13 @@ class _Backend:
         self._check = check
         self.search_limits = recalling.search_limits
         self.count = recalling.count
-        self.nonce = recalling.nonce
 
     def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
         self._must_be_seen()
         return self._recalling.page(self._run, stash_id, selection, offset, page_tokens, check=self._check)
+
+    def nonce(self) -> str:
+        return nonce()
 
     def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
         self._must_be_seen()

@@ -24,13 +24,12 @@ from prompt_sidecar.facts.comparison import Comparison, Recount
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
-from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
 from prompt_sidecar.guard.ceilings import NOTHING
 from prompt_sidecar.guard.masking import RunGuard
 from prompt_sidecar.recall.counts import Counts
-from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.tokens.calibration import Factors
@@ -46,33 +45,27 @@ class Run:
         self,
         name: Name,
         key: bytes,
+        other_keys: Sequence[bytes],
         now: float,
-        hold_bytes: int,
-        stash: Stash,
         *,
         number: int,
-        other_keys: Sequence[bytes] = (),
-        search: SearchLimits,
-        recall: RecallLimits,
+        limits: CoreLimits,
+        stash: Stash,
         bounds: Counts[str],
         events: Counts[Event],
-        journal_entries: int = 0,
     ) -> None:
         """Begin a run.
 
         Args:
             name: its caller, and its id.
             key: mints its ids.
-            now: the time, by the clock that never steps.
-            hold_bytes: bytes of the largest original that can be kept.
-            stash: keeps its originals.
-            number: which run of this process it is; a later one of the same name has another number.
             other_keys: what `key` would be by the sidecar's other keys.
-            search: bounds of a search.
-            recall: bounds of recall by the model.
+            now: the time, by the clock that never steps.
+            number: which run of this process it is; a later one of the same name has another number.
+            limits: what bounds it.
+            stash: keeps its originals.
             bounds: counts bounds that were reached.
             events: counts what becomes of its tasks.
-            journal_entries: of each kind that its journal keeps.
         """
         self.lock = Lock()
         self.tools_lock = Lock()
@@ -84,19 +77,19 @@ class Run:
         """Its part of the stash and of the vault. A run that begins again under its name has another, so what is stored
         too late, when the run has been forgotten, is not taken for that one's."""
         self._stash = stash
-        self.memory = Memory(Recorder(key, hold_bytes, other_keys))
+        self.memory = Memory(Recorder(key, limits.kept.original_bytes, other_keys))
         self.history = History(
-            search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
+            limits.search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
         )
         self.tasks = TaskList(events)
         self.usage = Usage()
-        self.journal = Journal(journal_entries, bounds.add)
+        self.journal = Journal(limits.journal_entries, bounds.add)
         self.marks = Marks()
         self.size: HistorySize | None = None
         self.carried_factors: tuple[str, Factors] | None = None
         """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
         known. None: neither has come."""
-        self.shown_before = ShownBefore(recall, bounds.add)
+        self.shown_before = ShownBefore(limits.recall, bounds.add)
         self.guard = RunGuard(other_keys)
         self.draft: Draft | None = None
         """What a call has read of a prompt before it had to end."""

@@ -6,9 +6,7 @@ free of I/O: the clock, the key and the counter are passed in, requests and answ
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from time import perf_counter
@@ -18,31 +16,23 @@ from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.archiving import Archiving
 from prompt_sidecar.engine.runs.door_memory import DoorMemory
 from prompt_sidecar.engine.runs.guarding import Guarding
-from prompt_sidecar.engine.runs.metering import CallerRules, Meter, Rules
-from prompt_sidecar.engine.runs.pace import Lane, Pace
+from prompt_sidecar.engine.runs.metering import Meter, Rules
+from prompt_sidecar.engine.runs.pace import Clocks, Lane, Pace, never
 from prompt_sidecar.engine.runs.recalling import Recalling
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.trimming import Trimming
-from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
-from prompt_sidecar.facts.limits import Limits, RecallLimits
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
-from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
-from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
-from prompt_sidecar.guard.ceilings import Ceilings, Prices
-from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
 from prompt_sidecar.recall.analysis import forget_words
-from prompt_sidecar.recall.found import Found, SearchLimits
-from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tokens.calibration import Calibration
 from prompt_sidecar.trim.ids import Keys
@@ -51,113 +41,55 @@ from prompt_sidecar.trim.presets import preset
 
 COMPRESS_SLICE: Final = 65_536
 """Bytes that a slice of background work compresses: a quarter of a millisecond."""
-NONCE_DIGITS: Final = 6
-"""Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
 OVER: Final = 4
 """Most runs are over when all runs keep less than this part of the most that they kept."""
-
-
-def _never() -> None:
-    """Nobody stops the call."""
 
 
 class Runs:
     """All runs that this process has seen. Thread-safe."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts that they are made of
         self,
-        *,
         counter: Counter,
-        policy: Policy,
-        limits: Limits,
-        key: bytes,
-        clock: Callable[[], float],
-        preset_overrides: Mapping[str, object] | None = None,
-        search: SearchLimits | None = None,
-        recall: RecallLimits | None = None,
-        nonce: Callable[[], str] | None = None,
-        key_lasts: bool = True,
-        previous_keys: Sequence[bytes] = (),
-        wall: Callable[[], float] | None = None,
-        guard: GuardOptions | None = None,
-        guard_of: Callable[[str], GuardOptions] | None = None,
-        rules: Rules | None = None,
+        keys: Keys,
+        rules: Rules,
+        clocks: Clocks,
+        limits: CoreLimits,
         archive: Archive | None = None,
         first_wait: float = 0.001,
-        journal_entries: int = 0,
     ) -> None:
         """Take what the use cases need.
 
         Args:
             counter: counts tokens.
-            policy: the configured policy, for requests that name no preset.
-            limits: bounds of what is kept.
-            key: mints ids and signs revisions; the same key in every process gives the same ids.
-            clock: seconds that never step and go on while the machine sleeps: times to live are counted by it.
-            preset_overrides: configured policy fields, which hold for a preset that a request names too.
-            search: bounds of a search.
-            recall: bounds of recall by the model.
-            nonce: gives the random part of a fence; None: the system's randomness.
-            previous_keys: keys that were `key` before, the newest first: what was made with them is accepted.
-            key_lasts: whether another process may have had the key, as one that is configured; not a random one.
-            wall: seconds since the epoch, only for the figures of runs; None: `clock` gives them.
-            guard: what is looked for in new text, and what is done about it.
-            guard_of: the same for a caller; None: `guard` for all.
-            rules: what holds for whom; None: the policy for all, and no ceilings.
+            keys: mint ids and sign revisions; the same keys in every process give the same ids.
+            rules: what holds for whom.
+            clocks: tell the time.
+            limits: bound what is kept and answered.
             archive: keeps runs outside the process; None: nothing does.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
-            journal_entries: prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals.
         """
-        self._clock, self._wall = clock, wall or clock
+        self._clocks = clocks
         self._counter = counter
         self._most_kept = 0
         """The most that all runs kept, as housekeeping found it, since what they share was last forgotten; bytes."""
         self._lane = Lane(perf_counter)
-        self._limits = limits
-        general = CallerRules(policy, dict(preset_overrides or {}), Ceilings())
-        self._rules = rules or Rules(general, {}, Prices({}))
-        search, recall = search or SearchLimits(), recall or RecallLimits()
-        guard = guard or GuardOptions()
-        vault_bytes = guard.vault_bytes, guard.run_vault_bytes
-        keys = self._keys = Keys(key, tuple(previous_keys))
-        self._table = RunTable(
-            keys,
-            clock,
-            limits,
-            search=search,
-            recall=recall,
-            vault_bytes=vault_bytes,
-            journal_entries=journal_entries,
-        )
-        self._guarding = Guarding(guard, self._table.vault, self._table.bounds, guard_of)
-        self._calibration = Calibration(reached=self._table.bounds.add)
-        self._meter = Meter(self._rules, self._table.bounds.add)
-        self._archive = archive
-        self._archiving = Archiving(self._table, self._archive, keys, first_wait, self._ahead)
-        self._trimming = Trimming(
-            self._table,
-            counter,
-            self._calibration,
-            self._guarding,
-            self._archiving,
-            keys=keys,
-            key_lasts=key_lasts,
-            limits=limits,
-            meter=self._meter,
-        )
-        self._recalling = Recalling(
-            self._table, counter, nonce or _nonce, self._archiving, self._guarding, search=search, recall=recall
-        )
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds of what is kept."""
-        return self._limits
-
-    @property
-    def stash(self) -> Stash:
+        self.limits = limits.kept
+        self._rules = rules
+        self._keys = keys
+        guard = rules.general.guard
+        table = self._table = RunTable(keys, clocks.steady, limits, (guard.vault_bytes, guard.run_vault_bytes))
+        self.stash = table.stash
         """The originals of all runs."""
-        return self._table.stash
+        self._guarding = Guarding(rules, table.vault, table.bounds)
+        self._calibration = Calibration(reached=table.bounds.add)
+        self._meter = Meter(rules, table.bounds.add)
+        self._archive = archive
+        self._archiving = Archiving(table, archive, keys, first_wait, clocks)
+        self._trimming = Trimming(
+            table, counter, self._calibration, self._guarding, self._archiving, self._meter, keys, limits.kept
+        )
+        self.recalling = Recalling(table, counter, self._archiving, self._guarding, self._lane, limits)
 
     # -- doors -------------------------------------------------------------------------------------------------------
 
@@ -167,7 +99,7 @@ class Runs:
         Returns the seconds for which it may keep what is not used.
         """
         self._table.doors.append(door)
-        return self._limits.time_to_live
+        return self.limits.time_to_live
 
     def weigh_of_doors(self, caller: str, run_id: str) -> None:
         """What a door keeps of a run has changed. The door holds no lock of its own."""
@@ -179,7 +111,7 @@ class Runs:
 
     def now(self) -> float:
         """The time by the clock that times to live are counted by."""
-        return self._clock()
+        return self._clocks.steady()
 
     def pace(self, check: Callable[[], None]) -> Pace:
         """A call's pace, for work on it before `trim` and after; to be given to `trim` as its `check`."""
@@ -241,86 +173,9 @@ class Runs:
                 policy = policy.override(rules.overrides)
         return policy.override(call.policy) if call.policy else policy
 
-    # -- recall ------------------------------------------------------------------------------------------------------
+    # -- reports and masks -------------------------------------------------------------------------------------------
 
-    def retrieve(
-        self,
-        call: RetrieveCall,
-        check: Callable[[], None] = _never,
-        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
-    ) -> RetrieveAnswer:
-        """Fetch an original, or say why there is none.
-
-        Args:
-            call: which, and what of it.
-            check: called between the steps of a search in it; what it raises ends the call.
-            reserve: holds memory for the original while it is read.
-
-        Raises:
-            InvalidRequest: the selection, the offset or the page is wrong.
-            TooLarge: there is no memory for the original now.
-        """
-        with Pace(check, self._lane, reserve) as pace:
-            return self._recalling.retrieve(call, pace)
-
-    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
-        """Search a run's history. What waits to be indexed is indexed first, for a part of the caller's time.
-
-        `check` is called in between. The answer says what is left; it is indexed between calls.
-
-        Raises:
-            InvalidRequest: the query or a bound is wrong.
-        """
-        with Pace(check, self._lane, seconds=call.seconds) as pace:
-            return self._recalling.search(call, pace)
-
-    def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
-        """Write down tasks; all that there are now. A run that has not been seen begins.
-
-        Raises:
-            InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
-            GuardRefused: a task holds what a rule of the guard refuses; nothing has changed.
-        """
-        with Pace(check, self._lane) as pace:
-            return self._recalling.create_tasks(call, pace)
-
-    def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
-        """Say where a task stands; all tasks.
-
-        Raises:
-            InvalidRequest: there is no such task.
-            RunUnknown: this process has not seen the run.
-        """
-        with Pace(check, self._lane) as pace:
-            return self._recalling.update_task(call, pace)
-
-    def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
-        """All tasks of a run. Raises RunUnknown."""
-        with Pace(check, self._lane) as pace:
-            return self._recalling.list_tasks(caller, run_id, pace)
-
-    def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
-        """The model's tools as definitions in a format; an empty name: plain.
-
-        Raises:
-            InvalidRequest: the format or a name is not known.
-        """
-        return definitions(format_name, names)
-
-    def call_tool(
-        self,
-        call: ToolCall,
-        check: Callable[[], None],
-        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
-    ) -> ToolAnswer:
-        """Run one of the model's tools; see `retrieve` on `check` and `reserve`.
-
-        What the model did wrong is answered, never raised.
-        """
-        with Pace(check, self._lane, reserve, call.seconds) as pace:
-            return self._recalling.call_tool(call, pace)
-
-    def report_usage(self, call: UsageCall, check: Callable[[], None] = _never) -> UsageAnswer:
+    def report_usage(self, call: UsageCall, check: Callable[[], None] = never) -> UsageAnswer:
         """Take a report on a prompt. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
@@ -336,7 +191,7 @@ class Runs:
         """What becomes of a caller's requests that the guard cannot read: refuse or pass; empty: it masks nothing."""
         return self._guarding.unread(caller)
 
-    def mask(self, call: MaskCall, check: Callable[[], None] = _never) -> MaskAnswer:
+    def mask(self, call: MaskCall, check: Callable[[], None] = never) -> MaskAnswer:
         """Mask the strings of a body that is no prompt, by the rules of its caller and with the masks of its run.
 
         A run that is not known does not begin: its masks are those that it will have, and no value is kept.
@@ -354,7 +209,7 @@ class Runs:
                         return self._guarding.mask(run, (run.key, *run.guard.other_keys), call, pace)
             return self._guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
 
-    def restore(self, call: RestoreCall, check: Callable[[], None] = _never) -> Sequence[RestoredArguments]:
+    def restore(self, call: RestoreCall, check: Callable[[], None] = never) -> Sequence[RestoredArguments]:
         """Fill the masks in calls' arguments with their values, where the settings allow it.
 
         In a run that this process has not seen all masks are unknown.
@@ -364,7 +219,7 @@ class Runs:
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def figures(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures:
+    def figures(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures:
         """A run's figures. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(caller, run_id, pace.holding, tasks=True)
@@ -373,28 +228,28 @@ class Runs:
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
         """The runs seen last by this process, each in a line, the newest first."""
-        ahead = self._ahead()
+        ahead = self._clocks.ahead()
         return [run.summary(ahead) for run in self._table.latest(most)]
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
         """Those with this id, of any caller, `among` the runs seen last; each in a line, the newest first."""
-        ahead = self._ahead()
+        ahead = self._clocks.ahead()
         same = (run for run in self._table.latest(among) if run.name[1] == run_id)
         return [run.summary(ahead) for run in islice(same, most)]
 
     def journal(self, key: str, most: int) -> RunJournal | None:
         """The journal of the run with this key among those seen last; None: it is not among them."""
         run = next((run for run in self._table.latest(most) if run.journal_key == key), None)
-        return run.read_journal(self._ahead()) if run is not None else None
+        return run.read_journal(self._clocks.ahead()) if run is not None else None
 
-    def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
+    def end(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
         with Pace(check, self._lane) as pace:
             self._table.ended(caller, run_id)  # first: the archive may give no answer
             self._archiving.restore(caller, run_id, pace.holding)
             return self._end(caller, run_id, pace)
 
-    def end_all(self, caller: str, check: Callable[[], None] = _never) -> int:
+    def end_all(self, caller: str, check: Callable[[], None] = never) -> int:
         """Forget all runs of a caller now, here and in the archive; how many there were.
 
         What `check` raises ends the call in the middle, and another one forgets the rest. Runs that begin meanwhile may
@@ -428,7 +283,7 @@ class Runs:
 
     def _figures(self, run: Run) -> RunFigures:
         """A run's figures with its times as a reader's watch has them."""
-        ahead = self._ahead()
+        ahead = self._clocks.ahead()
         figures, place = run.figures(), run.archived.place
         return replace(
             figures,
@@ -438,10 +293,6 @@ class Runs:
             observed_only=self._rules.observe,
             store=place.figures() if place is not None else None,
         )
-
-    def _ahead(self) -> float:
-        """Seconds since the epoch less the clock's."""
-        return self._wall() - self._clock()
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
@@ -491,7 +342,3 @@ class Runs:
     def __len__(self) -> int:
         """Runs remembered."""
         return len(self._table)
-
-
-def _nonce() -> str:
-    return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"

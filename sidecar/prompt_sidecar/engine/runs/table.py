@@ -18,11 +18,10 @@ from prompt_sidecar.engine.runs.budget import Kept, MemoryBudget, Name, Over
 from prompt_sidecar.engine.runs.door_memory import DoorMemory
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.errors import RunUnknown, StoreUnavailable
-from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.guard.vault import Vault
 from prompt_sidecar.recall.counts import Counts
-from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.trim.ids import Keys
 
@@ -45,23 +44,17 @@ class RunTable:
         self,
         keys: Keys,
         clock: Callable[[], float],
-        limits: Limits,
-        *,
-        search: SearchLimits,
-        recall: RecallLimits,
+        core_limits: CoreLimits,
         vault_bytes: tuple[int, int],
-        journal_entries: int = 0,
     ) -> None:
         """`keys` mint ids; `clock` gives seconds that never step, as times to live are counted by it.
 
-        `vault_bytes` bound the values of all runs, and of one; `journal_entries` what the journal of one keeps.
+        `vault_bytes` bound the values of all runs, and of one.
         """
         self._keys = keys
         self._clock = clock
-        self._limits = limits
-        self._search = search
-        self._recall = recall
-        self._journal_entries = journal_entries
+        self._core_limits = core_limits
+        limits = self._limits = core_limits.kept
         self._lock = Lock()
         self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
         self._budget = MemoryBudget(limits.memory_bytes)
@@ -172,16 +165,13 @@ class RunTable:
                 run = self._runs[name] = Run(
                     name,
                     own,
+                    tuple(other for other in keys if other != own),
                     now,
-                    self._limits.original_bytes,
-                    self.stash,
                     number=next(self._begun),
-                    other_keys=tuple(other for other in keys if other != own),
-                    search=self._search,
-                    recall=self._recall,
+                    limits=self._core_limits,
+                    stash=self.stash,
                     bounds=self.bounds,
                     events=self.events,
-                    journal_entries=self._journal_entries,
                 )
             run.last_seen = now
             run.in_use += 1

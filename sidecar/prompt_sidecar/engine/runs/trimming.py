@@ -81,20 +81,18 @@ class _Taken:
 class Trimming:
     """The use case of trimming, on a table of runs. A run is used under its lock."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - the parts that it works with
         self,
         table: RunTable,
         counter: Counter,
         calibration: Calibration,
         guarding: Guarding,
         archiving: Archiving,
-        *,
-        keys: Keys,
-        key_lasts: bool,
-        limits: Limits,
         meter: Meter,
+        keys: Keys,
+        limits: Limits,
     ) -> None:
-        """Take what opens prompts, what counts and what meters them; see `Runs` for the keys."""
+        """Take what opens prompts, what counts and what meters them."""
         self._meter = meter
         self._table = table
         self._counter = counter
@@ -102,7 +100,7 @@ class Trimming:
         self._guarding = guarding
         self._archiving = archiving
         self._opener = Opener(keys, limits)
-        self._key_lasts = key_lasts
+        self._keys = keys
         self._limits = limits
         self.drafts = Drafts(table.bounds)
 
@@ -311,7 +309,7 @@ class Trimming:
             return Served(revision=opened.revision)
         # What another process returned is known by a key that both have; in another format it was another prompt.
         begun_again = not opened.continues and len(run.memory.ledger) > 0
-        return Served(iterations=0) if begun_again or not (run.calls or self._key_lasts) else None
+        return Served(iterations=0) if begun_again or not (run.calls or self._keys.lasting) else None
 
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent.
@@ -348,7 +346,7 @@ class Trimming:
             self._table.bounds.add("limits.revision_bytes")
         ledger, own = memory.ledger, memory.own
         return seal(
-            self._opener.keys.first,
+            self._keys.first,
             Revision(
                 run=run_digest(run.key),
                 length=len(ledger),
