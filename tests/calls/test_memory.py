@@ -196,7 +196,7 @@ def test_an_original_without_room_is_refused() -> None:
     by_tool = ToolCall(CALLER, engine.run_id, RECALL, json.dumps({"id": trim.stash_id}), "")
     hit = engine.runs.recalling.retrieve(by_id, lambda: None, reserve)
     assert ToolOutcome.OK is engine.runs.recalling.call_tool(by_tool, lambda: None, reserve).outcome
-    assert [hit.total_bytes] * 2 == asked
+    assert [hit.page.total_bytes] * 2 == asked
     with pytest.raises(TooLarge):
         engine.runs.recalling.retrieve(by_id, lambda: None, reserve)
     with pytest.raises(TooLarge):

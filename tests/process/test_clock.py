@@ -52,7 +52,7 @@ def test_a_step_of_the_wall_clock_expires_nothing(wall: WallClock, step: float) 
     stash_id = _prompt(runs)
     wall.ahead = step
     runs.sweep()
-    assert runs.recalling.retrieve(RetrieveCall(caller="local", run_id="run", stash_id=stash_id)).content
+    assert runs.recalling.retrieve(RetrieveCall(caller="local", run_id="run", stash_id=stash_id)).page.content
     assert 1 == runs.figures("local", "run").calls
 
 

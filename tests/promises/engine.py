@@ -116,11 +116,11 @@ class Engine:
             answer = self.retrieve(stash_id, offset=offset)
             if answer.outcome is not Outcome.HIT:
                 return None
-            pieces.append(answer.content)
-            if not answer.more:
+            pieces.append(answer.page.content)
+            if not answer.page.more:
                 return b"".join(pieces)
-            assert answer.next_offset > offset
-            offset = answer.next_offset
+            assert answer.page.next_offset > offset
+            offset = answer.page.next_offset
 
     def search(self, query: str, **fields: Any) -> Found:
         """Search the run's history, until all of it is indexed: how much one search indexes depends on the machine."""

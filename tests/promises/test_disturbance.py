@@ -213,10 +213,10 @@ def test_pages_join_to_the_original(format: str) -> None:
     for trim in list(answer.trimmed.trims)[:: max(1, len(answer.trimmed.trims) // 10)]:
         pieces: list[bytes] = []
         page = engine.retrieve(trim.stash_id, page_tokens=100)
-        pieces.append(page.content)
-        while page.more:
-            assert page.content_tokens <= 100
-            page = engine.retrieve(trim.stash_id, page_tokens=100, offset=page.next_offset)
-            assert page.content
-            pieces.append(page.content)
+        pieces.append(page.page.content)
+        while page.page.more:
+            assert page.page.content_tokens <= 100
+            page = engine.retrieve(trim.stash_id, page_tokens=100, offset=page.page.next_offset)
+            assert page.page.content
+            pieces.append(page.page.content)
         assert engine.original(trim.stash_id) == b"".join(pieces)

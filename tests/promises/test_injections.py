@@ -337,7 +337,7 @@ def test_tools_say_nothing_of_a_payload(format: str, source: Any) -> None:
             assert answer.recalled is not None
             assert Recognised(AnswerKind.RECALLED, arguments["id"]) == known
             quotes = read_envelope(body)[1]
-            assert answer.recalled.content.decode() == "".join(quote.text for quote in quotes)
+            assert answer.recalled.page.content.decode() == "".join(quote.text for quote in quotes)
     assert {AnswerKind.RECALLED, AnswerKind.FOUND} <= kinds
     assert [] == leaks(run, said)
 
@@ -387,7 +387,7 @@ def test_ids_that_are_not_the_runs_all_fail_alike(format: str, source: Any) -> N
     odd = ["", "*", "../" + theirs[0], theirs[0].upper(), theirs[0] + " "]
     answers = [run.engine.retrieve(stash_id) for stash_id in (*asked, *odd)]
     assert {(Outcome.NOT_FOUND, describe(Outcome.NOT_FOUND), b"")} == {
-        (answer.outcome, answer.message, answer.content) for answer in answers
+        (answer.outcome, answer.message, answer.page.content) for answer in answers
     }
     contents = {_tool(run, "recall_elided_content", {"id": stash_id}).content for stash_id in asked[:6]}
     assert 1 == len(contents)

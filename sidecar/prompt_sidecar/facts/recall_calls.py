@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 from prompt_sidecar.recall.found import SearchQuery
 from prompt_sidecar.recall.outcome import Outcome
-from prompt_sidecar.recall.selection import Selection, Stretch
+from prompt_sidecar.recall.selection import Page, Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,8 @@ class RetrieveAnswer:
 
     outcome: Outcome
     message: str
-    content: bytes = b""
-    content_type: str = ""
-    total_bytes: int = 0
-    total_lines: int = 0
-    stretches: Sequence[Stretch] = ()
-    more: bool = False
-    next_offset: int = 0
-    matching_lines: int = 0
-    content_tokens: int = 0
+    page: Page = field(default_factory=Page)
+    """Empty, but for a HIT."""
     tool: str = ""
     """The one whose result or arguments the original is; empty: none, or not known to this process."""
 

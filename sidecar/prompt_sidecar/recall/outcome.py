@@ -7,11 +7,10 @@ numbers only, never text of an original, and never name a tool to call next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
-from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.recall.selection import Page
 
 
 class Outcome(StrEnum):
@@ -47,24 +46,7 @@ def describe(outcome: Outcome) -> str:
     return SENTENCES[outcome]
 
 
-class Shown(Protocol):
-    """The facts of a page that are described; `prompt_sidecar.recall.selection.Page` documents the members."""
-
-    @property
-    def total_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def total_lines(self) -> int: ...  # noqa: D102
-    @property
-    def stretches(self) -> Sequence[Stretch]: ...  # noqa: D102
-    @property
-    def more(self) -> bool: ...  # noqa: D102
-    @property
-    def next_offset(self) -> int: ...  # noqa: D102
-    @property
-    def matching_lines(self) -> int: ...  # noqa: D102
-
-
-def describe_page(page: Shown, *, searched: bool = False) -> str:
+def describe_page(page: Page, *, searched: bool = False) -> str:
     """The sentence for a HIT: the range shown, the whole size, and where more follows.
 
     `searched`: whether the page is for a pattern. Byte ranges exclude their end, line ranges include it.

@@ -49,16 +49,16 @@ class Stretch:
 class Page:
     """One page of a selection, as RetrieveContentResponse; `content` is the bytes of `stretches`, one after another."""
 
-    content: bytes
-    content_type: str
-    total_bytes: int
+    content: bytes = b""
+    content_type: str = ""
+    total_bytes: int = 0
     """Bytes of the whole original."""
-    total_lines: int
+    total_lines: int = 0
     """Lines of the whole original; a line feed at its very end begins no further line."""
-    stretches: Sequence[Stretch]
-    more: bool
-    next_offset: int
+    stretches: Sequence[Stretch] = ()
+    more: bool = False
+    next_offset: int = 0
     """Byte of the original where the selection goes on; 0 when nothing more follows."""
-    matching_lines: int
+    matching_lines: int = 0
     """For a pattern: matching lines in the whole original; else 0."""
-    content_tokens: int
+    content_tokens: int = 0

@@ -347,9 +347,9 @@ class Telemetry(Observer):
             self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
 
     def _recalled(self, answer: RetrieveAnswer) -> None:
-        if answer.content_tokens:
+        if answer.page.content_tokens:
             labels = (self._agent_tools.known(answer.tool), "recalled")
-            self._tallies.add([(catalog.TOOL_TOKENS, labels, answer.content_tokens)])
+            self._tallies.add([(catalog.TOOL_TOKENS, labels, answer.page.content_tokens)])
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)

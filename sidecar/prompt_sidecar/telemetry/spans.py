@@ -171,10 +171,10 @@ class Spans:
         attributes = self._of_run(run_id) | {
             "prompt_sidecar.retrieval.outcome": answer.outcome.value,
             "prompt_sidecar.via": via,
-            "prompt_sidecar.retrieval.bytes": len(answer.content),
-            "prompt_sidecar.retrieval.total_bytes": answer.total_bytes,
-            "prompt_sidecar.retrieval.tokens": answer.content_tokens,
-            "prompt_sidecar.retrieval.more": answer.more,
+            "prompt_sidecar.retrieval.bytes": len(answer.page.content),
+            "prompt_sidecar.retrieval.total_bytes": answer.page.total_bytes,
+            "prompt_sidecar.retrieval.tokens": answer.page.content_tokens,
+            "prompt_sidecar.retrieval.more": answer.page.more,
         }
         if stash_id and answer.outcome in _MINTED:
             attributes["prompt_sidecar.stash.id"] = stash_id

@@ -69,7 +69,7 @@ def test_a_prompt_that_meets_its_runs_end_begins_a_new_run() -> None:
     answer = while_found(lambda: send(engine, OPENAI_CHAT, 13), lambda: engine.runs.end(*ENDED))
     assert 1 == engine.runs.figures(*ENDED).calls
     for stash_id in ids(answer):
-        assert engine.retrieve(stash_id).content
+        assert engine.retrieve(stash_id).page.content
     assert engine.runs.end(*ENDED) is not None
     assert (0, 0, 0) == left(engine)
 
@@ -147,4 +147,4 @@ def test_a_run_that_a_call_works_on_is_not_one_too_many(runs: int) -> None:
         answer = trimmed.result(PATIENCE)
     assert ids(answer)
     for stash_id in ids(answer):
-        assert engine.retrieve(stash_id).content
+        assert engine.retrieve(stash_id).page.content

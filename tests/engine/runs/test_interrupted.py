@@ -308,7 +308,7 @@ def test_an_originals_promise() -> None:
     answer = trim(engine, ANTHROPIC_MESSAGES, raw, never)
     assert answer.trimmed.trims
     for each in answer.trimmed.trims:
-        assert engine.retrieve(each.stash_id).content
+        assert engine.retrieve(each.stash_id).page.content
 
 
 def test_a_run_that_is_busy() -> None:

@@ -41,7 +41,7 @@ def test_many_runs(format: str) -> None:
             answer = send(engine, format, iterations, run_id=f"run-{number}")
         assert (alone[number].prompt.body, alone[number].trimmed.trims) == (answer.prompt.body, answer.trimmed.trims)
         for stash_id in ids(answer):
-            assert engine.retrieve(stash_id, run_id=f"run-{number}").content
+            assert engine.retrieve(stash_id, run_id=f"run-{number}").page.content
 
     together(work)
     assert THREADS == len(engine.runs)

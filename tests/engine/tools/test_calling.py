@@ -131,7 +131,7 @@ def test_a_whole_original_is_shown() -> None:
     assert "bytes 0-8 of 8, lines 1-2 of 2; nothing more follows; tag=" in label(answer)
     assert "\none\ntwo\n" in answer.content
     assert answer.recalled is not None
-    assert (b"one\ntwo\n", count(answer.content)) == (answer.recalled.content, answer.content_tokens)
+    assert (b"one\ntwo\n", count(answer.content)) == (answer.recalled.page.content, answer.content_tokens)
 
 
 def test_pages_follow_one_another() -> None:
@@ -143,7 +143,7 @@ def test_pages_follow_one_another() -> None:
         answer = run.call(RECALL, {"id": FIRST, "offset": offset})
         assert answer.recalled is not None
         assert answer.content_tokens <= 4_000
-        pieces.append(answer.recalled.content)
+        pieces.append(answer.recalled.page.content)
         offset = label(answer).partition("more follows at offset ")[2].partition(";")[0]
     assert LOG == b"".join(pieces)
     assert max(len(piece) for piece in pieces) > 8_000
@@ -161,23 +161,23 @@ def test_a_page_of_many_stretches_keeps_within_its_tokens(page_tokens: int) -> N
         answer = run.call(RECALL, arguments | {"offset": offset})
         page = answer.recalled
         assert page is not None
-        assert page.content
+        assert page.page.content
         assert answer.content_tokens <= page_tokens
-        assert page.content == b"".join(LOG[each.start_byte : each.end_byte] for each in page.stretches)
+        assert page.page.content == b"".join(LOG[each.start_byte : each.end_byte] for each in page.page.stretches)
         assert all(
             (each.first_line, each.last_line)
             == (LOG.count(b"\n", 0, each.start_byte) + 1, LOG.count(b"\n", 0, each.end_byte - 1) + 1)
-            for each in page.stretches
+            for each in page.page.stretches
         )
-        assert count(page.content.decode()) == page.content_tokens
+        assert count(page.page.content.decode()) == page.page.content_tokens
         assert page.message.removesuffix(".") in label(answer)
-        pieces.append(page.content)
-        if not page.more:
+        pieces.append(page.page.content)
+        if not page.page.more:
             break
-        offset = page.next_offset
+        offset = page.page.next_offset
     joined = b"".join(pieces)
-    assert joined == whole.content[: len(joined)]
-    assert len(joined) == len(whole.content) or len(pieces) == 400
+    assert joined == whole.page.content[: len(joined)]
+    assert len(joined) == len(whole.page.content) or len(pieces) == 400
 
 
 @settings(deadline=None, max_examples=60)
@@ -280,7 +280,7 @@ def test_what_search_found_can_be_recalled(total_tokens: int) -> None:
     assert answer.content_tokens <= total_tokens
     recalled = run.call(RECALL, {"id": answer.found.snippets[0].item.stash_id, "pattern": "pool"}).recalled
     assert recalled is not None
-    assert 40 == recalled.matching_lines
+    assert 40 == recalled.page.matching_lines
     assert OK is run.call(SEARCH, {"query": "zebra", "last_iteration": 1}).outcome
     too_long = run.call(SEARCH, {"query": "x " * 4_000})
     assert (INVALID, True) == (too_long.outcome, "query" in label(too_long))

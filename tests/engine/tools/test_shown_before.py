@@ -55,7 +55,7 @@ def scripted(run: OneRun, script: Iterator[dict[str, Any]], times: int = ASKS) -
 
 def shown(answers: list[ToolAnswer]) -> list[bytes]:
     """What of the originals the answers hold."""
-    return [answer.recalled.content for answer in answers if answer.recalled]
+    return [answer.recalled.page.content for answer in answers if answer.recalled]
 
 
 def tokens(answers: list[ToolAnswer]) -> int:
@@ -90,7 +90,7 @@ def test_sliding_ranges_end_as_well() -> None:
     assert "all of this content was shown several times over" in answers[-1].content
     assert max(answer.content_tokens for answer in answers if not answer.recalled) <= AN_ASK
     ceiling = over * count(TEXT) + RecallLimits().page_tokens
-    assert sum(answer.recalled.content_tokens for answer in answers if answer.recalled) <= ceiling
+    assert sum(answer.recalled.page.content_tokens for answer in answers if answer.recalled) <= ceiling
     assert tokens(answers) <= ceiling + AROUND * len(pieces) + AN_ASK * len(answers)
 
 
@@ -182,9 +182,9 @@ def test_paging_through_is_no_loop() -> None:
         while True:
             page = run.call(RECALL, {"id": FIRST, "offset": offset}).recalled
             assert page is not None
-            pieces.append(page.content)
-            offset = page.next_offset
-            if not page.more:
+            pieces.append(page.page.content)
+            offset = page.page.next_offset
+            if not page.page.more:
                 break
         assert (TEXT * 4).encode() == b"".join(pieces)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from prompt_sidecar.engine.runs.recalling import page_answer
 from prompt_sidecar.engine.tools.calling import call_tool
 from prompt_sidecar.engine.tools.shown_before import ShownBefore
 from prompt_sidecar.engine.tools.tasks import TaskList
@@ -19,7 +18,7 @@ from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.history import History
-from prompt_sidecar.recall.outcome import Outcome, describe
+from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.search import search
 from prompt_sidecar.recall.selection import PatternMatch, Selection
@@ -79,7 +78,8 @@ class OneRun:
             outcome = self.gone.get(stash_id, Outcome.NOT_FOUND)
             return RetrieveAnswer(outcome, describe(outcome))
         page = select(self.originals[stash_id], "text/plain", selection, offset, page_tokens, count)
-        return page_answer(page, searched=isinstance(selection, PatternMatch))
+        message = describe_page(page, searched=isinstance(selection, PatternMatch))
+        return RetrieveAnswer(Outcome.HIT, message, page)
 
     def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
         """What the test says that the prompt holds; by default no prompt has come since the first call."""

@@ -28,7 +28,7 @@ from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.search import search
-from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
+from prompt_sidecar.recall.selection import PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind, tagged
 from prompt_sidecar.tokens import Counter
 
@@ -127,10 +127,10 @@ class Recalling:
                 check,
                 check.holding,
             )
-        answer = page_answer(page, searched=isinstance(selection, PatternMatch))
-        self._note(run, stash_id, answer.outcome, answer.content_tokens)
+        self._note(run, stash_id, Outcome.HIT, page.content_tokens)
         item = run.history.item(stash_id)  # not from the ledger: a prompt may hold the run's lock for long
-        return answer if item is None else replace(answer, tool=item.tool)
+        message = describe_page(page, searched=isinstance(selection, PatternMatch))
+        return RetrieveAnswer(Outcome.HIT, message, page, item.tool if item is not None else "")
 
     def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int) -> None:
         """Have the run's journal say what was asked for."""
@@ -294,23 +294,6 @@ class Recalling:
     def count(self, text: str) -> int:
         """Tokens of a text that recall answers."""
         return self._counter.count(text, PAGE_ENCODING)
-
-
-def page_answer(page: Page, *, searched: bool) -> RetrieveAnswer:
-    """A page as the answer to a retrieval; `searched`: it answers a pattern."""
-    return RetrieveAnswer(
-        outcome=Outcome.HIT,
-        message=describe_page(page, searched=searched),
-        content=page.content,
-        content_type=page.content_type,
-        total_bytes=page.total_bytes,
-        total_lines=page.total_lines,
-        stretches=page.stretches,
-        more=page.more,
-        next_offset=page.next_offset,
-        matching_lines=page.matching_lines,
-        content_tokens=page.content_tokens,
-    )
 
 
 class _RunEnded(Exception):

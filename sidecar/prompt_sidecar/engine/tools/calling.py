@@ -37,7 +37,7 @@ from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, Sear
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.search import LEAST_TOTAL_TOKENS
-from prompt_sidecar.recall.selection import PatternMatch, Selection
+from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind, tag_of
 
 AROUND_TOKENS: Final = 100 + HEAD_TOKENS + QUOTE_TOKENS
@@ -168,16 +168,16 @@ class _Tools:
             times = _times(self.shown_before.times(asked))
             return self.notice(ToolOutcome.REPEATED, f"this range was shown {times} before and {_there(at)}")
         most = self.shown_before.limits.page_tokens
-        page = self.backend.retrieve(stash_id, selection, offset, max(most - AROUND_TOKENS, MIN_PAGE_TOKENS))
-        if page.outcome is Outcome.RUN_UNKNOWN:
+        found = self.backend.retrieve(stash_id, selection, offset, max(most - AROUND_TOKENS, MIN_PAGE_TOKENS))
+        if found.outcome is Outcome.RUN_UNKNOWN:
             return self.run_unknown()
-        if page.outcome is not Outcome.HIT:
-            return replace(self.notice(ToolOutcome.OK, page.message), recalled=page)
-        if page.content_type == REASONING_TYPE:
-            return replace(self.notice(ToolOutcome.OK, _ENCRYPTED), recalled=page)
-        answer = self.within(asked, page, most)
-        shown = answer.recalled
-        assert shown is not None
+        if found.outcome is not Outcome.HIT:
+            return replace(self.notice(ToolOutcome.OK, found.message), recalled=found)
+        if found.page.content_type == REASONING_TYPE:
+            return replace(self.notice(ToolOutcome.OK, _ENCRYPTED), recalled=found)
+        answer = self.within(asked, found, most)
+        assert answer.recalled is not None
+        shown = answer.recalled.page
         if often and (told := _held(shown, pages, now)):
             return self.notice(ToolOutcome.REPEATED, f"all of this content was shown several times over and {told}")
         if often and len(shown.content) >= min((each.size for each in pages if each.tag in now.cut), default=inf):
@@ -186,46 +186,46 @@ class _Tools:
         if len(stretches) > STRETCHES:
             stretches = ()
         kept = ShownPage(asked, tag_of(answer.content), len(shown.content), stretches, now.prompts)
-        self.shown_before.show(asked, len(shown.content), page.total_bytes, kept)
+        self.shown_before.show(asked, len(shown.content), shown.total_bytes, kept)
         return answer
 
-    def within(self, asked: Range, page: RetrieveAnswer, most: int) -> ToolAnswer:
+    def within(self, asked: Range, found: RetrieveAnswer, most: int) -> ToolAnswer:
         """The answer that shows a page, or as much of its start as keeps the whole answer within `most` tokens."""
-        answer = self.shown(asked, page)
+        answer = self.shown(asked, found)
         if answer.content_tokens <= most:
             return answer
-        sizes = places_to_cut(page)
+        sizes = places_to_cut(found.page)
         if not sizes:
             return answer
 
         def tokens(size: int) -> int:
-            return self.cut(asked, page, size).content_tokens
+            return self.cut(asked, found, size).content_tokens
 
         fit = bisect_right(sizes, most, key=tokens)
-        return self.cut(asked, page, sizes[max(fit, 1) - 1])
+        return self.cut(asked, found, sizes[max(fit, 1) - 1])
 
-    def cut(self, asked: Range, page: RetrieveAnswer, size: int) -> ToolAnswer:
+    def cut(self, asked: Range, found: RetrieveAnswer, size: int) -> ToolAnswer:
         """The answer that shows the first `size` bytes of a page."""
-        shown, next_offset = start_of(page, size)
-        content = page.content[:size]
+        shown, next_offset = start_of(found.page, size)
+        content = found.page.content[:size]
         page = replace(
-            page,
+            found.page,
             content=content,
             stretches=shown,
             more=True,
             next_offset=next_offset,
             content_tokens=self.backend.count(content.decode(errors="replace")),
         )
-        searched = isinstance(asked[1], PatternMatch)
-        return self.shown(asked, replace(page, message=describe_page(page, searched=searched)))
+        message = describe_page(page, searched=isinstance(asked[1], PatternMatch))
+        return self.shown(asked, replace(found, page=page, message=message))
 
-    def shown(self, asked: Range, page: RetrieveAnswer) -> ToolAnswer:
+    def shown(self, asked: Range, found: RetrieveAnswer) -> ToolAnswer:
         """The answer that shows a page."""
-        before = self.shown_before.times(asked)
-        headline = _plain(page.message) + (f"; shown {_times(before)} before" if before else "")
+        before, page = self.shown_before.times(asked), found.page
+        headline = _plain(found.message) + (f"; shown {_times(before)} before" if before else "")
         body = render_page(page.content, page.content_type, page.stretches, nonce=self.backend.nonce)
         text = self.backend.answer(AnswerKind.RECALLED, asked[0], headline, body)
-        return ToolAnswer(ToolOutcome.OK, text, self.backend.count(text), recalled=page)
+        return ToolAnswer(ToolOutcome.OK, text, self.backend.count(text), recalled=found)
 
     def search(self, members: arguments.Members) -> ToolAnswer:
         limits = self.backend.search_limits
@@ -277,7 +277,7 @@ def _there(at: int) -> str:
     return f"is in the prompt, at iteration {at}; it is not shown again while it is there"
 
 
-def _held(page: RetrieveAnswer, pages: Sequence[ShownPage], now: InPrompt) -> str:
+def _held(page: Page, pages: Sequence[ShownPage], now: InPrompt) -> str:
     """The end of a sentence that says where the prompt holds a page, or most of it; empty: it does not."""
     if now.original:
         return _there(now.original)
@@ -327,7 +327,7 @@ def _gaps(covered: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[
         yield start, end
 
 
-def _line_of(page: RetrieveAnswer, at: int) -> int:
+def _line_of(page: Page, at: int) -> int:
     """The line of the original that a byte of a page's content is in."""
     for each in page.stretches:
         size = each.end_byte - each.start_byte

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer
-from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.recall.selection import Page, Stretch
 
 
-def places_to_cut(page: RetrieveAnswer) -> list[int]:
+def places_to_cut(page: Page) -> list[int]:
     """Bytes after which a page can end early, ascending: its stretches' ends, and within the first one some more."""
     ends = list(accumulate(stretch.end_byte - stretch.start_byte for stretch in page.stretches))
     sizes = set(ends[:-1])
@@ -28,7 +27,7 @@ def _character_end(text: bytes, at: int) -> int:
     return at
 
 
-def start_of(page: RetrieveAnswer, size: int) -> tuple[Sequence[Stretch], int]:
+def start_of(page: Page, size: int) -> tuple[Sequence[Stretch], int]:
     """The stretches of a page's first `size` bytes, and the byte of the original that follows."""
     shown: list[Stretch] = []
     at = 0

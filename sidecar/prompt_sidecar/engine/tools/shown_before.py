@@ -181,6 +181,6 @@ class ShownBefore:
 
 
 def _size(answer: ToolAnswer) -> int:
-    recalled = len(answer.recalled.content) if answer.recalled else 0
+    recalled = len(answer.recalled.page.content) if answer.recalled else 0
     found = len(answer.found.rendered) + sum(len(each.text) for each in answer.found.snippets) if answer.found else 0
     return len(answer.content) + recalled + found

@@ -15,7 +15,7 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.found import Found, InPrompt, SearchOutcome, SearchQuery, Snippet
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome
-from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection, Stretch
+from prompt_sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, trim_pb2
 
 ITEM = HistoryItem("abcdefghij", Role.TOOL, ItemKind.RESULT, "read_file", "call_1", 3, 7, 900, "text/plain")
@@ -94,7 +94,9 @@ FOUND_MESSAGE = search_pb2.SearchHistoryResponse(
         )
     ],
 )
-PAGE = RetrieveAnswer(Outcome.HIT, "all of it", b"\xc5\xbe", "text/plain", 2, 1, (Stretch(0, 2, 1, 1),), True, 2, 1, 3)
+PAGE = RetrieveAnswer(
+    Outcome.HIT, "all of it", Page(b"\xc5\xbe", "text/plain", 2, 1, (Stretch(0, 2, 1, 1),), True, 2, 1, 3)
+)
 PAGE_MESSAGE = retrieve_pb2.RetrieveContentResponse(
     outcome=retrieve_pb2.RETRIEVE_OUTCOME_HIT,
     message="all of it",

@@ -56,13 +56,14 @@ def retrieve_call(request: retrieve_pb2.RetrieveContentRequest, caller: str) -> 
 
 def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentResponse:
     """Return the response for what a retrieval found."""
+    page = answer.page
     return retrieve_pb2.RetrieveContentResponse(
         outcome=_RETRIEVED[answer.outcome],
         message=answer.message,
-        content=answer.content,
-        content_type=answer.content_type,
-        total_bytes=answer.total_bytes,
-        total_lines=answer.total_lines,
+        content=page.content,
+        content_type=page.content_type,
+        total_bytes=page.total_bytes,
+        total_lines=page.total_lines,
         stretches=[
             retrieve_pb2.Stretch(
                 start_byte=stretch.start_byte,
@@ -70,12 +71,12 @@ def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentRes
                 first_line=stretch.first_line,
                 last_line=stretch.last_line,
             )
-            for stretch in answer.stretches
+            for stretch in page.stretches
         ],
-        more=answer.more,
-        next_offset=answer.next_offset,
-        matching_lines=answer.matching_lines,
-        content_tokens=answer.content_tokens,
+        more=page.more,
+        next_offset=page.next_offset,
+        matching_lines=page.matching_lines,
+        content_tokens=page.content_tokens,
     )
 
 
