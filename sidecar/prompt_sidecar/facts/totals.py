@@ -37,10 +37,6 @@ class Totals:
     memory_bytes: int
     """Estimated, of what runs keep in addition to the stash."""
     memory_limit: int
-    draft_bytes: int
-    """Of what calls had read of prompts before they had to end."""
-    calibration_bytes: int
-    """Of calibration factors, estimated."""
     vault: VaultTotals
     history_bytes: int
     """Of the originals that histories know, before compression."""
@@ -51,6 +47,10 @@ class Totals:
     events: Mapping[Event, int]
     bounds: Mapping[str, int]
     """Times that a bound was reached and no caller got an error, by its name; one never reached is missing."""
+    draft_bytes: int = 0
+    """Of what calls had read of prompts before they had to end."""
+    calibration_bytes: int = 0
+    """Of calibration factors, estimated."""
     observing: bool = False
     """Whether the sidecar only observes."""
     store: StoreTotals | None = None

@@ -57,7 +57,7 @@ def recorded(asked: Engine) -> tuple[Any, ...]:
     """All that a refused prompt must leave as it is."""
     run = asked.runs._table.known(CALLER, asked.run_id)  # noqa: SLF001 - nothing else shows the ledger
     assert run is not None
-    figures = run.figures()
+    figures = run.figures(0.0)
     return figures.calls, figures.messages, figures.history.items, figures.stash.entries, run.used, run.memory.own.texts
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Final
@@ -18,7 +17,6 @@ from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState
-from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
@@ -130,7 +128,9 @@ class Archiving:
             first, run.archived.revision_left = not run.archived.answered, b""
             run.archived.answered = True
             edits = answer.trimmed.compacted or (first and bool(answer.trimmed.trims))
-            batch = Batch(originals, revision, self._figures(run), run.tasks.state() if first else None, edits)
+            batch = Batch(
+                originals, revision, run.figures(self._clocks.ahead()), run.tasks.state() if first else None, edits
+            )
         place.write(batch, partial(self._everything, run))
 
     def settle(self, run: Run) -> None:
@@ -187,7 +187,9 @@ class Archiving:
         place = run.archived.place
         if place is None:
             return
-        batch = Batch(figures=self._figures(run) if run.calls else None, tasks=run.tasks.state(), edits=tasks)
+        batch = Batch(
+            figures=run.figures(self._clocks.ahead()) if run.calls else None, tasks=run.tasks.state(), edits=tasks
+        )
         place.write(batch, partial(self._everything, run))
 
     def fetch(self, run: Run, stash_id: str) -> None:
@@ -263,11 +265,6 @@ class Archiving:
         caller, run_id = run.name
         of_run = dict(zip(self._keys.of_run(caller, run_id), self._keys.all, strict=True))
         return caller_key(of_run[run.key], caller)
-
-    def _figures(self, run: Run) -> RunFigures:
-        ahead = self._clocks.ahead()
-        figures = run.figures()
-        return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
 
     def _everything(self, run: Run) -> Iterator[Original]:
         if run.ended:

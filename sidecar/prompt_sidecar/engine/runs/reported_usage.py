@@ -159,7 +159,7 @@ class Usage:
     def prompt_returned(self, returned: Returned) -> None:
         """Remember a prompt that changed the run; not a dry run's and not a side call's."""
         tag = returned.revision[:TAG_BYTES]
-        last = next(reversed(self._prompts.values()), None)
+        last = self._last_prompt
         if last is not None and last.returned.sides is returned.sides:  # the same prompt again: it is compared once
             last.returned = replace(last.returned, sides=None)
         self._prompts.pop(tag, None)
@@ -174,22 +174,24 @@ class Usage:
         return revision[:TAG_BYTES] in self._prompts
 
     @property
+    def _last_prompt(self) -> _Prompt | None:
+        return next(reversed(self._prompts.values()), None)
+
+    @property
     def unanswered(self) -> Returned | None:
         """The last prompt, if there is no report on it and it is compared with never trimming."""
-        last = next(reversed(self._prompts.values()), None)
+        last = self._last_prompt
         return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
 
     @property
     def unreported(self) -> bool:
         """Whether there is no report on the last prompt."""
-        last = next(reversed(self._prompts.values()), None)
-        return last is not None and last.answer is None
+        return self._last_prompt is not None and self._last_prompt.answer is None
 
     def charge_last(self, use: Use) -> None:
         """Add to what the last prompt counts for."""
-        last = next(reversed(self._prompts.values()), None)
-        if last is not None:
-            last.charge = last.charge.plus(use)
+        if self._last_prompt is not None:
+            self._last_prompt.charge = self._last_prompt.charge.plus(use)
 
     def report(self, call: UsageCall, calibration: Calibration, prices: Prices | None = None) -> UsageAnswer:
         """Take a report; `prices`: for what the model call cost. A second one on the same prompt changes nothing."""
@@ -203,7 +205,7 @@ class Usage:
         real = _real_tokens(call, sent) if refusal is None else refusal.real_tokens or 0
         calibrated, correction = self._correct(call, sent, prompt.kept, real, calibration)
         if refusal is not None:
-            self._refused_last = prompt is next(reversed(self._prompts.values()))
+            self._refused_last = prompt is self._last_prompt
             self._learn(refusal, sent, calibration.reports(call.caller, sent.model, sent.format), correction)
         elif real:
             self._accepted(sent, real, used=calibrated is Calibrated.USED)
@@ -235,9 +237,7 @@ class Usage:
         return answer
 
     def _find(self, revision: bytes) -> _Prompt | None:
-        if revision:
-            return self._prompts.get(revision[:TAG_BYTES])
-        return next(reversed(self._prompts.values()), None)
+        return self._prompts.get(revision[:TAG_BYTES]) if revision else self._last_prompt
 
     def _correct(
         self, call: UsageCall, sent: Returned, kept: int, real: int, calibration: Calibration

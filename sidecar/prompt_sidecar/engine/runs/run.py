@@ -20,10 +20,10 @@ from prompt_sidecar.engine.steps.recording import Recorder
 from prompt_sidecar.engine.tools.shown_before import ShownBefore
 from prompt_sidecar.engine.tools.tasks import TaskList
 from prompt_sidecar.facts.archived import Restored
-from prompt_sidecar.facts.comparison import Comparison, Recount
+from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
-from prompt_sidecar.facts.journals import RunJournal, RunSummary
+from prompt_sidecar.facts.journals import RunSummary
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
@@ -154,11 +154,6 @@ class Run:
             self.comparison = self.comparison.plus(answer.savings.compared)
         self.journal.answered(answer, self.last_seen)
 
-    def recounted(self, recount: Recount | None) -> None:
-        """A report says what a prompt really cost."""
-        if recount is not None:
-            self.comparison = self.comparison.recounted(recount)
-
     def adopt(self, restored: Restored, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.
 
@@ -210,13 +205,9 @@ class Run:
         )
         return self.journal.summary(line)
 
-    def read_journal(self, ahead: float) -> RunJournal:
-        """What its journal keeps; see `summary`."""
-        return self.journal.read(self.summary(ahead), ahead)
-
-    def figures(self) -> RunFigures:
-        """The run's figures. What a prompt makes known is another process's until one has come to this one."""
-        here = self._figures()
+    def figures(self, ahead: float) -> RunFigures:
+        """The run's figures; see `summary`. What a prompt makes known is another process's until one has come here."""
+        here = self._figures(ahead)
         was = self.archived.restored
         if was is None or len(self.memory.ledger):
             return here
@@ -230,13 +221,13 @@ class Run:
             history=replace(here.history, items=max(here.history.items, was.history.items)),
         )
 
-    def _figures(self) -> RunFigures:
+    def _figures(self, ahead: float) -> RunFigures:
         recorded = self.history.figures()
         ledger = self.memory.ledger
         return RunFigures(
             run_id=self.name[1],
-            started=self.started,
-            last_seen=self.last_seen,
+            started=self.started + ahead,
+            last_seen=self.last_seen + ahead,
             calls=self.calls,
             iteration=ledger.iteration if len(ledger) else 0,
             messages=len(ledger),

@@ -183,7 +183,8 @@ class Runs:
                 answer = run.usage.report(call, self._calibration, self._rules.prices)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
-                    run.recounted(answer.recount)
+                    if answer.recount is not None:
+                        run.comparison = run.comparison.recounted(answer.recount)
                 self._archiving.changed(run)
                 return replace(answer, comparison=run.comparison)
 
@@ -240,7 +241,10 @@ class Runs:
     def journal(self, key: str, most: int) -> RunJournal | None:
         """The journal of the run with this key among those seen last; None: it is not among them."""
         run = next((run for run in self._table.latest(most) if run.journal_key == key), None)
-        return run.read_journal(self._clocks.ahead()) if run is not None else None
+        if run is None:
+            return None
+        ahead = self._clocks.ahead()
+        return run.journal.read(run.summary(ahead), ahead)
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
@@ -283,12 +287,9 @@ class Runs:
 
     def _figures(self, run: Run) -> RunFigures:
         """A run's figures with its times as a reader's watch has them."""
-        ahead = self._clocks.ahead()
-        figures, place = run.figures(), run.archived.place
+        place = run.archived.place
         return replace(
-            figures,
-            started=figures.started + ahead,
-            last_seen=figures.last_seen + ahead,
+            run.figures(self._clocks.ahead()),
             ceilings=self._meter.uses(run),
             observed_only=self._rules.observe,
             store=place.figures() if place is not None else None,
@@ -296,14 +297,13 @@ class Runs:
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
-        drafts, calibration = self._trimming.drafts.bytes, self._calibration.kept_bytes
         totals = self._table.totals()
         store = self._archive.totals() if self._archive is not None else None
         bounds = {**totals.bounds, **store.bounds} if store is not None else totals.bounds
         return replace(
             totals,
-            draft_bytes=drafts,
-            calibration_bytes=calibration,
+            draft_bytes=self._trimming.drafts.bytes,
+            calibration_bytes=self._calibration.kept_bytes,
             observing=self._rules.observe,
             bounds=bounds,
             store=store,

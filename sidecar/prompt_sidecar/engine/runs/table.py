@@ -334,8 +334,6 @@ class RunTable:
             runs=sum(run.registered for run in runs),
             memory_bytes=memory_bytes,
             memory_limit=self._limits.memory_bytes,
-            draft_bytes=0,
-            calibration_bytes=0,
             vault=self.vault.totals(),
             history_bytes=sum(history.recorded_bytes for history in histories),
             index_bytes=sum(history.index_bytes for history in histories),

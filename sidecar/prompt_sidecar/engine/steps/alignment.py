@@ -114,20 +114,17 @@ def _find(
         return next((place for place in between if matches(identity, place)), -1)
     if not present:
         return live
+
     # Trimmed calls look alike where ids are empty, so the message can be either. What follows decides.
-    with_dropped = without = 0
-    place = expected
-    for read in reads[index : index + LOOK_AHEAD]:
-        if place >= len(records) or not matches(read.identity, place):
-            break
-        with_dropped += 1
-        place += 1
-    place = live
-    for read in reads[index : index + LOOK_AHEAD]:
-        if place >= len(records) or not matches(read.identity, place):
-            break
-        without += 1
-        place = ledger.next_live(place + 1)
+    def alike(place: int, following: Callable[[int], int]) -> int:
+        """How many messages are the records from `place` on."""
+        for number, read in enumerate(reads[index : index + LOOK_AHEAD]):
+            if place >= len(records) or not matches(read.identity, place):
+                return number
+            place = following(place + 1)
+        return min(LOOK_AHEAD, len(reads) - index)
+
+    with_dropped, without = alike(expected, lambda place: place), alike(live, ledger.next_live)
     if with_dropped == without:
         return expected if len(reads) - index >= len(records) - expected else live
     return expected if with_dropped > without else live

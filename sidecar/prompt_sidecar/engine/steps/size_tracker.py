@@ -32,7 +32,7 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.tokens.weigh import PRIMING
-from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.entries import Record
 from prompt_sidecar.trim.ledger import Ledger, weighed
 
 _PLACE: Final = {kind: place for place, kind in enumerate(SizeKind)}
@@ -168,7 +168,7 @@ class SizeTracker:
         sent, items = list(_NOTHING), list(_NOTHING)
         first = len(self._records)
         for record in new:
-            _add_sent(record, sent, items)
+            _add(record, sent, items)
             self.recalls += of_recall(record)
         self._records += new
         self._sent = _sum(self._sent, sent)
@@ -205,8 +205,16 @@ class SizeTracker:
 def as_sent(record: Record) -> tuple[Sums, Sums]:
     """A record's tokens by kind as it first came, and its items."""
     tokens, items = list(_NOTHING), list(_NOTHING)
-    _add_sent(record, tokens, items)
+    _add(record, tokens, items)
     return tuple(tokens), tuple(items)
+
+
+def as_returned(record: Record) -> Sums:
+    """A record's tokens by kind as it is returned now."""
+    tokens = list(_NOTHING)
+    if not record.dropped:
+        _add(record, tokens, list(_NOTHING), now=True)
+    return tuple(tokens)
 
 
 def of_recall(record: Record) -> int:
@@ -217,8 +225,8 @@ def of_recall(record: Record) -> int:
     return record.full_tokens if len(own) == len(record.entries) else sum(entry.full_tokens for entry in own)
 
 
-def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:
-    """Add what a record came as to the sums of tokens and items."""
+def _add(record: Record, tokens: list[int], items: list[int], *, now: bool = False) -> None:
+    """Add a record to the sums of tokens and items, as it came or, `now`, as it is returned."""
     speaker = home = _PLACE_BY_ROLE[record.role]
     if record.calls:
         home = _CALLS
@@ -226,49 +234,16 @@ def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:
         home = _RESULTS
     signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
     tokens[_REASONING] += signed
-    around = record.full_tokens - signed
+    around = (record.tokens if now else record.full_tokens) - signed
     for entry in record.entries:
         at = _PLACE_BY_ITEM.get(entry.kind, speaker)
-        tokens[at] += entry.full_tokens
+        taken = entry.tokens if now else entry.full_tokens
+        tokens[at] += taken
         items[at] += 1
-        around -= entry.full_tokens
+        around -= taken
         if entry.kind is ItemKind.OPAQUE:
             home = _OTHER
     tokens[home] += around
-
-
-def as_returned(record: Record) -> Sums:
-    """A record's tokens by kind as it is returned now."""
-    if record.dropped:
-        return _NOTHING
-    tokens = list(_NOTHING)
-    signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
-    tokens[_REASONING] += signed
-    around = record.tokens - signed
-    for entry in record.entries:
-        tokens[_PLACE[kind_of(entry, record)]] += entry.tokens
-        around -= entry.tokens
-    tokens[_PLACE[_home(record)]] += around
-    return tuple(tokens)
-
-
-def kind_of(entry: Entry, record: Record) -> SizeKind:
-    """What an item's tokens are spent on."""
-    return _BY_ITEM.get(entry.kind) or _BY_ROLE[record.role]
-
-
-def _home(record: Record) -> SizeKind:
-    """The kind that takes what surrounds a message's items."""
-    if any(entry.kind is ItemKind.OPAQUE for entry in record.entries):
-        return SizeKind.OTHER
-    if record.calls:
-        return SizeKind.CALLS
-    if record.answers:
-        return SizeKind.RESULTS
-    return _BY_ROLE[record.role]
-
-
-# -- marks -----------------------------------------------------------------------------------------------------------
 
 
 # -- sums ------------------------------------------------------------------------------------------------------------
