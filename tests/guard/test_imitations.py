@@ -68,7 +68,7 @@ def test_defanged_results_keep_their_original(format: str) -> None:
     assert answer.prompt.body == engine.trim(format, raw).prompt.body
     assert answer.prompt.body == engine.trim(format, answer.prompt.body or b"").prompt.body
     assert answer.prompt.body == Engine(limit=LIMIT, guard=DEFANG).trim(format, raw).prompt.body
-    run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - no id is shown of what is not trimmed
+    run = engine.runs.table.known("promises", engine.run_id)
     assert run is not None
     ids = [entry.stash_id for record in run.memory.ledger.records for entry in record.entries if entry.result >= 0]
     assert any(FORGED.encode() in (engine.original(stash_id) or b"") for stash_id in ids)

@@ -40,7 +40,7 @@ def everything(engine: Engine, answer: TrimAnswer) -> list[bytes]:
     ]
     texts += [edit.value for edit in answer.prompt.edits]
     texts += [repr(answer.guard.findings).encode(), repr(answer.news.repeated).encode()]
-    run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - what it keeps, to the last byte
+    run = engine.runs.table.known("promises", engine.run_id)
     assert run is not None
     ids = [entry.stash_id for record in run.memory.ledger.records for entry in record.entries]
     texts += list(engine.runs.stash.peek(run.stash_key, ids).values())

@@ -68,12 +68,10 @@ def test_values_are_escaped_for_their_depth() -> None:
     value = 'a"b\\c\nd' + "e" * 20
     run = engine.runs
     known = masked(engine)
-    table = run._table  # noqa: SLF001 - puts a value there that no rule finds
+    table = run.table
     of_run = table.known("promises", engine.run_id)
     assert of_run is not None
-    put, _ = run._guarding.vault.put(  # noqa: SLF001 - as above
-        of_run.stash_key, of_run.key, Value("github_token", "", value, "github_token", 0)
-    )
+    put, _ = run.guarding.vault.put(of_run.stash_key, of_run.key, Value("github_token", "", value, "github_token", 0))
     assert put is not None
     arguments = {"plain": put.mask, "json": json.dumps({"x": json.dumps({"y": f"<{put.mask}{known}>"})})}
     done = json.loads(engine.restore("deploy", json.dumps(arguments).encode()).arguments)
@@ -118,7 +116,7 @@ def test_an_evicted_run_heals_with_the_same_bytes() -> None:
     """Though the prompt is the same to the byte, its values are found again."""
     engine = Engine(limit=5_000, guard=ENFORCE)
     arguments = json.dumps([masked(engine)]).encode()
-    vault = engine.runs._guarding.vault  # noqa: SLF001 - made small
+    vault = engine.runs.guarding.vault
     vault._total_bytes = 1_000  # noqa: SLF001
     other = Engine(limit=5_000, guard=ENFORCE, run_id="other")
     other.runs = engine.runs
@@ -139,7 +137,7 @@ def test_an_evicted_run_heals_though_a_call_was_ended(monkeypatch: pytest.Monkey
     answer = json.loads(engine.trim(OPENAI_CHAT, sent).prompt.body or b"")["messages"]
     arguments = json.dumps(answer).encode()
     assert 1 == engine.restore("deploy", arguments).restored
-    vault = engine.runs._guarding.vault  # noqa: SLF001 - made small
+    vault = engine.runs.guarding.vault
     vault._total_bytes = 1_000  # noqa: SLF001
     other = Engine(limit=5_000, guard=ENFORCE, run_id="other")
     other.runs = engine.runs
@@ -260,7 +258,7 @@ def test_findings_are_reported_once() -> None:
     messages += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
     with_system = json.dumps({"messages": messages}).encode()
     assert [-1] == [finding.message_index for finding in engine.trim(OPENAI_CHAT, with_system).guard.findings]
-    run = engine.runs._table.known("promises", engine.run_id)  # noqa: SLF001 - memory pressure
+    run = engine.runs.table.known("promises", engine.run_id)
     assert run is not None
     run.forget_caches()
     assert [] == list(engine.trim(OPENAI_CHAT, with_system).guard.findings)

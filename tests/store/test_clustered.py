@@ -155,7 +155,7 @@ def impatient(url: str) -> tuple[Engine, SharedArchive, Server]:
 
 def place_of(engine: Engine, run_id: str) -> RunPlace:
     """A run's place in the store."""
-    run = engine.runs._table.known(CALLER, run_id)  # noqa: SLF001
+    run = engine.runs.table.known(CALLER, run_id)
     assert run is not None
     assert isinstance(run.archived.place, SharedPlace)
     return run.archived.place.run

@@ -78,7 +78,7 @@ def test_a_run_whose_first_write_is_on_its_way_goes(valkey: Valkey) -> None:
     valkey.client.zadd(caller_name(caller_key(KEY, CALLER)), {run: 1e15})
     first, waiting = replica(valkey)
     send(first, OPENAI_CHAT, 9)
-    (place,) = [each.archived.place for each in first.runs._table._runs.values()]  # noqa: SLF001 - it has looked
+    (place,) = [each.archived.place for each in first.runs.table._runs.values()]  # noqa: SLF001 - it has looked
     assert place is not None
     place.restored(None)
     assert 0 == replica(valkey)[0].runs.end_all(CALLER)

@@ -168,7 +168,7 @@ def test_how_far_the_writing_is_behind(valkey: Valkey) -> None:
 
 def keys_of(engine: Engine) -> tuple[bytes, bytes]:
     """The key of the engine's run, and that of its caller's runs."""
-    ((_, run),) = engine.runs._table._runs.items()  # noqa: SLF001
+    ((_, run),) = engine.runs.table._runs.items()  # noqa: SLF001
     return run.key, caller_key(KEY, CALLER)
 
 

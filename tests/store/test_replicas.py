@@ -305,7 +305,7 @@ def test_without_a_store_nothing_is_handed_over() -> None:
 
     assert answer.trimmed.trims
     assert engine.runs.totals().store is None
-    (run,) = engine.runs._table._runs.values()  # noqa: SLF001
+    (run,) = engine.runs.table._runs.values()  # noqa: SLF001
     assert run.archived.outbox is None
 
 

@@ -88,7 +88,7 @@ def test_what_was_stored_with_the_key_before_is_found(valkey: Valkey) -> None:
     for ask in (
         lambda engine: engine.original(ids[0]),
         lambda engine: engine.search("value_2").snippets[0].item.stash_id,
-        lambda engine: [task.text for task in engine.runs.list_tasks(CALLER, RUN_ID)],
+        lambda engine: [task.text for task in engine.runs.recalling.list_tasks(CALLER, RUN_ID)],
         lambda engine: engine.figures().messages,
     ):
         after, _ = replica(valkey, key=bytes(32), previous_keys=[KEY])

@@ -78,7 +78,7 @@ def test_the_rest_is_indexed_between_calls(valkey: Valkey) -> None:
     expected = expected_of(valkey)
     second, _ = replica(valkey)
     assert hurried(second).not_indexed_items
-    run = second.runs._table.known(CALLER, RUN_ID)  # noqa: SLF001 - what a prompt of the run would hold
+    run = second.runs.table.known(CALLER, RUN_ID)
     assert run is not None
     with run.lock:
         while second.runs.work_off():

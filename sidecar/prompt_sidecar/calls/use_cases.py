@@ -108,16 +108,16 @@ class UseCases:
         return self._runs.pace(check)
 
     def keep_with(self, door: DoorMemory) -> float:
-        """See `Runs.keep_with`."""
-        return self._runs.keep_with(door)
+        """See `RunTable.keep_with`."""
+        return self._runs.table.keep_with(door)
 
     def weigh_of_doors(self, caller: str, run_id: str) -> None:
-        """See `Runs.weigh_of_doors`."""
-        self._runs.weigh_of_doors(caller, run_id)
+        """See `RunTable.weigh_of_doors`."""
+        self._runs.table.weigh_of_doors(caller, run_id)
 
     def number_of(self, caller: str, run_id: str) -> str:
-        """See `Runs.number_of`."""
-        return self._runs.number_of(caller, run_id)
+        """See `RunTable.number_of`."""
+        return self._runs.table.number_of(caller, run_id)
 
     def now(self) -> float:
         """See `Runs.now`."""
@@ -163,7 +163,7 @@ class UseCases:
 
     def unread(self, caller: str) -> str:
         """Return what becomes of a caller's requests that the guard cannot read; empty: it masks nothing of them."""
-        return self._runs.unread(caller)
+        return self._runs.guarding.unread(caller)
 
     @_counted
     def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
@@ -189,7 +189,7 @@ class UseCases:
                         raise
                     return self.left_unread(door, call.caller, Unread.TOO_LARGE, call.body)
         except TooLarge:  # there is no memory now
-            if self._runs.unread(call.caller) != PASS:
+            if self._runs.guarding.unread(call.caller) != PASS:
                 raise
             return self.left_unread(door, call.caller, Unread.FAILED, call.body)
         if signed and answer.body is not call.body:
@@ -199,7 +199,7 @@ class UseCases:
 
     def left_unread(self, door: Door, caller: str, why: Unread, body: bytes = b"") -> bytes:
         """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
-        refuses = self._runs.unread(caller) != PASS
+        refuses = self._runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
         self.observer.unread(door, why, outcome)
         if (door, why, outcome) not in self._told:

@@ -233,7 +233,7 @@ def test_conversations_end_with_their_runs() -> None:
     with door(core=core) as asked:
         for end in (lambda run_id: core.end("local", run_id), lambda _: core.end_all("local")):
             asked.process(headers(), body(chat(1, "a")))
-            (conversations,) = core._table.doors  # noqa: SLF001
+            (conversations,) = core.table.doors
             assert isinstance(conversations, Conversations)
             (run,) = core.summaries(10)
             assert 1 == len(conversations)

@@ -39,7 +39,7 @@ def test_a_call_that_waits_for_its_run_ends_at_its_deadline(method: str) -> None
     """In the server too: no thread of its own is held for longer, and nothing of the run has changed."""
     with serving() as served:
         served.stub.TrimPrompt(request(), timeout=PATIENCE)
-        run = served.core._table.known("local", "run")  # noqa: SLF001 - another call, at work for as long as it likes
+        run = served.core.table.known("local", "run")
         assert run is not None
         with run.lock:
             call = getattr(served.stub, method)
@@ -53,7 +53,7 @@ def test_calls_that_wait_leave_threads_for_other_connections() -> None:
     with serving() as served, grpc.insecure_channel(served.address, options=_APART) as channel:
         served.stub.TrimPrompt(request(), timeout=PATIENCE)
         other = service_pb2_grpc.SidecarServiceStub(channel)
-        run = served.core._table.known("local", "run")  # noqa: SLF001 - another call, at work for as long as it likes
+        run = served.core.table.known("local", "run")
         assert run is not None
         with run.lock:
             waiting = [served.stub.TrimPrompt.future(request(), timeout=PATIENCE) for _ in range(60)]
@@ -72,7 +72,7 @@ def test_many_connections_of_one_caller_leave_threads_for_others(tmp_path: Path)
     options = ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=str(tokens))
     with serving(options) as served, ExitStack() as stack:
         served.stub.TrimPrompt(request(), timeout=PATIENCE, metadata=one)
-        run = served.core._table.known("token:one", "run") or served.core._table.known("one", "run")  # noqa: SLF001
+        run = served.core.table.known("token:one", "run") or served.core.table.known("one", "run")
         assert run is not None
         with run.lock:
             waiting = []

@@ -158,10 +158,10 @@ def test_hidden_turns_count_as_their_runs() -> None:
         spoken.exchange(here, [spoken.asked("Hello")], stream=False)
         before = here.core.totals().memory_bytes
         spoken.exchange(here, [spoken.asked("Hello"), spoken.spoken("Hello."), spoken.asked("Go")], stream=False)
-        run = here.core._table.known(CALLER, RUN)  # noqa: SLF001
+        run = here.core.table.known(CALLER, RUN)
         assert run is not None
         kept = here.core.totals().memory_bytes - run.kept().total
-        answered = here.core._table.doors  # noqa: SLF001
+        answered = here.core.table.doors
 
         assert before > 0
         assert kept == sum(door.kept_bytes(NAME) for door in answered)

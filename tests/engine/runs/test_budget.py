@@ -65,7 +65,7 @@ def test_what_a_run_keeps_grows_with_what_it_holds() -> None:
     large = _kept(engine, 12)
     assert small.caches < large.caches
     assert small.facts < large.facts
-    run = engine.runs._table.known("promises", "run")  # noqa: SLF001 - what it holds is the point
+    run = engine.runs.table.known("promises", "run")
     assert run is not None
     run.forget_caches()
     assert Kept(0, large.facts) == run.kept()
@@ -92,7 +92,7 @@ def _kept(engine: Engine, iterations: int) -> Kept:
     send(engine, OPENAI_CHAT, iterations, run_id="run")
     while engine.runs.work_off():
         pass
-    run = engine.runs._table.known("promises", "run")  # noqa: SLF001
+    run = engine.runs.table.known("promises", "run")
     assert run is not None
     assert run.kept().total == engine.runs.totals().memory_bytes
     return run.kept()
@@ -130,7 +130,7 @@ def test_caches_go_before_originals() -> None:
     for run_id in ("one", "two"):
         send(engine, OPENAI_CHAT, 12, run_id=run_id)
     before = engine.runs.totals()
-    one, two = (engine.runs._table.known("promises", run_id) for run_id in ("one", "two"))  # noqa: SLF001
+    one, two = (engine.runs.table.known("promises", run_id) for run_id in ("one", "two"))
     assert one is not None
     assert two is not None
 

@@ -39,7 +39,7 @@ def another(engine: Engine, run_id: str) -> Archive:
     send(engine, OPENAI_CHAT, 1, run_id=run_id)
     while engine.runs.work_off():
         pass
-    table = engine.runs._table  # noqa: SLF001
+    table = engine.runs.table
     run = table.known(CALLER, run_id)
     assert run is not None
     return Archive(table, run)

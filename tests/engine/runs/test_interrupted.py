@@ -315,7 +315,7 @@ def test_a_run_that_is_busy() -> None:
     """A call whose run is held by another ends at its deadline."""
     engine = Engine(limit=LIMIT)
     trim(engine, OPENAI_CHAT, longer(OPENAI_CHAT, 2), never)
-    run = engine.runs._table.begun("promises", "run-1")  # noqa: SLF001 - to hold it
+    run = engine.runs.table.begun("promises", "run-1")
     with run.lock, pytest.raises(DeadlinePassed):
         trim(engine, OPENAI_CHAT, longer(OPENAI_CHAT, 3), Late(3))
 

@@ -55,7 +55,7 @@ def report(asked: Engine, **fields: Any) -> None:
 
 def recorded(asked: Engine) -> tuple[Any, ...]:
     """All that a refused prompt must leave as it is."""
-    run = asked.runs._table.known(CALLER, asked.run_id)  # noqa: SLF001 - nothing else shows the ledger
+    run = asked.runs.table.known(CALLER, asked.run_id)
     assert run is not None
     figures = run.figures(0.0)
     return figures.calls, figures.messages, figures.history.items, figures.stash.entries, run.used, run.memory.own.texts
@@ -71,7 +71,7 @@ def test_prompts_count_by_their_estimate() -> None:
         total += answer.tokens.after
         cost += PRICE.of(cached=kept, written=answer.tokens.after - kept)
         if before is not None:
-            records = asked.runs._table.known(CALLER, RUN_ID).memory.ledger.records  # type: ignore[union-attr]  # noqa: SLF001
+            records = asked.runs.table.known(CALLER, RUN_ID).memory.ledger.records  # type: ignore[union-attr]
             cost += PRICE.of(output=records[-2].full_tokens)
         before = answer
         assert total == used(answer, CeilingKind.INPUT_TOKENS)

@@ -238,7 +238,7 @@ def test_constant_inputs_need_no_memory(format: str) -> None:
 
 def ending(engine: Engine) -> Callable[[], None]:
     """A check of a call that waits for a run's lock, which this holds: the run is ended while it waits."""
-    run = engine.runs._table.known("promises", "run-1")  # noqa: SLF001 - to hold it
+    run = engine.runs.table.known("promises", "run-1")
     assert run is not None
     run.lock.acquire()
 

@@ -114,7 +114,7 @@ def test_what_tools_brought_is_told_once_though_a_run_forgets() -> None:
         sums: Counter[str] = Counter()
         for number, sent in enumerate(_history(4, 25)):
             if number:
-                run = core._table.known("local", "run")  # noqa: SLF001 - what is kept shows nowhere else
+                run = core.table.known("local", "run")
                 assert run is not None
                 if forgets and number % 5 == 0:
                     run.memory = run.memory.fresh()
@@ -184,7 +184,7 @@ def test_branching_for_ever_keeps_no_ids() -> None:
         *_, sent = _history(seed, 30)
         sent = [{"role": "user", "content": f"Do it, try {seed}."}, *sent[1:]]
         assert core.trim(_call(sent), _check).news.advertised > 0
-        run = core._table.known("local", "run")  # noqa: SLF001 - what is kept shows nowhere else
+        run = core.table.known("local", "run")
         assert run is not None
         assert run.memory.shown
         assert run.memory.shown <= set(run.memory.ledger.by_id)

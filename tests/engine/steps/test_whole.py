@@ -45,7 +45,7 @@ def test_what_is_whole_is_known(format: str, preset: str, seed: int) -> None:
         else:
             messages = messages + history(format, turn + 2)[-2:]
         answer = engine.trim(format, body(format, messages), context_window=chance.choice([LIMIT, LIMIT, 3 * LIMIT]))
-        (run,) = [each for name, each in engine.runs._table._runs.items() if name == (CALLER, RUN_ID)]  # noqa: SLF001
+        (run,) = [each for name, each in engine.runs.table._runs.items() if name == (CALLER, RUN_ID)]  # noqa: SLF001
         assert looked_through(run.memory) == run.memory.whole
         trimmed = [trim.stash_id for trim in answer.trimmed.trims if trim.stash_id]
         seen_trimmed |= bool(trimmed)

@@ -14,7 +14,6 @@ from typing import Final
 
 from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.archiving import Archiving
-from prompt_sidecar.engine.runs.door_memory import DoorMemory
 from prompt_sidecar.engine.runs.guarding import Guarding
 from prompt_sidecar.engine.runs.metering import Meter, Rules
 from prompt_sidecar.engine.runs.pace import Clocks, Lane, Pace, never
@@ -78,36 +77,20 @@ class Runs:
         self._rules = rules
         self._keys = keys
         guard = rules.general.guard
-        table = self._table = RunTable(keys, clocks.steady, limits, (guard.vault_bytes, guard.run_vault_bytes))
+        table = self.table = RunTable(keys, clocks.steady, limits, (guard.vault_bytes, guard.run_vault_bytes))
         self.stash = table.stash
         """The originals of all runs."""
-        self._guarding = Guarding(rules, table.vault, table.bounds)
+        self.guarding = Guarding(rules, table.vault, table.bounds)
         self._calibration = Calibration(reached=table.bounds.add)
         self._meter = Meter(rules, table.bounds.add)
         self._archive = archive
         self._archiving = Archiving(table, archive, keys, first_wait, clocks)
         self._trimming = Trimming(
-            table, counter, self._calibration, self._guarding, self._archiving, self._meter, keys, limits.kept
+            table, counter, self._calibration, self.guarding, self._archiving, self._meter, keys, limits.kept
         )
-        self.recalling = Recalling(table, counter, self._archiving, self._guarding, self._lane, limits)
+        self.recalling = Recalling(table, counter, self._archiving, self.guarding, self._lane, limits)
 
-    # -- doors -------------------------------------------------------------------------------------------------------
-
-    def keep_with(self, door: DoorMemory) -> float:
-        """Have a door's memory of runs end with them, and count in their budget; called before the door serves.
-
-        Returns the seconds for which it may keep what is not used.
-        """
-        self._table.doors.append(door)
-        return self.limits.time_to_live
-
-    def weigh_of_doors(self, caller: str, run_id: str) -> None:
-        """What a door keeps of a run has changed. The door holds no lock of its own."""
-        self._table.weigh_of_doors((caller, run_id))
-
-    def number_of(self, caller: str, run_id: str) -> str:
-        """What tells a run from others of the same name, before and after it; empty: it is not known."""
-        return self._table.number_of((caller, run_id))
+    # -- the call -----------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
         """The time by the clock that times to live are counted by."""
@@ -140,7 +123,7 @@ class Runs:
         policy = self._policy_of(call)
         key = self._archiving.key_of(call)
         pace = check if isinstance(check, Pace) else self.pace(check)
-        with pace, self._table.entered(call.caller, call.run_id, pace.holding, key) as run:
+        with pace, self.table.entered(call.caller, call.run_id, pace.holding, key) as run:
             self._archiving.begin(run)
             if run.torn:
                 run.memory = run.memory.fresh()  # it caches a fold: this prompt makes it again
@@ -179,7 +162,7 @@ class Runs:
         """Take a report on a prompt. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
-            with self._table.seen(call.caller, call.run_id, pace.holding) as run:
+            with self.table.seen(call.caller, call.run_id, pace.holding) as run:
                 answer = run.usage.report(call, self._calibration, self._rules.prices)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
@@ -187,10 +170,6 @@ class Runs:
                         run.comparison = run.comparison.recounted(answer.recount)
                 self._archiving.changed(run)
                 return replace(answer, comparison=run.comparison)
-
-    def unread(self, caller: str) -> str:
-        """What becomes of a caller's requests that the guard cannot read: refuse or pass; empty: it masks nothing."""
-        return self._guarding.unread(caller)
 
     def mask(self, call: MaskCall, check: Callable[[], None] = never) -> MaskAnswer:
         """Mask the strings of a body that is no prompt, by the rules of its caller and with the masks of its run.
@@ -202,13 +181,13 @@ class Runs:
             InvalidJson: the body is neither JSON nor lines of JSON.
             TooLarge: decoding it would take too much memory for its size.
         """
-        run = self._table.known(call.caller, call.run_id) if call.run_id else None
+        run = self.table.known(call.caller, call.run_id) if call.run_id else None
         with check if isinstance(check, Pace) else self.pace(check) as pace:
             if run is not None:
                 with pace.holding(run.lock):
                     if not run.ended:
-                        return self._guarding.mask(run, (run.key, *run.guard.other_keys), call, pace)
-            return self._guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
+                        return self.guarding.mask(run, (run.key, *run.guard.other_keys), call, pace)
+            return self.guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
 
     def restore(self, call: RestoreCall, check: Callable[[], None] = never) -> Sequence[RestoredArguments]:
         """Fill the masks in calls' arguments with their values, where the settings allow it.
@@ -216,7 +195,7 @@ class Runs:
         In a run that this process has not seen all masks are unknown.
         """
         with Pace(check, self._lane):
-            return self._guarding.restore(self._table.known(call.caller, call.run_id), call)
+            return self.guarding.restore(self.table.known(call.caller, call.run_id), call)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -224,23 +203,23 @@ class Runs:
         """A run's figures. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(caller, run_id, pace.holding, tasks=True)
-            with self._table.seen(caller, run_id, pace.holding) as run:
+            with self.table.seen(caller, run_id, pace.holding) as run:
                 return self._figures(run)
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
         """The runs seen last by this process, each in a line, the newest first."""
         ahead = self._clocks.ahead()
-        return [run.summary(ahead) for run in self._table.latest(most)]
+        return [run.summary(ahead) for run in self.table.latest(most)]
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
         """Those with this id, of any caller, `among` the runs seen last; each in a line, the newest first."""
         ahead = self._clocks.ahead()
-        same = (run for run in self._table.latest(among) if run.name[1] == run_id)
+        same = (run for run in self.table.latest(among) if run.name[1] == run_id)
         return [run.summary(ahead) for run in islice(same, most)]
 
     def journal(self, key: str, most: int) -> RunJournal | None:
         """The journal of the run with this key among those seen last; None: it is not among them."""
-        run = next((run for run in self._table.latest(most) if run.journal_key == key), None)
+        run = next((run for run in self.table.latest(most) if run.journal_key == key), None)
         if run is None:
             return None
         ahead = self._clocks.ahead()
@@ -249,7 +228,7 @@ class Runs:
     def end(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
         with Pace(check, self._lane) as pace:
-            self._table.ended(caller, run_id)  # first: the archive may give no answer
+            self.table.ended(caller, run_id)  # first: the archive may give no answer
             self._archiving.restore(caller, run_id, pace.holding)
             return self._end(caller, run_id, pace)
 
@@ -264,14 +243,14 @@ class Runs:
         """
         ended = 0
         with Pace(check, self._lane) as pace:
-            for run_id in self._table.run_ids(caller):
+            for run_id in self.table.run_ids(caller):
                 pace()
                 ended += self._end(caller, run_id, pace) is not None
-            self._table.ended(caller)
+            self.table.ended(caller)
             return ended + self._archiving.end_all(caller, pace)
 
     def _end(self, caller: str, run_id: str, pace: Pace) -> RunFigures | None:
-        run = self._table.known(caller, run_id)
+        run = self.table.known(caller, run_id)
         if run is None:
             return None
         with pace.holding(run.lock):
@@ -281,8 +260,8 @@ class Runs:
             figures = self._figures(run)
             self._archiving.end(run)
             self.stash.forget(run.stash_key)
-            self._table.remove(run)
-        self._table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
+            self.table.remove(run)
+        self.table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
         return figures
 
     def _figures(self, run: Run) -> RunFigures:
@@ -297,7 +276,7 @@ class Runs:
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
-        totals = self._table.totals()
+        totals = self.table.totals()
         store = self._archive.totals() if self._archive is not None else None
         bounds = {**totals.bounds, **store.bounds} if store is not None else totals.bounds
         return replace(
@@ -311,8 +290,8 @@ class Runs:
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
-        self._table.sweep()
-        self._most_kept = max(self._most_kept, self._table.kept_bytes())
+        self.table.sweep()
+        self._most_kept = max(self._most_kept, self.table.kept_bytes())
 
     def forget_shared(self) -> bool:
         """Forget what all runs share of their texts, token counts and words, once most runs are over; whether it did.
@@ -320,7 +299,7 @@ class Runs:
         Both are small and are made again in milliseconds, but they lie between what was kept of the runs, and memory is
         given back to the system in pieces that nothing is left in.
         """
-        kept = self._table.kept_bytes()
+        kept = self.table.kept_bytes()
         if kept * OVER >= self._most_kept:
             return False
         self._most_kept = kept
@@ -330,15 +309,15 @@ class Runs:
 
     def shed(self, size: int) -> None:
         """Free about `size` bytes, as the process comes near what it may take: caches of runs, then originals."""
-        self._table.shed(size)
+        self.table.shed(size)
 
     def work_off(self) -> int:
         """A bounded slice of what answers left to be done: indexing, with what it has to fetch, then compression.
 
         Bytes done; 0: nothing waits.
         """
-        return self._table.index_some() or self.stash.compress_some(COMPRESS_SLICE)
+        return self.table.index_some() or self.stash.compress_some(COMPRESS_SLICE)
 
     def __len__(self) -> int:
         """Runs remembered."""
-        return len(self._table)
+        return len(self.table)

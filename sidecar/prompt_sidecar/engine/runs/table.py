@@ -248,17 +248,25 @@ class RunTable:
         kept = run.kept()
         return replace(kept, facts=kept.facts + sum(door.kept_bytes(run.name) for door in self.doors))
 
-    def weigh_of_doors(self, name: Name) -> None:
-        """What a door keeps of a run has changed."""
+    def keep_with(self, door: DoorMemory) -> float:
+        """Have a door's memory of runs end with them, and count in their budget; called before the door serves.
+
+        Returns the seconds for which it may keep what is not used.
+        """
+        self.doors.append(door)
+        return self._limits.time_to_live
+
+    def weigh_of_doors(self, caller: str, run_id: str) -> None:
+        """What a door keeps of a run has changed. The door holds no lock of its own."""
         with self._lock:
-            run = self._runs.get(name)
+            run = self._runs.get((caller, run_id))
         if run is not None:
             self.weigh(run)
 
-    def number_of(self, name: Name) -> str:
+    def number_of(self, caller: str, run_id: str) -> str:
         """What tells a run from others of the same name, before and after it; empty: it is not known."""
         with self._lock:
-            run = self._runs.get(name)
+            run = self._runs.get((caller, run_id))
             return run.stash_key if run is not None and not run.ended else ""
 
     def sweep(self) -> None:

@@ -23,9 +23,9 @@ from prompt_sidecar.engine.runs.single import trim_single
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
-from prompt_sidecar.engine.steps.opening import Opened, Opener, Pass, Served, Work, inputs_of
+from prompt_sidecar.engine.steps.opening import Opened, Opener, Served, Work, inputs_of
 from prompt_sidecar.engine.steps.own_state import constant_identities
-from prompt_sidecar.engine.steps.received import Draft
+from prompt_sidecar.engine.steps.received import Draft, Pass
 from prompt_sidecar.engine.steps.side_call import trim_slice
 from prompt_sidecar.engine.steps.turn import Result, take
 from prompt_sidecar.engine.tools.tasks import open_lines

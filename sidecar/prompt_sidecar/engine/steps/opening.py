@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Final
 
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.received import Draft, Guarded, Read, Reading, Sighting, read
+from prompt_sidecar.engine.steps.received import CountMany, Draft, Guarded, Pass, Read, Sighting, read
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard.masked_body import Before
-from prompt_sidecar.guard.masking import Done, Masked, Masker, Noted
+from prompt_sidecar.guard.masking import Done, Masked, Noted
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
@@ -41,7 +41,6 @@ NOT_A_BASE: Final = "base_revision is not a revision of this run that this proce
 _SPACE: Final = b" \t\r\n"
 
 Count = Callable[[str], int]
-CountMany = Callable[[Sequence[str]], Sequence[int]]
 
 
 def _never() -> None:
@@ -159,22 +158,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """What the call that opens a prompt brings in addition to it."""
-
-    counting: Callable[[str], CountMany]
-    """For an encoding what counts each of some texts."""
-    check: Callable[[], None]
-    """Called now and then; what it raises ends the call."""
-    keep: Callable[[Draft], None]
-    """Takes what was read when the call has to end."""
-    draft: Draft | None
-    """What an earlier call has read of the prompt."""
-    masker: Masker | None = None
-    """The guard; None: nothing is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
 class Opener:
     """Opens the prompts of all runs."""
 
@@ -203,8 +186,9 @@ class Opener:
             if format_.single:
                 reads = [_read_single(body, format_, by.counting(encoding))]
             else:
-                reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, done)
-                reads = read(body, into.received, format_, reading, most_items=self.limits.run_items)
+                most = self.limits.run_items
+                count_many = by.counting(encoding)
+                reads = read(body, into.received, format_, by, count_many=count_many, guarded=done, most_items=most)
         check_annotations(call, len(body))
         limit, reserve, assumed = _window(call, body, format_, placed.model, self.limits.default_window)
         asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)

@@ -63,8 +63,9 @@ class OwnState:
     """Tokens that the registry might take when it was written last."""
     closing_room: int = 0
     """Tokens that what the registry ends with might take then."""
-    _chosen: bool = False
-    _directives: str = ""
+    chosen: bool = False
+    """Whether the directives have been chosen, which the first call does."""
+    directives: str = ""
     """What was chosen; not written for a model that cannot recall."""
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
@@ -79,7 +80,7 @@ class OwnState:
 
     def choose(self, directives: str) -> None:
         """Choose the directives, before the first call does."""
-        self._directives, self._chosen = directives, True
+        self.directives, self.chosen = directives, True
 
     @property
     def tokens(self) -> int:
@@ -90,16 +91,6 @@ class OwnState:
     def kept_bytes(self) -> int:
         """What is kept to recognise our texts by, estimated."""
         return _KNOWN_BYTES * (len(self._known) + len(self._identities))
-
-    @property
-    def chosen(self) -> bool:
-        """Whether the directives have been chosen, which the first call does."""
-        return self._chosen
-
-    @property
-    def directives(self) -> str:
-        """The directives that were chosen."""
-        return self._directives
 
     def write(
         self, ledger: Ledger, directives: str, count: Callable[[str], int], *, recall: bool, lists: Lists | None
@@ -114,7 +105,7 @@ class OwnState:
             lists: how registry and placeholder are written again; None: they stay.
         """
         dropped, registry = self.texts.dropped, self.texts.registry
-        if not self._chosen:
+        if not self.chosen:
             self.choose(directives)
         if lists is not None:
             self.registry_room, self.closing_room = lists.registry_room, lists.closing_room
@@ -134,7 +125,7 @@ class OwnState:
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }
             self.entries = [entry for _, entry in self._lines.values()]
-        directives = self._directives if recall else own_text.without_recall(self._directives)
+        directives = self.directives if recall else own_text.without_recall(self.directives)
         self.texts = OwnTexts(directives, dropped, registry)
         self._standing_tokens = self.texts.tokens(count)
 

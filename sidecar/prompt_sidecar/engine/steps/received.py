@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
-from prompt_sidecar.guard.masking import Done, Progress
+from prompt_sidecar.guard.masking import Done, Masker, Progress
 from prompt_sidecar.prompt.body import Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Message, Role
 from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES
 from prompt_sidecar.prompt.likeness import check_message
 from prompt_sidecar.tokens.weigh import Weight, weigh
+
+CountMany = Callable[[Sequence[str]], Sequence[int]]
 
 OWN: Final = -1
 """Place of a message that is our own text, sent back."""
@@ -171,21 +173,32 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How a prompt is read: what counts, what may stop it, and what an earlier call has read of it."""
+class Pass:
+    """What the call that opens a prompt brings in addition to it."""
 
-    count_many: Callable[[Sequence[str]], Sequence[int]]
+    counting: Callable[[str], CountMany]
+    """For an encoding what counts each of some texts."""
     check: Callable[[], None]
     """Called now and then; what it raises ends the call."""
     keep: Callable[[Draft], None]
     """Takes what was read when the call has to end."""
-    draft: Draft | None = None
-    guarded: Guarded | None = None
-    """What the guard has done; kept with what was read."""
+    draft: Draft | None
+    """What an earlier call has read of the prompt."""
+    masker: Masker | None = None
+    """The guard; None: nothing is looked for."""
 
 
-def read(split: Split, before: Received | None, format_: Format, reading: Reading, *, most_items: int) -> list[Read]:
-    """Decode and count what is new in a prompt; changes nothing.
+def read(
+    split: Split,
+    before: Received | None,
+    format_: Format,
+    by: Pass,
+    *,
+    count_many: CountMany,
+    guarded: Guarded | None,
+    most_items: int,
+) -> list[Read]:
+    """Decode and count what is new in a prompt; changes nothing. `guarded` is kept with what was read.
 
     Raises:
         InvalidRequest: a message is not of the format's shape; the error names it.
@@ -195,14 +208,14 @@ def read(split: Split, before: Received | None, format_: Format, reading: Readin
     done = list(before.reads[: split.same]) if before is not None else []
     new: list[Message] = []
     items = size = 0
-    draft = reading.draft if reading.draft is not None and reading.draft.format == format_.name else None
+    draft = by.draft if by.draft is not None and by.draft.format == format_.name else None
 
     def settle() -> None:
         """Count what is decoded and not counted."""
         nonlocal size
         done.extend(
             Read(message.identity, weight.total, message.role, message, weight, weight.opaque)
-            for message, weight in zip(new, weigh(new, reading.count_many, format_.call_tokens), strict=True)
+            for message, weight in zip(new, weigh(new, count_many, format_.call_tokens), strict=True)
         )
         new.clear()
         size = 0
@@ -224,7 +237,7 @@ def read(split: Split, before: Received | None, format_: Format, reading: Readin
             else:
                 raw = split.text(index) if format_.is_json else split.message(index)
                 if len(raw) > WRITTEN_BYTES:  # it is decoded in one go
-                    reading.check()
+                    by.check()
                 where = field if split.is_text else f"{field}[{index}]"
                 message = format_.read(raw, where)
                 check_message(raw, format_.name, where)
@@ -234,11 +247,11 @@ def read(split: Split, before: Received | None, format_: Format, reading: Readin
             _check_items(items, most_items, field)
             if len(new) >= TOGETHER or size >= TOGETHER_BYTES:
                 settle()
-            reading.check()
+            by.check()
         settle()
     except (DeadlinePassed, CallCancelled):
         decoded = [Read(message.identity, 0, message.role, message) for message in new]  # and not counted
-        reading.keep(Draft(format_.name, split, done + decoded, reading.guarded))
+        by.keep(Draft(format_.name, split, done + decoded, guarded))
         raise
     return done
 

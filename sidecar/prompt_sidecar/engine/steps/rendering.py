@@ -162,11 +162,19 @@ class Sources:
             known = self._decoded[index] = (raw, self._format.read(raw, "history", identify=False), whole)
         return known
 
+    def _item(self, entry: Entry) -> Item | None:
+        """An item as the message at hand has it; only reasoning is ever absent."""
+        _, message, _ = self.source(entry.message)
+        return _items_of(self._ledger.records[entry.message], message)[entry.item]
+
+    def _present(self, entry: Entry) -> Item:
+        item = self._item(entry)
+        assert item is not None, "only reasoning is ever absent"
+        return item
+
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
         """The first and last bytes of an item's text: more than `most` or all of it, or what its elision keeps."""
-        _, message, _ = self.source(entry.message)
-        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
-        assert item is not None, "only reasoning is ever absent, and it is not elided"
+        item = self._present(entry)
         text, kept = item.text, entry.kept
         if kept is not None:
             tail = text[max(0, len(text) - kept.tail) :].encode()
@@ -178,9 +186,7 @@ class Sources:
 
     def whole(self, entry: Entry) -> tuple[Item, bytes]:
         """An item and the UTF-8 of its text, as the message in the prompt has it."""
-        _, message, _ = self.source(entry.message)
-        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
-        assert item is not None, "only reasoning is ever absent"
+        item = self._present(entry)
         return item, utf8(item.text)
 
     def has(self, entry: Entry) -> bool:
@@ -197,17 +203,14 @@ class Sources:
         """What the prompt shows of an item, as it is decided now."""
         if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:
             return ""  # dropped, and a rewind has brought it back: it is dropped again, as the agent has it no more
-        _, message, _ = self.source(entry.message)
-        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        item = self._item(entry)
         if item is None:
             return ""
         return item.text if entry.action is None else self._text(entry, item) or ""
 
     def arguments(self, entry: Entry, label: str) -> str | None:
         """What arguments become that keep their short strings; None: they become empty."""
-        _, message, _ = self.source(entry.message)
-        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
-        assert item is not None, "only reasoning is ever absent"
+        item = self._present(entry)
         return elide.clipped_arguments(item.text, label, free_text=item.free_text)
 
     def originals(self, record: Record, renew: Callable[[str], bool]) -> list[tuple[Entry, Item, bytes]]:
