@@ -16,7 +16,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from prompt_sidecar.answers.restoring import Restore
 from prompt_sidecar.calls.assumed_windows import AssumedWindows
 from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_memory
-from prompt_sidecar.engine.runs.door_memory import DoorMemory
+from prompt_sidecar.engine.runs.budget import DoorMemory
 from prompt_sidecar.engine.runs.pace import Pace
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.engine.tools.definitions import definitions

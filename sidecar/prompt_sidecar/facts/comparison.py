@@ -40,13 +40,10 @@ class Bill:
     cost: float = 0.0
     """By the configured prices, without the model's answers; 0 where the model has none."""
 
-    def plus(self, other: Bill) -> Bill:
-        """Both together."""
-        return Bill(self.kept + other.kept, self.new + other.new, round(self.cost + other.cost, DECIMALS))
-
-    def minus(self, other: Bill) -> Bill:
-        """This one without the other, which is a part of it."""
-        return Bill(self.kept - other.kept, self.new - other.new, round(self.cost - other.cost, DECIMALS))
+    def plus(self, other: Bill, times: int = 1) -> Bill:
+        """Both together; -1 times: this one without the other, which is a part of it."""
+        cost = round(self.cost + times * other.cost, DECIMALS)
+        return Bill(self.kept + times * other.kept, self.new + times * other.new, cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +96,21 @@ class Comparison:
             self.reported + later.reported,
         )
 
-    def plus(self, one: Compared) -> Comparison:
-        """With one prompt more."""
+    def plus(self, one: Compared, times: int = 1) -> Comparison:
+        """With one prompt more; -1 times: without one of them."""
         returned, untrimmed = one.sides
         refused = one.how is Comparability.REFUSED
         return replace(
             self,
-            prompts=self.prompts + (not refused),
-            refused=self.refused + refused,
-            recalls=self.recalls + (one.how is Comparability.RECALL),
-            returned=self.returned.plus(returned),
-            untrimmed=self.untrimmed.plus(untrimmed),
+            prompts=self.prompts + times * (not refused),
+            refused=self.refused + times * refused,
+            recalls=self.recalls + times * (one.how is Comparability.RECALL),
+            returned=self.returned.plus(returned, times),
+            untrimmed=self.untrimmed.plus(untrimmed, times),
         )
 
     def recounted(self, recount: Recount) -> Comparison:
         """With what a report says in place of the estimate for the same prompt."""
-        was, now = recount.estimated, recount.reported
-        without = replace(
-            self,
-            prompts=self.prompts - (was.how is not Comparability.REFUSED),
-            refused=self.refused - (was.how is Comparability.REFUSED),
-            recalls=self.recalls - (was.how is Comparability.RECALL),
-            returned=self.returned.minus(was.sides[0]),
-            untrimmed=self.untrimmed.minus(was.sides[1]),
-            reported=self.reported + (now.how is not Comparability.REFUSED),
-        )
-        return without.plus(now)
+        now = recount.reported
+        counted = self.plus(recount.estimated, -1).plus(now)
+        return replace(counted, reported=self.reported + (now.how is not Comparability.REFUSED))

@@ -344,7 +344,7 @@ def keep_sending(address: str, name: str, size: float) -> None:
             answer = trim_pb2.TrimPromptResponse.FromString(trim(raws[0]))
             pattern = retrieve_pb2.PatternMatch(expression=EXPRESSION)
             search = retrieve_pb2.RetrieveContentRequest(
-                run_id=f"{run_id}-0", stash_id=answer.trimmed.trims[0].stash_id, pattern=pattern
+                run_id=f"{run_id}-0", stash_id=answer.trims[0].stash_id, pattern=pattern
             )
             raws, trim = [search.SerializeToString()], retrieve
         print("begun", flush=True)

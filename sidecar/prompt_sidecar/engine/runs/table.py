@@ -14,8 +14,7 @@ from itertools import count, islice
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.engine.runs.budget import Kept, MemoryBudget, Name, Over
-from prompt_sidecar.engine.runs.door_memory import DoorMemory
+from prompt_sidecar.engine.runs.budget import DoorMemory, Kept, MemoryBudget, Name, Over
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.errors import RunUnknown, StoreUnavailable
 from prompt_sidecar.facts.limits import CoreLimits

@@ -31,7 +31,6 @@ from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
 from prompt_sidecar.trim.policy import Policy
-from prompt_sidecar.trim.repeated_calls import Repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,6 @@ class Brought:
     """What calls have brought since the last prompt that was returned."""
 
     news: Gathered
-    repetitions: list[Repetition] = field(default_factory=list)
-    """Repeated calls among the new messages."""
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
 

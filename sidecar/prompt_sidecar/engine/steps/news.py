@@ -41,6 +41,8 @@ class Gathered:
     since: int = 0
     """Iteration up to which decisions have been reported."""
     trims: list[Trim] = field(default_factory=list)
+    repetitions: list[Repetition] = field(default_factory=list)
+    """Repeated calls among the new messages."""
     advertised: int = 0
     whole: int = 0
     trimmed: int = 0
@@ -57,22 +59,24 @@ class Gathered:
         if record.answers and iteration >= self.since:  # the results of an iteration come with the next one's prompt
             self._bring(record)
 
-    def take_over(self, iteration: int, records: Sequence[Record], repetitions: Sequence[Repetition]) -> None:
-        """What a revision covers was decided, and reported, elsewhere; `records` and `repetitions` come after it."""
+    def take_over(self, iteration: int, records: Sequence[Record], length: int) -> None:
+        """What a revision covers was decided, and reported, elsewhere; `records` come after its `length` messages."""
         self.since = iteration
         self.tools.clear()
         self.sizes.clear()
         for record in records:
             if record.answers:
                 self._bring(record)
-        for again in repetitions:
-            self._add(again.tool, repeats=1)
+        for again in self.repetitions:
+            if again.message >= length:
+                self._add(again.tool, repeats=1)
 
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
         """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
 
         `passes`: the message's iteration, if it is ambiguous and passes as it is.
         """
+        self.repetitions += repetitions
         self.ambiguous += passes > self.since
         for again in repetitions:
             if again.iteration < self.since:  # as in `record`
@@ -119,9 +123,7 @@ class Gathered:
                 known = ledger.by_id.get(listed.stash_id)
                 self.advertised += known is not None and self._listed_first(ledger.records[known.message], known)
 
-    def news(
-        self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None], repeated: Sequence[Repetition]
-    ) -> News:
+    def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:
         """All of it. `schemas`: the body's members that define tools, as JSON; None: it has no such member."""
         return News(
             trims=tuple(self.trims),
@@ -135,7 +137,7 @@ class Gathered:
             names_cut=self.names_cut,
             tools=dict(self.tools),
             declared=_declared(self.tools, [each for each in schemas if each]),
-            repeated=repeated[-MOST_LISTED:],
+            repeated=self.repetitions[-MOST_LISTED:],
             result_sizes=tuple(self.sizes),
         )
 

@@ -197,7 +197,7 @@ class _Turn:
             same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
             size=size,
             compacted=bool(dirty) and applied is not True,
-            news=self._brought.news.news(broken, self._schemas(), self._brought.repetitions),
+            news=self._brought.news.news(broken, self._schemas()),
             revision_applied=applied,
         )
         memory.returned(inputs.recall)
@@ -353,7 +353,7 @@ class _Turn:
                 message, weight = read.message, read.weight
                 if message is None or weight is None:  # known bytes, but now at another place in the history
                     message = self._format.read(self._sent.message(index), "history")
-                    weight = weigh([message], self._count_each, self._format.call_tokens)[0]
+                    weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
                 chain = pending[-1].chain if pending else self._ledger.chain
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
                 speaker = read.role
@@ -362,7 +362,6 @@ class _Turn:
                 now = max(iteration, 1)
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
-                self._brought.repetitions += repeated
                 size = self._sent.size(index)
                 came = Came(message, weight, size, place, now, self._unmasked(index, place))
                 record, items = memory.recorder.record(came, chain, said)
@@ -400,9 +399,6 @@ class _Turn:
         """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
         revision = self._work.revision
         return self._opened.guard.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
-
-    def _count_each(self, texts: Sequence[str]) -> Sequence[int]:
-        return [self._count(text) for text in texts]
 
     def _find_foreign(self, pending: Sequence[Record]) -> None:
         """Mark what the model said to prompts that the sidecar did not return, or whose answer the agent never got."""
@@ -449,7 +445,7 @@ class _Turn:
                 applied, sealed = False, None
         # An evaluation must not see what comes after it, though all that is pending was observed before.
         repeated: dict[int, list[Repetition]] = {}
-        for again in reversed(self._brought.repetitions):
+        for again in reversed(self._brought.news.repetitions):
             if again.message < len(ledger):
                 break
             repeated.setdefault(again.message, []).append(again)
@@ -475,8 +471,7 @@ class _Turn:
                 memory.sealed_batches = ledger.batches
                 if applied:
                     ledger.returned()
-                    later = [each for each in self._brought.repetitions if each.message >= sealed.length]
-                    self._brought.news.take_over(ledger.iteration, pending[sealed.length :], later)
+                    self._brought.news.take_over(ledger.iteration, pending[sealed.length :], sealed.length)
         return applied
 
     def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
