@@ -10,21 +10,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from prompt_sidecar.calls.allocator import share_arenas
 from prompt_sidecar.calls.caller_names import CallerNames, names_of
-from prompt_sidecar.calls.conversations import Conversations
+from prompt_sidecar.calls.clock import steady
+from prompt_sidecar.calls.descriptors import connections
 from prompt_sidecar.calls.memory import changed, check_addresses, fitted, sizing
+from prompt_sidecar.calls.probes import Probes
 from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
 from prompt_sidecar.config.startable import store_of
+from prompt_sidecar.doors.door import Door
 from prompt_sidecar.doors.grpc.core_log import core_lines_logged
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
+from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
@@ -32,10 +36,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
-from prompt_sidecar.process.allocator import share_arenas
 from prompt_sidecar.process.cgroups import memory_limit
-from prompt_sidecar.process.clock import steady
-from prompt_sidecar.process.descriptors import connections
 from prompt_sidecar.process.logs import Writers, configure, frames, written_by_a_thread
 from prompt_sidecar.process.signals import Signals
 from prompt_sidecar.process.starting import StartError, needing
@@ -48,10 +49,6 @@ from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
-    from prompt_sidecar.doors.admin.listener import Admin  # needs the extra `admin`
-    from prompt_sidecar.doors.envoy.door import EnvoyDoor
-    from prompt_sidecar.doors.envoy.identity import Identities
-    from prompt_sidecar.doors.http.lifecycle import HttpDoor
     from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
 
 _log = logging.getLogger("prompt_sidecar")
@@ -133,30 +130,18 @@ def open_store(settings: Settings) -> SharedArchive | None:
 class Sidecar:
     """A running sidecar: its doors, and the telemetry that watches them."""
 
-    server: Server
+    process: Process
     telemetry: Running
-    http: HttpDoor | None = None
-    envoy: EnvoyDoor | None = None
-    grace: float = 0.0
-    """Seconds that requests in progress have to finish."""
     store: SharedArchive | None = None
-    admin: Admin | None = None
 
     @property
     def addresses(self) -> Sequence[str]:
         """What clients dial, in gRPC's spelling, and what agents set as their base URL."""
-        return (*self.server.addresses, *([self.http.address] if self.http is not None else []))
+        return self.process.addresses
 
     def stop(self, grace: float | None = None) -> bool:
         """Drain and end, then send what telemetry still has; return whether all calls finished."""
-        if self.admin is not None:
-            self.admin.close()
-        if self.envoy is not None:
-            self.envoy.close()
-        clean = self.http is None or self.http.stop(self.grace if grace is None else grace)
-        clean = self.server.stop(grace) and clean
-        if self.envoy is not None:
-            self.envoy.stop()
+        clean = self.process.stop(grace)
         if self.store is not None:
             self.store.close()
         self.telemetry.stop()
@@ -180,43 +165,55 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
     store = open_store(settings)
     telemetry = _telemetry(settings, environment)
     key = settings.key or secrets.token_bytes(_KEY_BYTES)
-    http, admin = None, None
     try:
-        http = _http_door(settings, key)
-        admin = _admin(settings)
         names = CallerNames(names_of(settings.identities))
-        server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
-    except BaseException:
-        _abandon(http, admin)
-        telemetry.stop()
-        raise
-    envoy = None
-    try:
-        envoy = _envoy_door(settings, server) if settings.envoy.listen else None
+        shared = Shared(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
+        process = Process(shared, list(doors(settings, shared, key)))
+        process.bind()
         counter = lazy_counter(
             fast=settings.tokens.counter != "tiktoken", report=lambda found: _log.info("tokens of %s", found)
         )
         if store is not None:
-            store.idle = server.wait_for_idle
+            store.idle = shared.in_flight.wait_for_none
         runs = build_runs(settings, counter, key, store)
         # What imports left in cycles: once `settle_interpreter` has spared the collector all there is, it would stay.
         gc.collect()
-        server.start(runs, partial(warm, counter), load=partial(counter.load, ESTIMATE))
-        if http is not None:
-            http.start(server.shared)
-        if envoy is not None:
-            envoy.start(server.shared, _identities(settings, key, server))
-        if admin is not None:
-            admin.start(server.shared.use_cases, server.observer.reached, server.observer.foreign)
+        process.start(runs, partial(counter.load, ESTIMATE), partial(warm, counter))
     except BaseException:
-        _abandon(http, admin)
-        if envoy is not None:
-            envoy.stop()
-        server.stop(0)
         telemetry.stop()
         raise
     settle_interpreter()
-    return Sidecar(server, telemetry, http, envoy, settings.server.grace, store, admin)
+    return Sidecar(process, telemetry, store)
+
+
+def doors(settings: Settings, shared: Shared, key: bytes) -> Iterator[Door]:
+    """Make the doors that settings ask for, in the order in which they start; what others need is not imported.
+
+    Raises:
+        StartError: an extra of the package is not installed.
+        TokensError: the tokens file of the pages cannot be used.
+    """
+    if settings.server.listen or settings.server.socket:
+        from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
+
+        yield GrpcDoor(shared)
+    if settings.http.listen:
+        with needing("http.listen", "http"):
+            from prompt_sidecar.doors.http.lifecycle import HttpDoor
+            from prompt_sidecar.doors.http.prompting import Modes
+        guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
+        modes = Modes(restores=any(guard.restore for guard in guards), observes=settings.mode == "observe")
+        yield HttpDoor(settings.http, shared, key, modes)
+    if settings.envoy.listen:
+        from prompt_sidecar.doors.envoy.door import EnvoyDoor
+
+        yield EnvoyDoor(settings.envoy, shared, key)
+    if settings.admin.listen:
+        with needing("admin.listen", "admin"):
+            from prompt_sidecar.doors.admin.listener import Admin
+        yield Admin(settings.admin, shared)
+    if settings.server.health_listen:
+        yield Probes(settings.server.health_listen, shared.readiness, shared.observer.reached)
 
 
 def _within_descriptors(settings: Settings) -> Settings:
@@ -227,73 +224,11 @@ def _within_descriptors(settings: Settings) -> Settings:
     return replace(settings, server=replace(server, max_connections=connections(server.max_connections, listeners)))
 
 
-def _abandon(http: HttpDoor | None, admin: Admin | None) -> None:
-    """Close what was opened, as the start failed."""
-    if http is not None:
-        http.stop(0)
-    if admin is not None:
-        admin.close()
-
-
-def _admin(settings: Settings) -> Admin | None:
-    """Bind the pages of runs, if there are to be any. Raises StartError and TokensError."""
-    if not settings.admin.listen:
-        return None
-    with needing("admin.listen", "admin"):
-        from prompt_sidecar.doors.admin.listener import Admin
-    return Admin(settings.admin)
-
-
-def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
-    """Bind the external processor; without it, what it needs is not imported. Raises StartError."""
-    from prompt_sidecar.doors.envoy.door import EnvoyDoor
-
-    return EnvoyDoor(
-        settings.envoy,
-        settings.server.max_message_bytes,
-        server.observer,
-        server.credentials(),
-        keepalive=(settings.server.keepalive, settings.server.keepalive_timeout),
-        connections=settings.server.max_connections,
-        handshake=settings.server.handshake_timeout,
-    )
-
-
-def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
-    """What names the callers and runs of requests through Envoy."""
-    from prompt_sidecar.doors.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
-
-    reached = partial(server.observer.reached, CONVERSATIONS_BOUND)
-    conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
-    return Identities(key, settings.envoy.caller_by == "credential", server.shared.names, conversations)
-
-
-def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
-    """Bind the HTTP door, if there is to be one; without it, what it needs is not imported."""
-    if not settings.http.listen:
-        return None
-    with needing("http.listen", "http"):
-        from prompt_sidecar.doors.http.agents import AgentLimits
-        from prompt_sidecar.doors.http.lifecycle import HttpDoor, Tls
-        from prompt_sidecar.doors.http.prompting import Modes
-    server = settings.server
-    tls = Tls(server.tls_certificate, server.tls_key, server.client_ca)
-    guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
-    modes = Modes(
-        restores=any(guard.restore for guard in guards),
-        observes=settings.mode == "observe",
-    )
-    agent_limits = AgentLimits(
-        server.max_connections, server.handshake_timeout, server.message_timeout, server.answer_timeout
-    )
-    return HttpDoor(settings.http, key, tls, modes, agent_limits)
-
-
 def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
     """Begin telemetry. An address of `/metrics` that nobody asked for and somebody else has is done without."""
     options = settings.telemetry
     address = split_address(options.metrics_listen) if options.metrics_listen else None
-    methods = [f"{SERVICE}/{name}" for name in METHODS]
+    methods = _methods() if settings.server.listen or settings.server.socket else ()
     try:
         return start_telemetry(options, environment, methods=methods, address=address)
     except OSError as error:
@@ -308,6 +243,12 @@ def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
             error.strerror,
         )
     return start_telemetry(options, environment, methods=methods)
+
+
+def _methods() -> Sequence[str]:
+    from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
+
+    return [f"{SERVICE}/{name}" for name in METHODS]
 
 
 def settle_interpreter() -> None:
@@ -341,26 +282,19 @@ def _serve(settings: Settings, log: Writers) -> bool:
     for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
         signal.signal(ignored, signal.SIG_IGN)
     signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
-    server = start(settings)
-    log.count(server.telemetry.observer.reached)
-    for notice in server.telemetry.notices:
+    sidecar = start(settings)
+    log.count(sidecar.telemetry.observer.reached)
+    for notice in (*sidecar.telemetry.notices, *(door.notice for door in sidecar.process.doors if door.notice)):
         _log.info("%s", notice)
-    if server.server.probes is not None:
-        host = settings.server.health_listen.rpartition(":")[0]
-        _log.info("probes over HTTP: listening on %s:%d", host, server.server.probes.port)
-    if server.envoy is not None:
-        _log.info("external processor for Envoy: listening on %s", server.envoy.address)
-    if server.admin is not None:
-        _log.info("pages of runs at http://%s/runs", server.admin.address)
-    _log.info("ready: listening on %s", ", ".join(server.addresses))
+    _log.info("ready%s", f": listening on {', '.join(sidecar.addresses)}" if sidecar.addresses else "")
     while (caught := signals.wait()) is signal.SIGHUP:
-        _reload(server)
+        _reload(sidecar)
     assert caught is not None
     _log.info("%s: stopping, calls in flight have %g s to finish", caught.name, settings.server.grace)
     outcome: list[bool] = []
 
     def drain() -> None:
-        outcome.append(server.stop())
+        outcome.append(sidecar.stop())
         signals.end()
 
     threading.Thread(target=drain, name="drain", daemon=True).start()
@@ -376,7 +310,7 @@ def _serve(settings: Settings, log: Writers) -> bool:
 def _reload(sidecar: Sidecar) -> None:
     """Read again what can be read again, and log what came of it."""
     try:
-        told = [*sidecar.server.reload(), *(sidecar.admin.reload() if sidecar.admin is not None else ())]
+        told = sidecar.process.shared.reload()
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
         _log.error("SIGHUP: %s; what was read before stays in use", frames(error))
         return

@@ -27,7 +27,7 @@ from prompt_sidecar.calls.memory import (
     fitted,
     sizing,
 )
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import RetrieveCall

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Client
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.doors.grpc.serving import Serving, serving
 
 PATIENT = 60.0

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Bytes, Client, InvalidRequest, Lines, Pattern, RunUnknown, Trimmed
 from prompt_sidecar.client.revisions import MOST_RUNS, Revisions
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.serving import PATIENT, client_of
 from tests.doors.grpc.serving import serving

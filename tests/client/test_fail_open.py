@@ -14,11 +14,11 @@ from typing import Any
 import grpc
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Client, ClientError, InvalidRequest, Refused, Unreachable
 from prompt_sidecar.client.breaker import LONGEST_PAUSE
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.schema import make
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.integrations.calls import restored
 from tests.client.histories import history
 from tests.client.serving import PATIENT, client_of, silent

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import AsyncClient, Client, Completion, Run
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.provider import MODEL, TOKENS, Provider, Says, provider
 from tests.client.serving import PATIENT, sdk

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.config.reference import GROUPS, example, sections
 from prompt_sidecar.config.settings import SETTINGS, Settings, load
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.trim.policy import KNOBS

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.config.settings import (
     MOST_PROBLEMS,
     SETTINGS,
@@ -23,7 +24,6 @@ from prompt_sidecar.config.settings import (
 )
 from prompt_sidecar.doors.admin.options import AdminOptions
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price

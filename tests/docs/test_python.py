@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from tests.client.provider import Says, always
 from tests.client.serving import sdk
 from tests.docs.pages import Block, blocks

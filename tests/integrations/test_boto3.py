@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.http.lifecycle import Tls
+from prompt_sidecar.calls.options import ServerOptions
 from tests.client.histories import FACT
 from tests.client.provider import Says
 from tests.doors.grpc.test_callers import certificates
@@ -30,8 +30,8 @@ def _run(name: str, model: Callable[[Any], Says], folder: Path, home: Path) -> t
     """Run the agent, which sends a bearer key over TLS alone; return what it told, and the provider."""
     environment = ready("boto3")
     there = PathUpstream(model, WAYS[name])
-    tls = Tls(str(folder / "server.pem"), str(folder / "server.key"))
-    with proxied(scripted(), tls=tls) as here:
+    server = ServerOptions(tls_certificate=str(folder / "server.pem"), tls_key=str(folder / "server.key"))
+    with proxied(scripted(), server=server) as here:
         here.upstream.other = there
         base = f"https://localhost:{here.door.port}"
         words = {"base": base, "authority": str(folder / "ca.pem"), "stream": name == "bedrock-stream"}

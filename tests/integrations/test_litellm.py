@@ -19,16 +19,18 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.client import Client, RunUnknown
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
 from prompt_sidecar.doors.http.lifecycle import HttpDoor
+from prompt_sidecar.doors.process import Process
 from tests.client.histories import history
 from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS
 from tests.doors.grpc.serving import runs
-from tests.doors.http.serving import options
+from tests.doors.http.serving import opened, options
 from tests.doors.http.upstream import Upstream as ScriptedUpstream
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
@@ -240,24 +242,24 @@ def ids_of_runs(door: bool, folder: Path, upstream: Upstream) -> list[str]:
     """The ids of the runs of four requests through a proxy with a custom authentication, as operators see them."""
     (folder / "custom.py").write_text(AUTHENTICATION)
     core = runs()
-    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
-    http = HttpDoor(options("http://127.0.0.1:9"), b"k" * 32)
-    server.start(core)
-    http.start(server.shared)
+    shared = Shared(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
+    http = HttpDoor(options("http://127.0.0.1:9"), shared, b"k" * 32)
+    process = Process(shared, [GrpcDoor(shared), http])
+    process.bind()
+    process.start(core)
     settings = json.loads(GUARDRAIL.replace("URL", http.address)) if door else {}
     settings["general_settings"] = {"custom_auth": "custom.authenticate"}
     if not door:
         settings["litellm_settings"] = {"callbacks": "sidecar.callback", "telemetry": False}
     try:
-        with proxy(folder, upstream, server.addresses[0], json.dumps(settings)) as url:
+        with proxy(folder, upstream, process.addresses[0], json.dumps(settings)) as url:
             for key in (TOKEN, TOKEN, "user-1-" + TOKEN, "user-2-" + TOKEN):
                 headers = {"x-prompt-sidecar-run": "run"}
                 model = sdk("openai").OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, default_headers=headers)
                 model.chat.completions.create(**{**keywords("openai_chat", history("openai_chat", 2)), "model": "chat"})
         return sorted(each.run_id for each in core.summaries(100))
     finally:
-        http.stop(0)
-        server.stop(0)
+        process.stop(0)
 
 
 @pytest.mark.parametrize("door", [False, True], ids=["callback", "guardrail"])
@@ -332,23 +334,15 @@ def lines(path: Path) -> list[str]:
 def test_the_generic_guardrail_api(tmp_path: Path) -> None:
     """LiteLLM's own guardrail, given the door's address, trims the messages of chat completions: no code at all."""
     ready("litellm")
-    server, core = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600)), runs()
-    door = HttpDoor(options("http://127.0.0.1:9"), b"k" * 32)
-    server.start(core)
-    door.start(server.shared)
-    try:
-        with Upstream() as upstream:
-            configuration = GUARDRAIL.replace("URL", door.address)
-            with proxy(tmp_path, upstream, "127.0.0.1:1", configuration) as url:
-                upstream.most_bytes = 10_000_000
-                long = [each for _ in range(30) for each in history("openai_chat", 30)]
-                call = called("openai_chat", url, stream=False, **{"x-prompt-sidecar-run": "guarded"})
-                call(**keywords("openai_chat", long))
-            assert [] == upstream.defects
-            assert len(json.dumps(upstream.bodies[0]["messages"])) < len(json.dumps(long)) / 2
-    finally:
-        door.stop(0)
-        server.stop(0)
+    with opened(options("http://127.0.0.1:9"), runs()) as door, Upstream() as upstream:
+        configuration = GUARDRAIL.replace("URL", door.address)
+        with proxy(tmp_path, upstream, "127.0.0.1:1", configuration) as url:
+            upstream.most_bytes = 10_000_000
+            long = [each for _ in range(30) for each in history("openai_chat", 30)]
+            call = called("openai_chat", url, stream=False, **{"x-prompt-sidecar-run": "guarded"})
+            call(**keywords("openai_chat", long))
+        assert [] == upstream.defects
+        assert len(json.dumps(upstream.bodies[0]["messages"])) < len(json.dumps(long)) / 2
 
 
 def test_a_guardrail_cannot_give_calls_back() -> None:

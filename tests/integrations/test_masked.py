@@ -11,14 +11,13 @@ from typing import Any, Final
 
 import pytest
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.trim.presets import preset
 from tests.client.provider import Says
-from tests.doors.grpc.serving import core_of
+from tests.doors.grpc.serving import Server, core_of
 from tests.doors.http.upstream import Upstream, scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Client
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.mcp.options import MOST_CALLS
 from tests.client.histories import FACT, history
 from tests.client.serving import PATIENT

@@ -16,8 +16,7 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.telemetry import pipeline
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.v1 import (
@@ -30,7 +29,7 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.doors.grpc.serving import LATE, Gate, failure, outlasted, runs
+from tests.doors.grpc.serving import LATE, Gate, Server, failure, outlasted, runs
 from tests.lab.harness import components
 from tests.lab.harness.processes import Programs
 from tests.lab.observe import stack

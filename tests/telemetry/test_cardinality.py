@@ -40,7 +40,7 @@ def test_ten_thousand_runs_and_a_thousand_names(monkeypatch: pytest.MonkeyPatch)
         assert answer.fits
         before = _series(server)
         core = runs()
-        observer = server.served.server.observer
+        observer = server.served.server.shared.observer
         sample = core.trim(TrimCall("local", "run", "openai_chat", b'[{"role":"user","content":"a"}]'), lambda: None)
         for number in range(RUNS):
             call = TrimCall("local", f"run {number}", "openai_chat", model=f"made-up-{number % NAMES}")

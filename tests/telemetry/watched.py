@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
 from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.facts.limits import Limits

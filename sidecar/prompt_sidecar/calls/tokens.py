@@ -10,7 +10,7 @@ import hmac
 import logging
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from prompt_sidecar.files import read_file
@@ -104,6 +104,13 @@ class Tokens:
         It is keyed with a random key of this process, so the time of a look-up does not reveal how near a guess is.
         """
         return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), "sha256")
+
+
+def bearer_token(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
+    """Return the token in the one `authorization` of a gRPC call's metadata; empty: there is none."""
+    sent = [value for name, value in metadata or () if name == "authorization"]
+    scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _and_more(names: Sequence[str]) -> str:

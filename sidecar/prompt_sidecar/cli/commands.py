@@ -395,9 +395,9 @@ def _server(address: str | None, settings: Settings) -> Iterator[str]:
 
 def _apart(settings: Settings) -> Settings:
     """The settings for a server that only a replay reaches: nothing is served to others, shared or pushed."""
+    from prompt_sidecar.calls.options import ServerOptions
     from prompt_sidecar.doors.admin.options import AdminOptions
     from prompt_sidecar.doors.envoy.options import EnvoyOptions
-    from prompt_sidecar.doors.grpc.options import ServerOptions
     from prompt_sidecar.doors.http.options import HttpOptions
     from prompt_sidecar.store.options import StoreOptions
 

@@ -28,10 +28,10 @@ from urllib.parse import urlsplit
 
 from prompt_sidecar.calls import caller_names
 from prompt_sidecar.calls.caller_names import ACCEPTED, IDENTITY_CHARACTERS, MOST_IDENTITIES
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.refusals import LINES
 from prompt_sidecar.doors.admin.options import AdminOptions
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
@@ -544,8 +544,8 @@ def _key(text: object) -> bytes:
 def _conflicts(settings: Settings) -> Iterator[str]:
     """What no setting says by itself, but two together."""
     server = settings.server
-    if not server.listen and not server.socket and not settings.http.listen:
-        yield "server.listen, server.socket and http.listen are all empty; set at least one of them"
+    if not (server.listen or server.socket or settings.http.listen or settings.envoy.listen):
+        yield "server.listen, server.socket, http.listen and envoy.listen are all empty; set at least one of them"
     if bool(server.tls_certificate) != bool(server.tls_key):
         yield "server.tls_certificate and server.tls_key belong together; set both, or none"
     if server.client_ca and not server.tls_certificate:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from prompt_sidecar.calls.tls import TlsFiles
 from prompt_sidecar.calls.tokens import TokensError, read_tokens
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.process.starting import StartError, needing
@@ -53,9 +54,7 @@ def _tokens(settings: Settings) -> None:
 
 def _tls(settings: Settings) -> None:
     if settings.server.tls_certificate:
-        from prompt_sidecar.doors.grpc.identity import Identity
-
-        Identity(settings.server)
+        TlsFiles(settings.server)
 
 
 def _socket(settings: Settings) -> None:

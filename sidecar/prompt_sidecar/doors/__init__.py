@@ -1,1 +1,1 @@
-"""The doors: how agents and people reach the sidecar. Each translates; none knows another."""
+"""What a door is, and the doors of one process together: opened, drained and closed in one order."""

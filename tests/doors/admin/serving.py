@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.use_cases import UseCases
 from prompt_sidecar.doors.admin.listener import Admin
 from prompt_sidecar.doors.admin.options import AdminOptions
+from prompt_sidecar.telemetry.observer import Observer
 from tests.promises.engine import Engine
 
 PATIENCE = 60.0
@@ -29,12 +32,13 @@ class Served:
     """A listener that answers."""
 
     admin: Admin
+    shared: Shared
     reached: list[str]
 
     @property
     def port(self) -> int:
         """Its port."""
-        return int(self.admin.address.rpartition(":")[2])
+        return self.admin.port
 
     def get(self, path: str, *, method: str = "GET", **headers: str) -> Got:
         """Ask for a path; headers are written with underscores."""
@@ -52,15 +56,34 @@ class Served:
             connection.close()
 
 
+class Seen(Observer):
+    """Keeps the bounds that are reached; `foreign` is called at each refusal of a page of another site."""
+
+    def __init__(self, foreign: Callable[[str, str], None]) -> None:
+        self.bounds: list[str] = []
+        self._foreign = foreign
+
+    def reached(self, bound: str) -> None:
+        """Keep it."""
+        self.bounds.append(bound)
+
+    def foreign(self, listener: str, header: str) -> None:
+        """Hand it on."""
+        self._foreign(listener, header)
+
+
 @contextmanager
 def served(
     engine: Engine, options: AdminOptions | None = None, foreign: Callable[[str, str], None] | None = None
 ) -> Iterator[Served]:
     """Serve the pages of an engine's runs."""
-    admin = Admin(options or AdminOptions(listen="127.0.0.1:0"))
-    reached: list[str] = []
-    admin.start(UseCases(engine.runs), reached.append, foreign)
+    seen = Seen(foreign or (lambda _, __: None))
+    shared = Shared(ServerOptions(listen=""), seen)
+    shared.use_cases = UseCases(engine.runs)
+    admin = Admin(options or AdminOptions(listen="127.0.0.1:0"), shared)
+    admin.bind()
+    admin.start()
     try:
-        yield Served(admin, reached)
+        yield Served(admin, shared, seen.bounds)
     finally:
-        admin.close()
+        admin.stop(0)

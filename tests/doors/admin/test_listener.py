@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.tokens import TokensError
 from prompt_sidecar.config.settings import SettingsError, load
 from prompt_sidecar.doors.admin.listener import CONNECTIONS, Admin, token_of
@@ -95,7 +97,7 @@ def test_a_token_is_asked_for_where_there_are_tokens(tmp_path: Path) -> None:
         assert 200 == site.get("/runs", Authorization=f"Bearer {TOKEN}").status
         assert 200 == site.get("/runs", Authorization=f"Basic {password}").status
         tokens(tmp_path, "another token of some length")
-        assert ["admin tokens: ada changed"] == site.admin.reload()
+        assert ["admin tokens: ada changed"] == site.shared.reload()
         assert 401 == site.get("/runs", Authorization=f"Bearer {TOKEN}").status
 
 
@@ -114,7 +116,7 @@ def test_beyond_loopback_tokens_are_needed(tmp_path: Path) -> None:
     load({}, flags={"admin.listen": "0.0.0.0:7718", "admin.tokens_file": "some"})
     load({}, flags={"admin.listen": "[::1]:7718"})
     with pytest.raises(TokensError, match=r"admin\.tokens_file"):
-        Admin(AdminOptions(listen="127.0.0.1:0", tokens_file=str(tmp_path / "none")))
+        Admin(AdminOptions(listen="127.0.0.1:0", tokens_file=str(tmp_path / "none")), Shared(ServerOptions()))
 
 
 def test_an_address_in_use_is_reported() -> None:
@@ -123,7 +125,7 @@ def test_an_address_in_use_is_reported() -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(StartError, match=r"admin\.listen 127\.0\.0\.1"),
     ):
-        Admin(AdminOptions(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
+        Admin(AdminOptions(listen=f"127.0.0.1:{taken.getsockname()[1]}"), Shared(ServerOptions())).bind()
 
 
 def test_a_query_is_bounded() -> None:

@@ -13,12 +13,13 @@ import pytest
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import REQUEST_COPIES, MemoryGate
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.doors.envoy.door import SERVICE, EnvoyDoor
 from prompt_sidecar.doors.envoy.identity import Identities
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import RunCeiling
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
@@ -71,23 +72,20 @@ def door(
     bounds: Mapping[str, Any] | None = None,
     told: Observer | None = None,
 ) -> Iterator[Asked]:
-    """Run a door on a server of this process; `bounds`: of its connections; `told` is given the outcomes instead."""
+    """Run a door alone; `bounds`: of its connections; `told` is given the outcomes instead."""
     observer = Watched()
     told = told or observer
-    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), told)
-    listens = options or EnvoyOptions(listen="127.0.0.1:0")
-    made = EnvoyDoor(listens, 1 << 26, told, **(bounds or {}))
-    server.start(runs() if core is None else core)
-    made.start(
-        server.shared,
-        Identities(KEY, by_credential=False, names=CallerNames(), conversations=Conversations(KEY, 100, "envoy-")),
-    )
+    server = ServerOptions(listen="", sweep_interval=3_600, tokens_file=tokens_file, **(bounds or {}))
+    shared = Shared(server, told)
+    made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), shared, KEY)
+    process = Process(shared, [made])
+    process.bind()
+    process.start(runs() if core is None else core)
     try:
         with grpc.insecure_channel(made.address, options=WIDE) as channel:
             yield Asked(channel, observer, made)
     finally:
-        made.stop()
-        server.stop(0)
+        process.stop(0)
 
 
 def headers(path: str = "/v1/chat/completions", **more: str) -> wire.ProcessingRequest:
@@ -156,7 +154,7 @@ def test_too_many_exchanges_pass() -> None:
 def test_a_draining_sidecar_lets_requests_pass() -> None:
     """A stop costs no request."""
     with door() as asked:
-        asked.door.close()
+        asked.door.drain()
         answers = asked.process(headers(), body(chat(1, "a")))
 
     assert [] == answers

@@ -222,7 +222,7 @@ def test_two_hundred_streams_at_once_are_all_trimmed() -> None:
 def test_a_peer_that_is_gone_without_a_word_is_noticed() -> None:
     """A machine that loses its power closes no connection; its streams end when it answers no ping."""
     with (
-        door(bounds={"keepalive": (1.0, 1.0)}) as asked,
+        door(bounds={"keepalive": 1.0, "keepalive_timeout": 1.0}) as asked,
         _Relay(asked.door.port) as relay,
         grpc.insecure_channel(f"127.0.0.1:{relay.port}", options=WIDE) as channel,
         _left_open(Asked(channel, asked.observer, asked.door), 3),
@@ -423,7 +423,7 @@ def _silent(address: str) -> socket.socket:
 
 def test_connections_beyond_the_bound_are_closed() -> None:
     """Each takes a file descriptor, and all doors of the process need some."""
-    with ExitStack() as stack, door(bounds={"connections": 2, "handshake": 600.0}) as asked:
+    with ExitStack() as stack, door(bounds={"max_connections": 2, "handshake_timeout": 600.0}) as asked:
         waiting = {stack.enter_context(_silent(asked.door.address)) for _ in range(9)}
         while len(waiting) > 2:
             for each in select.select(list(waiting), [], [], PATIENCE)[0]:
@@ -433,6 +433,6 @@ def test_connections_beyond_the_bound_are_closed() -> None:
 
 def test_a_connection_that_says_nothing_ends() -> None:
     """Envoy speaks HTTP/2 at once."""
-    with door(bounds={"handshake": 0.1}) as asked, _silent(asked.door.address) as silent:
+    with door(bounds={"handshake_timeout": 0.1}) as asked, _silent(asked.door.address) as silent:
         while silent.recv(4_096):
             pass

@@ -145,7 +145,7 @@ def test_a_sidecar_without_room(options: EnvoyOptions, closes: bool, outcome: En
         for sent in ([headers(), body(chat(1, KEY))], [headers("/v1/embeddings"), body(HELD)]):
             with guarded(guard, options=options) as asked:
                 if closes:
-                    asked.door.close()
+                    asked.door.drain()
                 answers = asked.process(*sent)
             codes = [_what(each) for each in answers if each.HasField("immediate_response")]
             assert ([status] if status else []) == codes

@@ -16,8 +16,11 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.caller_names import CallerNames
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
+from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
@@ -111,6 +114,23 @@ def core_of(  # noqa: PLR0917 - what tests choose of it
 def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None, rules: Rules | None = None) -> Runs:
     """See `core_of`."""
     return core_of(Runs, clock, limits, rules)
+
+
+class Server(Process):
+    """A process with the gRPC door alone, bound."""
+
+    def __init__(
+        self, options: ServerOptions, observer: Observer | None = None, names: CallerNames | None = None
+    ) -> None:
+        shared = Shared(options, observer, names=names)
+        self.door = GrpcDoor(shared)
+        super().__init__(shared, [self.door])
+        self.bind()
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        return self.door.port
 
 
 @dataclass(frozen=True, slots=True)

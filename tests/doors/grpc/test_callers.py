@@ -15,15 +15,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from prompt_sidecar.calls.caller_names import CallerNames
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.subjects import spelled
 from prompt_sidecar.calls.tokens import Tokens, TokensError, read_tokens
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
-from tests.doors.grpc.serving import PATIENCE, failure, request, runs, serving
+from tests.doors.grpc.serving import PATIENCE, Server, failure, request, runs, serving
 
 ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"
 

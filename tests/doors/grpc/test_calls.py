@@ -10,8 +10,8 @@ from functools import partial
 import grpc
 import pytest
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.grpc.conversion.wire import length_delimited, write_slices
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
 from tests.doors.grpc.serving import (
     LATE,

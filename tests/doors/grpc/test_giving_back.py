@@ -8,16 +8,15 @@ import time
 import grpc
 import pytest
 
-from prompt_sidecar.doors.grpc import lifecycle
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls import housekeeping
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, Counter
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
-from tests.doors.grpc.serving import DEFAULT, PATIENCE, request
+from tests.doors.grpc.serving import DEFAULT, PATIENCE, Server, request
 
 TEXT = "a" * CACHE_FROM_CHARS
 """Long enough for its count to be remembered."""
@@ -43,7 +42,7 @@ class Swept(Runs):
 
 def test_what_ended_runs_left_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The count of a text is remembered while a run is there, and forgotten some time after the last one has ended."""
-    monkeypatch.setattr(lifecycle, "_GIVE_BACK_SECONDS", 0.0)
+    monkeypatch.setattr(housekeeping, "_GIVE_BACK_SECONDS", 0.0)
     counted: list[str] = []
 
     def count(text: str) -> int:

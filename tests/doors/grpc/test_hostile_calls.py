@@ -18,10 +18,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
+from prompt_sidecar.calls.descriptors import SPARE, connections
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.grpc.handed import unknown_grpc
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.doors.grpc.reception import SLOW_AFTER
-from prompt_sidecar.process.descriptors import SPARE, connections
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.v1 import service_pb2_grpc
@@ -200,7 +200,7 @@ def test_a_slow_message_is_served_beside_slow_attackers(stack: ExitStack) -> Non
 def test_slow_messages_that_there_is_no_memory_for_give_way(stack: ExitStack) -> None:
     """Each may become as large as any: where memory is short, fewer are waited for than the setting allows."""
     with serving(replace(OPTIONS, slow_messages=100)) as served:
-        served.server._own.room = lambda: 3 * OPTIONS.max_message_bytes  # noqa: SLF001 - as where little is left
+        served.server.door._own.room = lambda: 3 * OPTIONS.max_message_bytes  # noqa: SLF001 - as where little is left
         attacker = stack.enter_context(peer(served.address))
         streams = [attacker.call(TRIM) for _ in range(12)]
         assert b"server.slow_messages" in attacker.ended_some(streams, 9)

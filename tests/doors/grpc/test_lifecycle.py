@@ -18,12 +18,11 @@ from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.config.settings import SettingsError, load
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.doors.grpc.serving import PATIENCE, Serving, failure, request, serving
+from tests.doors.grpc.serving import PATIENCE, Server, Serving, failure, request, serving
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -12,15 +12,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.tokens import Counter, VocabularyError
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.doors.grpc.serving import DEFAULT, PATIENCE, WIDE, counter, request
+from tests.doors.grpc.serving import DEFAULT, PATIENCE, WIDE, Server, counter, request
 
 
 def core(counting: Counter) -> Runs:

@@ -15,8 +15,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Client, Trimmed
-from prompt_sidecar.doors.grpc.options import ServerOptions
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.client.histories import STEPS, WINDOW, history
 from tests.client.histories import result as result_of

@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Serving]:
     tokens.write_text(f"alice:{TOKEN}\n")
     tokens.chmod(0o600)
     with serving(replace(OPTIONS, max_streams=1_000, slow_messages=4, tokens_file=str(tokens)), Bounds()) as found:
-        found.server._refusing._a_second = 0.0  # noqa: SLF001
+        found.server.door._refusing._a_second = 0.0  # noqa: SLF001
         yield found
 
 
@@ -44,15 +44,15 @@ def flood(served: Serving) -> Iterator[tuple[Peer, list[int]]]:
 
 def _wait_for_held(served: Serving, count: int) -> None:
     for _ in range(int(PATIENCE / 0.01)):
-        if served.server._refusing.held == count:  # noqa: SLF001
+        if served.server.door._refusing.held == count:  # noqa: SLF001
             return
         threading.Event().wait(0.01)
-    raise AssertionError(f"{served.server._refusing.held} are held, not {count}")  # noqa: SLF001
+    raise AssertionError(f"{served.server.door._refusing.held} are held, not {count}")  # noqa: SLF001
 
 
 def _send(served: Serving, count: int) -> None:
     """Let so many refusals be sent."""
-    served.server._refusing._left = float(count)  # noqa: SLF001
+    served.server.door._refusing._left = float(count)  # noqa: SLF001
 
 
 def test_after_the_first_ones_refusals_wait(served: Serving, flood: tuple[Peer, list[int]]) -> None:
@@ -76,7 +76,7 @@ def test_connections_take_turns(served: Serving, flood: tuple[Peer, list[int]]) 
         _wait_for_held(served, HELD + 1)
         _send(served, 2)
         assert b"authorization: Bearer" in other.ended(stream)
-        assert HELD - 1 <= served.server._refusing.held  # noqa: SLF001
+        assert HELD - 1 <= served.server.door._refusing.held  # noqa: SLF001
 
 
 def test_what_waits_is_forgotten_with_its_connection(served: Serving, flood: tuple[Peer, list[int]]) -> None:
@@ -97,12 +97,12 @@ def test_a_call_whose_message_is_being_read_is_refused_at_once(served: Serving, 
 def test_what_waits_is_bounded(served: Serving, flood: tuple[Peer, list[int]]) -> None:
     """Of the connection that has the most, the oldest call is cut off without a status, and the bound is reported."""
     attacker, streams = flood
-    served.server._refusing._most = HELD  # noqa: SLF001
+    served.server.door._refusing._most = HELD  # noqa: SLF001
     with peer(served.address) as other:
         other.call(TRIM)
         attacker.ended_some(streams, 1)
         _wait_for_held(served, HELD)
-    bounds = served.server.observer
+    bounds = served.server.shared.observer
     assert isinstance(bounds, Bounds)
     assert {"server.held_refusals"} == set(bounds.seen)
 

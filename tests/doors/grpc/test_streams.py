@@ -9,7 +9,7 @@ import grpc
 import orjson
 import pytest
 
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.v1 import run_pb2, search_pb2, task_pb2, trim_pb2
 from tests.doors.grpc.serving import PATIENCE, Serving, request, serving
 

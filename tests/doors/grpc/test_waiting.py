@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.v1 import run_pb2, search_pb2, service_pb2_grpc, task_pb2, tool_pb2, usage_pb2
 from tests.doors.grpc.serving import PATIENCE, Serving, failure, request, serving
 
@@ -89,7 +89,7 @@ def test_many_connections_of_one_caller_leave_threads_for_others(tmp_path: Path)
 
 def _wait_for_begun(served: Serving, count: int) -> None:
     """Wait until so many calls have a thread."""
-    pool = served.server._workers  # noqa: SLF001
+    pool = served.server.shared.workers
     for _ in range(int(PATIENCE / 0.01)):
         if pool.workers - pool._free_threads >= count:  # noqa: SLF001
             return

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
-from prompt_sidecar.doors.http.agents import AgentLimits
-from prompt_sidecar.doors.http.lifecycle import HttpDoor, Tls
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.http.lifecycle import HttpDoor
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.prompting import Modes
+from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
@@ -59,24 +59,36 @@ def proxied(
     limits: Limits | None = None,
     guard: GuardOptions | None = None,
     rules: Rules | None = None,
-    tls: Tls | None = None,
-    agent_limits: AgentLimits | None = None,
+    server: ServerOptions | None = None,
     clock: Callable[[], float] = time.time,
     core: Runs | None = None,
     **more: object,
 ) -> Iterator[Proxied]:
     """Serve a door; prompts for models that are not known have `window` tokens."""
     with Upstream(model) as upstream:
-        server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
         limits = limits or Limits(default_window=window)
         if core is None:
             core = core_of(Runs, clock, limits, rules, guard, KEY)
         modes = Modes(restores=bool(guard and guard.restore))
-        door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
-        server.start(core)
-        door.start(server.shared)
-        try:
+        with opened(options(upstream.url, **more), core, observer, server, modes) as door:
             yield Proxied(door, upstream, core)
-        finally:
-            door.stop(0)
-            server.stop(0)
+
+
+@contextlib.contextmanager
+def opened(
+    given: HttpOptions,
+    core: Runs,
+    observer: Observer | None = None,
+    server: ServerOptions | None = None,
+    modes: Modes | None = None,
+) -> Iterator[HttpDoor]:
+    """Open the door alone; a stop waits for nothing."""
+    shared = Shared(server or ServerOptions(listen="", sweep_interval=3_600), observer)
+    door = HttpDoor(given, shared, KEY, modes)
+    process = Process(shared, [door])
+    process.bind()
+    process.start(core)
+    try:
+        yield door
+    finally:
+        process.stop(0)

@@ -13,16 +13,13 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.lifecycle import Server
-from prompt_sidecar.doors.grpc.options import ServerOptions
-from prompt_sidecar.doors.http.lifecycle import HttpDoor
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.histories import history
 from tests.client.serving import PATIENT
 from tests.conformance.table import CASES
 from tests.doors.grpc.serving import runs
-from tests.doors.http.serving import KEY, Proxied, options, proxied
+from tests.doors.http.serving import Proxied, opened, options, proxied
 from tests.doors.http.upstream import scripted
 
 
@@ -38,15 +35,8 @@ def url() -> Iterator[str]:
 
 @contextmanager
 def _served(observer: Observer | None = None) -> Iterator[str]:
-    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
-    door = HttpDoor(options("http://127.0.0.1:9"), KEY)
-    server.start(runs())
-    door.start(server.shared)
-    try:
+    with opened(options("http://127.0.0.1:9"), runs(), observer) as door:
         yield door.address
-    finally:
-        door.stop(10)
-        server.stop(0)
 
 
 class Requests(Observer):

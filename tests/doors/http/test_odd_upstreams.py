@@ -20,14 +20,12 @@ from prompt_sidecar.answers.answer_stream import PIECE_BYTES, AnswerStream
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.doors.http.encodings import Unpacker
-from prompt_sidecar.doors.http.lifecycle import HttpDoor
-from prompt_sidecar.doors.http.prompting import Modes
 from prompt_sidecar.doors.http.reading import Source, TurnStream
 from tests.client.calls_in_pieces import OURS
 from tests.client.provider import SHAPES, Says
 from tests.doors.http.agents import TOOL
 from tests.doors.http.path_models import WAYS, pieces
-from tests.doors.http.serving import KEY, Proxied, options, proxied
+from tests.doors.http.serving import Proxied, opened, options, proxied
 from tests.doors.http.test_passing import TOOLS, _post
 from tests.doors.http.test_pieces_of_calls import DONE, call, chunk, ends
 from tests.doors.http.upstream import scripted
@@ -57,13 +55,11 @@ def answering(*answers: bytes) -> Iterator[tuple[Proxied, list[bytes]]]:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         with proxied(scripted(), window=60_000, max_body_bytes=100_000) as here:
             url = f"http://127.0.0.1:{server.server_address[1]}"
-            door = HttpDoor(options(url, max_body_bytes=100_000), KEY, None, Modes())
-            # A second door on the same core, before the plain socket.
-            door.start(here.door._handler._shared)  # type: ignore[union-attr]  # noqa: SLF001
             try:
-                yield Proxied(door, here.upstream, here.core), got
+                # A second door on the same core, before the plain socket.
+                with opened(options(url, max_body_bytes=100_000), here.core) as door:
+                    yield Proxied(door, here.upstream, here.core), got
             finally:
-                door.stop(0)
                 server.shutdown()
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from prompt_sidecar.doors.http.agents import AgentLimits
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
 from tests.doors.grpc.serving import PATIENCE
@@ -51,10 +51,8 @@ def served(stack: ExitStack, here: Proxied) -> bool:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_body_that_does_not_come(path: str, stack: ExitStack) -> None:
     """The request ends with 408, which SDKs try again, and its place is free; the bound is told."""
-    observer, agent_limits = Watched(), AgentLimits(message=SHORT)
-    here = stack.enter_context(
-        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
-    )
+    observer, server = Watched(), ServerOptions(message_timeout=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server, max_requests=1))
     here.upstream.other = _reads
     agent = connected(stack, here, request(path, b"{", 100))
 
@@ -70,8 +68,8 @@ async def _reads(asked: web.Request) -> web.Response:
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n"])
 def test_connections_that_send_no_request(sent: bytes, stack: ExitStack) -> None:
     """They end after a time."""
-    observer, agent_limits = Watched(), AgentLimits(handshake=SHORT)
-    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits))
+    observer, server = Watched(), ServerOptions(handshake_timeout=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server))
 
     assert b"" == taken(connected(stack, here, sent))
     assert {"server.handshake_timeout"} == observer.bounds
@@ -79,8 +77,8 @@ def test_connections_that_send_no_request(sent: bytes, stack: ExitStack) -> None
 
 def test_silent_connections_make_room(stack: ExitStack) -> None:
     """Beyond the bound the oldest that has not asked goes, then the one idle for longest; an agent gets through."""
-    observer, agent_limits = Watched(), AgentLimits(connections=3, handshake=LONG)
-    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits))
+    observer, server = Watched(), ServerOptions(max_connections=3, handshake_timeout=LONG)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server))
     idle = [connected(stack, here, request("/v1/chat/completions", PROMPT)) for _ in range(2)]
     for each in idle:
         assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
@@ -103,7 +101,7 @@ def test_requests_in_progress_make_no_room(stack: ExitStack) -> None:
     async def wait() -> None:
         await asyncio.to_thread(answers.wait, PATIENCE)
 
-    here = stack.enter_context(proxied(model, agent_limits=AgentLimits(connections=2, handshake=LONG)))
+    here = stack.enter_context(proxied(model, server=ServerOptions(max_connections=2, handshake_timeout=LONG)))
     stack.callback(answers.set)
     here.upstream.before = wait
     streamed = json.dumps(json.loads(PROMPT) | {"stream": True}).encode()
@@ -119,11 +117,9 @@ def test_requests_in_progress_make_no_room(stack: ExitStack) -> None:
 
 def test_a_gateways_answer_that_is_not_taken(stack: ExitStack) -> None:
     """The same."""
-    observer, limits = Watched(), AgentLimits(answer=SHORT)
+    observer, limits = Watched(), ServerOptions(answer_timeout=SHORT)
     here = stack.enter_context(
-        proxied(
-            lambda _: Says("Hello."), observer=observer, agent_limits=limits, max_requests=1, max_body_bytes=1 << 26
-        )
+        proxied(lambda _: Says("Hello."), observer=observer, server=limits, max_requests=1, max_body_bytes=1 << 26)
     )
     text = "x" * 24_000_000  # more than the kernel keeps for a connection
     body = {"model": "scripted", "messages": [{"role": "user", "content": text}], "token_budget": 100_000_000}
@@ -138,10 +134,8 @@ def test_a_gateways_answer_that_is_not_taken(stack: ExitStack) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
 def test_an_answer_that_is_not_taken(path: str, kind: str, stack: ExitStack) -> None:
     """Its connection is cut off, and its place is free: streams, whole answers, and what passes through."""
-    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
-    here = stack.enter_context(
-        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
-    )
+    observer, server = Watched(), ServerOptions(answer_timeout=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server, max_requests=1))
     here.upstream.only_other = True
     event = b"data: " + b"x" * 65_536 + b"\n\n"
     whole = b'{"x":"' + b"x" * 48_000_000 + b'"}'  # more than the kernel keeps for a connection
@@ -166,10 +160,8 @@ def test_an_answer_that_is_not_taken(path: str, kind: str, stack: ExitStack) -> 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
 def test_small_answers_that_are_not_taken(path: str, stack: ExitStack) -> None:
     """Each would fit into what is left to a connection, but an agent that asks on and takes none is cut off, too."""
-    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
-    here = stack.enter_context(
-        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
-    )
+    observer, server = Watched(), ServerOptions(answer_timeout=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server, max_requests=1))
     here.upstream.only_other = True
     whole = b'{"x":"' + b"x" * 60_000 + b'"}'
 
@@ -185,10 +177,8 @@ def test_small_answers_that_are_not_taken(path: str, stack: ExitStack) -> None:
 
 def test_an_upload_that_its_provider_does_not_take(stack: ExitStack) -> None:
     """Meanwhile nothing is read of the agent, not even that it has gone: after a time its connection is cut off."""
-    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
-    here = stack.enter_context(
-        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
-    )
+    observer, server = Watched(), ServerOptions(answer_timeout=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, server=server, max_requests=1))
     over = threading.Event()
     stack.callback(over.set)
 

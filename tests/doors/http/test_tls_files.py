@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prompt_sidecar.doors.http.lifecycle import HttpDoor, Tls
-from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.tls import TlsFiles
 from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.test_callers import certificates
 
@@ -20,6 +20,6 @@ def test_a_key_with_a_password(certificates: Path, tmp_path: Path) -> None:
     key = tmp_path / "locked.key"
     command = ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", str(certificates / "server.key")]
     subprocess.run([*command, "-out", str(key)], check=True, capture_output=True)
-    tls = Tls(str(certificates / "server.pem"), str(key))
-    with pytest.raises(StartError, match=r"cannot be used for HTTP: the key has a password"):
-        HttpDoor(HttpOptions(listen="127.0.0.1:0"), b"k" * 32, tls)
+    options = ServerOptions(tls_certificate=str(certificates / "server.pem"), tls_key=str(key))
+    with pytest.raises(StartError, match=r"server\.tls_key .*: the key has a password"):
+        TlsFiles(options)

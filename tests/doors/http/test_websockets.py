@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.http import websockets, wires
-from prompt_sidecar.doors.http.agents import AgentLimits
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Sockets, _Side
 from prompt_sidecar.values import MIB
@@ -176,7 +176,7 @@ def test_an_agent_that_takes_no_messages(stack: ExitStack, monkeypatch: pytest.M
             while True:
                 await socket.send_bytes(bytes(MOST - 1))
 
-    between(stack, agent, provider, observer=observer, agent_limits=AgentLimits(answer=0.05))
+    between(stack, agent, provider, observer=observer, server=ServerOptions(answer_timeout=0.05))
     assert {"server.answer_timeout"} == observer.bounds
 
 

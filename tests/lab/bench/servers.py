@@ -17,8 +17,10 @@ from typing import Final
 
 import grpc
 
-from prompt_sidecar.doors.grpc.lifecycle import Server as RealServer
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
+from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
@@ -52,12 +54,10 @@ def beside(name: str) -> Server:
     return Server("-m", "tests.lab.bench.servers", name, variables=environment({}))
 
 
-class FloorServer(RealServer):
-    """The server with one service more, which gives recorded answers in turn."""
+class FloorDoor(GrpcDoor):
+    """The gRPC door with one service more, which gives recorded answers in turn."""
 
-    def start(
-        self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
-    ) -> None:
+    def start(self) -> None:
         """Serve the floor too."""
         kept: deque[bytes] = deque()
 
@@ -71,11 +71,13 @@ class FloorServer(RealServer):
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FLOOR, methods),))
         self._server.add_registered_method_handlers(FLOOR, methods)
-        super().start(runs, warm, load=load)
+        super().start()
 
 
 def _floor() -> tuple[str, Callable[[int], object]]:
-    server = FloorServer(ServerOptions(listen="127.0.0.1:0"))
+    shared = Shared(ServerOptions(listen="127.0.0.1:0"))
+    server = Process(shared, [FloorDoor(shared)])
+    server.bind()
     server.start(
         Runs(Counter({}), Keys(b"floor"), Rules(CallerRules(preset("cache_first"))), Clocks(time.time), CoreLimits())
     )

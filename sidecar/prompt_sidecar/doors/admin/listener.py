@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from prompt_sidecar.browsers import Refusal, Sites, Visitors
+from prompt_sidecar.calls.pages import PagesDoor
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.tokens import Tokens, read_tokens
 from prompt_sidecar.doors.admin.options import AdminOptions
-from prompt_sidecar.doors.admin.site import Answer, Pages, Shown
-from prompt_sidecar.process.starting import StartError
-from prompt_sidecar.telemetry.scrapes import LOOK_SECONDS, BoundedServer, Bounds, sent
-from prompt_sidecar.values import split_address
+from prompt_sidecar.doors.admin.site import Answer, Pages
+from prompt_sidecar.telemetry.scrapes import Bounds, sent
 
 CONNECTIONS: Final = 16
 """Connections at a time: some people with a browser each, which opens up to six."""
@@ -45,56 +43,24 @@ _HEADERS: Final = (
 )
 
 
-class Admin:
-    """Serves the pages. Raises StartError where it cannot listen, TokensError where the tokens cannot be used."""
+class Admin(PagesDoor):
+    """A `Door` that serves the pages. Raises TokensError where the tokens cannot be used."""
 
-    def __init__(self, options: AdminOptions) -> None:
-        """Listen; nothing is answered before `start`."""
-        self._tokens_file = options.tokens_file
-        self._tokens = Tokens(_read(options.tokens_file))
-        self._visitors = Visitors("admin", "admin.hosts", Sites.of(options.hosts, links=True))
-        self._pages = Pages()
+    def __init__(self, options: AdminOptions, shared: Shared) -> None:
         bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
-        try:
-            self._server = BoundedServer(split_address(options.listen), self._answer, bounds)
-        except OSError as error:
-            raise StartError(
-                f"admin.listen {options.listen}: cannot listen there: {error.strerror}; free the address or set another"
-            ) from None
-        self.address = f"{options.listen.rpartition(':')[0]}:{self._server.server_port}"
-        """With the actual port, also if port 0 was configured."""
-        self._shown: Shown | None = None
-        self._thread: threading.Thread | None = None
+        super().__init__("admin.listen", options.listen, self._answer, bounds, shared.observer.reached)
+        self._shared = shared
+        self._tokens = Tokens(_read(options.tokens_file))
+        if options.tokens_file:
+            shared.readers.append(lambda: f"admin {self._tokens.replace(_read(options.tokens_file))}")
+        self._visitors = Visitors("admin", "admin.hosts", Sites.of(options.hosts, links=True))
+        self._visitors.count = shared.observer.foreign
+        self._pages = Pages()
 
-    def start(
-        self, shown: Shown, reached: Callable[[str], None], foreign: Callable[[str, str], None] | None = None
-    ) -> None:
-        """Answer.
-
-        Args:
-            shown: where the pages find what they show.
-            reached: called with the name of each bound that is reached.
-            foreign: called at each refusal of a page of another site.
-        """
-        self._shown = shown
-        self._server.reached = reached
-        if foreign is not None:
-            self._visitors.count = foreign
-        serve = partial(self._server.serve_forever, LOOK_SECONDS)
-        self._thread = threading.Thread(target=serve, name="admin", daemon=True)
-        self._thread.start()
-
-    def reload(self) -> Sequence[str]:
-        """Read the tokens again; return what changed. Raises TokensError."""
-        if not self._tokens_file:
-            return []
-        return [f"admin {self._tokens.replace(_read(self._tokens_file))}"]
-
-    def close(self) -> None:
-        """Stop answering."""
-        if self._thread is not None:
-            self._server.shutdown()
-        self._server.server_close()
+    @property
+    def notice(self) -> str:
+        """Where the pages are."""
+        return f"pages of runs at http://{self.address}/runs"
 
     def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
         answer = self._look(environment)
@@ -114,8 +80,7 @@ class Admin:
         if len(query) > QUERY_CHARACTERS or query.count("&") >= QUERY_FIELDS:
             return Answer.plain("400 Bad Request", "the query is too long")
         fields = {name: values[0] for name, values in parse_qs(query).items()}
-        assert self._shown is not None
-        return self._pages.answer(environment["PATH_INFO"], fields, self._shown)
+        return self._pages.answer(environment["PATH_INFO"], fields, self._shared.use_cases)
 
     def _refusal(self, environment: Any) -> Refusal | None:
         """How a request is refused that a page of another site may have sent; a browser always names a host."""

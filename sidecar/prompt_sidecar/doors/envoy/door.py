@@ -25,21 +25,23 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from prompt_sidecar.answers.restored_answers import RestoredWhole, whole_restored
+from prompt_sidecar.calls.conversations import Conversations
+from prompt_sidecar.calls.grpc_channels import channel_arguments, credentials
 from prompt_sidecar.calls.memory import REQUEST_COPIES, Reservation
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.subjects import proven_by_grpc
+from prompt_sidecar.calls.tokens import bearer_token
 from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.exchange import Answer, Exchange, RestoreWhole, Trim
-from prompt_sidecar.doors.envoy.identity import Identities
+from prompt_sidecar.doors.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
 from prompt_sidecar.doors.envoy.processor import Guard, Processed, Processor, until
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.process.starting import StartError
-from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.process.starting import StartError, bound
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 """Envoy's name for the service that it calls."""
@@ -64,56 +66,28 @@ _log = logging.getLogger(__name__)
 
 
 class EnvoyDoor:
-    """A bound external processor. `start` makes it serve, `stop` ends it.
+    """A `Door` for Envoy: an external processor. `key` makes the ids of runs."""
 
-    Raises:
-        StartError: the address cannot be bound.
-    """
+    early: Final = False
+    addresses: Final = ()
 
-    def __init__(
-        self,
-        options: EnvoyOptions,
-        max_message_bytes: int,
-        observer: Observer,
-        credentials: grpc.ServerCredentials | None = None,
-        *,
-        keepalive: tuple[float, float] = (60.0, 20.0),
-        connections: int = 1_000,
-        handshake: float = 10.0,
-    ) -> None:
-        """Bind.
-
-        Args:
-            options: the door's settings.
-            max_message_bytes: bytes of one body.
-            observer: is given each request's outcome.
-            credentials: of TLS; None: no TLS.
-            keepalive: seconds after which a silent connection is pinged, and in which it must answer.
-            connections: further ones are closed.
-            handshake: seconds in which a new connection must have spoken TLS and HTTP/2.
-        """
+    def __init__(self, options: EnvoyOptions, shared: Shared, key: bytes) -> None:
         self._options = options
-        self._most_bytes = max_message_bytes
-        self._keepalive = keepalive
-        self._connections = connections
-        self._handshake = handshake
-        self._observer = observer
-        self._shared: Shared
-        """As the next one, since `start`; no stream comes before it."""
+        self._shared = shared
+        self._observer = shared.observer
+        self._most_bytes = shared.options.max_message_bytes
+        """Of one body."""
+        self._key = key
         self._processor: Processor
+        """Since `start`; no stream comes before it."""
         self._streams = 0
         self._waiting_bytes = 0
         self._stopping = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="envoy-loop", daemon=True)
-        self._thread.start()
-        try:
-            self._server, self.port = self._do(self._bind(credentials))
-        except (RuntimeError, OSError):
-            self._end_loop()
-            raise StartError(
-                f"envoy.listen {options.listen}: cannot listen there; free the address or set another"
-            ) from None
+        self._thread: threading.Thread | None = None
+        self._server: grpc.aio.Server
+        self.port = 0
+        """Also where port 0 was asked for."""
 
     @property
     def address(self) -> str:
@@ -121,26 +95,48 @@ class EnvoyDoor:
         return f"{self._options.listen.rpartition(':')[0]}:{self.port}"
 
     @property
+    def notice(self) -> str:
+        """Where it listens."""
+        return f"external processor for Envoy: listening on {self.address}"
+
+    @property
     def streams(self) -> int:
         """Exchanges in progress."""
         return self._streams
 
-    def start(self, shared: Shared, identities: Identities) -> None:
-        """Serve what all doors share."""
-        self._shared = shared
-        shared.use_cases.keep_with(identities.conversations)
-        self._processor = Processor(shared.use_cases, shared.refusals, self._most_bytes, identities)
+    def bind(self) -> None:
+        """Take its address. Raises StartError."""
+        self._thread = threading.Thread(target=self._run, name="envoy-loop", daemon=True)
+        self._thread.start()
+        try:
+            self._server, self.port = self._do(self._bound())
+        except (RuntimeError, OSError):
+            self._end_loop()
+            bound("envoy.listen", self._options.listen).close()  # it says why not, which gRPC does not
+            raise StartError(f"envoy.listen {self._options.listen}: cannot listen there; set another") from None
+
+    def start(self) -> None:
+        """Serve."""
+        conversations = Conversations(
+            self._key, self._options.max_conversations, PREFIX, partial(self._observer.reached, CONVERSATIONS_BOUND)
+        )
+        by_credential = self._options.caller_by == "credential"
+        identities = Identities(self._key, by_credential, self._shared.names, conversations)
+        self._shared.use_cases.keep_with(conversations)
+        self._processor = Processor(self._shared.use_cases, self._shared.refusals, self._most_bytes, identities)
         self._do(self._server.start())
 
-    def close(self) -> None:
+    def drain(self) -> None:
         """Let all further requests pass as they come; prompts at work go on, and count as in flight."""
         self._stopping = True
 
-    def stop(self) -> None:
-        """End all streams now; their exchanges go on without the sidecar."""
-        self._stopping = True
-        self._do(self._server.stop(0))
-        self._end_loop()
+    def stop(self, grace: float) -> bool:
+        """Wait for prompts at work, for `grace` seconds, then end all streams: exchanges go on without the sidecar."""
+        clean = self._shared.in_flight.wait_for_none(grace)
+        if self._thread is not None:
+            self._do(self._server.stop(0))
+            self._end_loop()
+        return clean
 
     # -- the event loop ------------------------------------------------------------------------------------------------
 
@@ -152,32 +148,28 @@ class EnvoyDoor:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _end_loop(self) -> None:
+        assert self._thread is not None
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_SECONDS)
+        self._thread = None
 
-    async def _bind(self, credentials: grpc.ServerCredentials | None) -> tuple[grpc.aio.Server, int]:
+    async def _bound(self) -> tuple[grpc.aio.Server, int]:
+        """Make the server, which takes its address. Raises RuntimeError, OSError: that is not available."""
         most = min(self._most_bytes + _ENVELOPE, _MOST_MESSAGE)
         server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", most),
-                ("grpc.max_send_message_length", most),
-                ("grpc.so_reuseport", 0),
                 # An Envoy that has gone without a word would keep its streams, and so the places of others.
-                ("grpc.keepalive_time_ms", int(self._keepalive[0] * 1_000)),
-                ("grpc.keepalive_timeout_ms", int(self._keepalive[1] * 1_000)),
-                ("grpc.http2.ping_timeout_ms", int(self._keepalive[1] * 1_000)),
-                ("grpc.max_allowed_incoming_connections", self._connections),
-                ("grpc.server_handshake_timeout_ms", int(self._handshake * 1_000)),
-                ("grpc.http2.settings_timeout", int(self._handshake * 1_000)),
+                *channel_arguments(self._shared.options, most),
                 ("grpc.http2.max_frame_size", _FRAME),
                 ("grpc.http2.lookahead_bytes", _WINDOW),
             ]
         )
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._process)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Process": handler}),))
-        listen = self._options.listen
-        port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
-        return server, port
+        listen, tls = self._options.listen, self._shared.tls
+        return server, (
+            server.add_insecure_port(listen) if tls is None else server.add_secure_port(listen, credentials(tls))
+        )
 
     async def _process(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """Serve one exchange."""
@@ -414,9 +406,7 @@ class EnvoyDoor:
             Unauthenticated: a token is needed and none, or an unknown one, was sent.
         """
         if self._shared.tokens:
-            sent = [value for name, value in context.invocation_metadata() or () if name == "authorization"]
-            scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
-            caller = self._shared.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+            caller = self._shared.tokens.caller(bearer_token(context.invocation_metadata()))
             if caller is None:
                 raise Unauthenticated("Envoy must send initial_metadata `authorization: Bearer …` with a known token")
             return caller

@@ -14,7 +14,7 @@ import grpc
 
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.subjects import proven_by_grpc
-from prompt_sidecar.calls.tokens import Tokens
+from prompt_sidecar.calls.tokens import Tokens, bearer_token
 from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.errors import Unauthenticated
 
@@ -50,11 +50,10 @@ class Callers:
         return f"mtls:{proven}" if proven else "local"
 
     def _by_token(self, context: grpc.ServicerContext) -> str:
-        sent = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
-        scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        token = bearer_token(context.invocation_metadata())
+        if not token:
             raise Unauthenticated("send the metadata `authorization: Bearer …` with a token of this sidecar")
-        caller = self._tokens.caller(token.strip())
+        caller = self._tokens.caller(token)
         if caller is None:
             raise Unauthenticated("the bearer token is not known to this sidecar")
         return caller

@@ -16,6 +16,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from prompt_sidecar.calls.pool import Pool
+from prompt_sidecar.calls.readiness import State
 
 SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 WATCH: Final = f"/{SERVICE_NAME}/Watch"
@@ -36,10 +37,10 @@ class Health(health_pb2_grpc.HealthServicer):
         self._lock = threading.Lock()
         self._watchers: set[_Watcher] = set()
 
-    def set(self, status: _Status) -> None:
-        """Set the status, and send it to all watchers."""
+    def set(self, state: State) -> None:
+        """Set the status of a state of the process, and send it to all watchers."""
         with self._lock:
-            self._status = status
+            self._status = SERVING if state is State.SERVING else NOT_SERVING
             watchers = list(self._watchers)
         for watcher in watchers:
             self._pool.submit(watcher.send)

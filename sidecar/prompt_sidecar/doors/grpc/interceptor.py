@@ -163,7 +163,7 @@ class Interceptor(grpc.ServerInterceptor):
             self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
-        wrapped = self._received_by(
+        wrapped = self._taken_by(
             reception,
             stream if handler.response_streaming and not non_blocking else answer,
             admit,
@@ -191,12 +191,12 @@ class Interceptor(grpc.ServerInterceptor):
 
         # Registered as taking a stream, so that a refused request's message is not waited for.
         return grpc.stream_unary_rpc_method_handler(
-            self._received_by(
+            self._taken_by(
                 self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True
             )
         )
 
-    def _received_by(
+    def _taken_by(
         self,
         reception: Reception,
         behaviour: Callable[..., Any],
@@ -206,13 +206,21 @@ class Interceptor(grpc.ServerInterceptor):
         streams: bool,
         lasts: bool = False,
     ) -> Any:
-        """Have gRPC submit `behaviour` to a reception and not to the server's executor, if that can be.
+        """Have gRPC submit `behaviour` to a reception and not to the server's executor, by an attribute of its own.
 
-        The other arguments are those that the reception looks for.
+        The other arguments are those that the reception looks for. Where no reception can take calls, gRPC's own pool
+        runs `behaviour`.
         """
         if self._own_pool is not None:
             return in_own_pool(behaviour, admit, refused, self._own_pool)
-        return _received_by(reception, behaviour, admit, refused, streams=streams, lasts=lasts)
+
+        def run(*args: object) -> object:
+            return behaviour(*args)
+
+        found: Any = run
+        found.experimental_thread_pool = reception
+        found.admit, found.refused, found.streams, found.lasts = admit, refused, streams, lasts
+        return found
 
     def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
         """Return what makes the behaviour that ends a call of a method with an error."""
@@ -266,26 +274,3 @@ def _code(context: Any) -> str:
 
 def _never(*_: object) -> NoReturn:
     raise AssertionError("a call that is not admitted is not served")
-
-
-def _received_by(
-    reception: Reception,
-    behaviour: Callable[..., Any],
-    admit: Callable[[grpc.ServicerContext], Owner],
-    refused: Callable[[BaseException], Callable[..., None]],
-    *,
-    streams: bool,
-    lasts: bool = False,
-) -> Any:
-    """Have gRPC submit `behaviour` to a reception and not to the server's executor, by an attribute that it looks for.
-
-    The other arguments are those that the reception looks for.
-    """
-
-    def run(*args: object) -> object:
-        return behaviour(*args)
-
-    found: Any = run
-    found.experimental_thread_pool = reception
-    found.admit, found.refused, found.streams, found.lasts = admit, refused, streams, lasts
-    return found

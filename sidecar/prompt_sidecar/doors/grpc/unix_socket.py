@@ -10,7 +10,7 @@ import socket
 import stat
 from pathlib import Path
 
-from prompt_sidecar.doors.grpc.options import ServerOptions
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.process.starting import StartError
 
 _OF_URIS = re.compile(r"[%?#]")

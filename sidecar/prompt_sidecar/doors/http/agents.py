@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
 
 from aiohttp import web
 
+from prompt_sidecar.calls.options import ServerOptions
+
 _WRITTEN_AT_ONCE: Final = 65_536
 """Bytes of an answer that are left to the connection, whether the agent takes them or not."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLimits:
-    """How many connections a door takes, and how long it waits for agents, in seconds. As the settings of [server]."""
-
-    connections: int = 1_000
-    handshake: float = 10.0
-    """For the first request of a connection."""
-    message: float = 20.0
-    """For the body of a request."""
-    answer: float = 60.0
-    """For an agent that takes no more of its answer, or a provider that takes no more of its request."""
 
 
 class LateBody(Exception):
@@ -42,7 +30,7 @@ class NotTaken(ConnectionError):
 class Agent:
     """Who has sent a request. `reached` is called with the name of each bound that is reached."""
 
-    def __init__(self, request: web.Request, limits: AgentLimits, reached: Callable[[str], None]) -> None:
+    def __init__(self, request: web.Request, limits: ServerOptions, reached: Callable[[str], None]) -> None:
         self._request = request
         self._limits = limits
         self._reached = reached
@@ -70,7 +58,7 @@ class Agent:
             TooLarge: there is no room for it beside others.
         """
         try:
-            async with asyncio.timeout(self._limits.message):
+            async with asyncio.timeout(self._limits.message_timeout):
                 return await self._read(most)
         except TimeoutError:
             raise self._is_late() from None
@@ -87,13 +75,13 @@ class Agent:
         content, loop = self._request.content, asyncio.get_running_loop()
         while True:
             try:
-                async with asyncio.timeout(self._limits.message):
+                async with asyncio.timeout(self._limits.message_timeout):
                     piece = await content.readany()
             except TimeoutError:
                 raise self._is_late() from None
             if not piece:
                 return
-            waiting = loop.call_later(self._limits.answer, self._not_taken)
+            waiting = loop.call_later(self._limits.answer_timeout, self._not_taken)
             try:
                 yield piece
             finally:
@@ -125,7 +113,7 @@ class Agent:
     async def taken(self, sending: Awaitable[None]) -> None:
         """Wait until the agent has taken what is sent. Raises NotTaken."""
         try:
-            async with asyncio.timeout(self._limits.answer):
+            async with asyncio.timeout(self._limits.answer_timeout):
                 await sending
         except TimeoutError:
             self._not_taken()
@@ -160,3 +148,8 @@ class Agent:
         self.late = True
         self._reached("server.message_timeout")
         return LateBody()
+
+
+def connection(request: web.Request) -> str:
+    """Return the connection that a request came on."""
+    return "" if request.transport is None else str(request.transport.get_extra_info("peername"))

@@ -12,16 +12,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prompt_sidecar.doors.http.agents import AgentLimits
+from prompt_sidecar.calls.options import ServerOptions
 
 
 class Connections:
     """The connections of a door. On its event loop only."""
 
-    def __init__(self, agent_limits: AgentLimits, reached: Callable[[str], None]) -> None:
+    def __init__(self, limits: ServerOptions, reached: Callable[[str], None]) -> None:
         """`reached` is called with the name of each bound that is reached."""
-        self._most = agent_limits.connections
-        self._seconds = agent_limits.handshake
+        self._most = limits.max_connections
+        self._seconds = limits.handshake_timeout
         self._reached = reached
         self._open = 0
         self._silent: OrderedDict[asyncio.BaseTransport, asyncio.TimerHandle] = OrderedDict()

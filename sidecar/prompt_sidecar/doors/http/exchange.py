@@ -30,6 +30,7 @@ from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.memory import ANSWER_COPIES
 from prompt_sidecar.calls.provider_errors import error_body, http_status
 from prompt_sidecar.calls.use_cases import Check
+from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.agents import Agent
 from prompt_sidecar.doors.http.bodies import SMALL
 from prompt_sidecar.doors.http.encodings import UNPACKED, decoded, encoding_of
@@ -47,7 +48,6 @@ from prompt_sidecar.doors.http.upstream import (
     reason,
     refuses_thinking,
 )
-from prompt_sidecar.doors.http.work import Work
 from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.structure import never

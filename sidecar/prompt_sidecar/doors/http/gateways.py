@@ -36,10 +36,10 @@ from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.conversations import Conversations, opening_of
 from prompt_sidecar.calls.provider_errors import is_final
 from prompt_sidecar.calls.shared import Shared
-from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.calls.work import Work
+from prompt_sidecar.doors.http.agents import Agent, connection
 from prompt_sidecar.doors.http.exchange import Outcome
 from prompt_sidecar.doors.http.options import HttpOptions
-from prompt_sidecar.doors.http.work import Work, connection
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall

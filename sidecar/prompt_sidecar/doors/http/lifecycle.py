@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +21,8 @@ from prompt_sidecar.calls.pool import InFlight
 from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.turns import Counts, Owner
-from prompt_sidecar.doors.http.agents import Agent, AgentLimits, LateBody
+from prompt_sidecar.calls.work import Work
+from prompt_sidecar.doors.http.agents import Agent, LateBody, connection
 from prompt_sidecar.doors.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.doors.http.connections import Connections
@@ -40,12 +39,9 @@ from prompt_sidecar.doors.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
-from prompt_sidecar.doors.http.work import Work, connection
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
-from prompt_sidecar.files import read_file
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.process.starting import StartError, no_password
-from prompt_sidecar.values import split_address
+from prompt_sidecar.process.starting import bound
 
 _BACKLOG: Final = 512
 _END_SECONDS: Final = 5.0
@@ -53,37 +49,20 @@ _END_SECONDS: Final = 5.0
 _log = logging.getLogger("prompt_sidecar.http")
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """The TLS files of [server]; empty: none."""
-
-    certificate: str = ""
-    key: str = ""
-    client_ca: str = ""
-
-
 class HttpDoor:
-    """A bound door. `start` makes it serve, `stop` ends it.
+    """A `Door` for agents that set it as their base URL."""
 
-    Raises:
-        StartError: its address is in use or cannot be bound, or a TLS file cannot be used.
-    """
+    early: Final = False
+    notice: Final = ""
 
-    def __init__(
-        self,
-        options: HttpOptions,
-        key: bytes,
-        tls: Tls | None = None,
-        modes: Modes | None = None,
-        agent_limits: AgentLimits | None = None,
-    ) -> None:
+    def __init__(self, options: HttpOptions, shared: Shared, key: bytes, modes: Modes | None = None) -> None:
         self._modes = modes or Modes()
-        self._limits = agent_limits or AgentLimits()
         self._options = options
+        self._shared = shared
         self._key = key
-        self._tls = _context(tls or Tls())
-        self._socket = _bound(options.listen)
-        self.port: int = self._socket.getsockname()[1]
+        self._tls = shared.tls.context if shared.tls is not None else None
+        self._socket: socket.socket | None = None
+        self.port = 0
         """Also where port 0 was asked for."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -97,7 +76,17 @@ class HttpDoor:
         host = self._options.listen.rpartition(":")[0]
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
-    def start(self, shared: Shared) -> None:
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """As `address`."""
+        return (self.address,)
+
+    def bind(self) -> None:
+        """Take its address. Raises StartError."""
+        self._socket = bound("http.listen", self._options.listen)
+        self.port = self._socket.getsockname()[1]
+
+    def start(self) -> None:
         """Serve; return once requests are accepted."""
         ready = threading.Event()
         failed: list[BaseException] = []
@@ -105,7 +94,7 @@ class HttpDoor:
         def run() -> None:
             asyncio.set_event_loop(self._loop)
             try:
-                self._loop.run_until_complete(self._open(shared))
+                self._loop.run_until_complete(self._open())
             except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
                 failed.append(error)
                 return
@@ -118,10 +107,11 @@ class HttpDoor:
         self._thread.start()
         ready.wait()
         if failed:
+            self._thread = None
             raise failed[0]
 
-    async def _open(self, shared: Shared) -> None:
-        self._handler = _Handler(self._options, self._key, shared, self._modes, self._limits)
+    async def _open(self) -> None:
+        self._handler = _Handler(self._options, self._key, self._shared, self._modes)
         application = web.Application(client_max_size=self._options.max_body_bytes)
         application.router.add_route("*", _ANY_PATH, self._handler.handle)
         self._runner = web.AppRunner(
@@ -135,21 +125,27 @@ class HttpDoor:
             max_field_size=_LINE_BYTES,
         )
         await self._runner.setup()
+        assert self._socket is not None
         assert self._runner.server is not None
         self._listener = await self._loop.create_server(
             self._handler.connections.bounded(self._runner.server),
             sock=self._socket,
             ssl=self._tls,
             backlog=_BACKLOG,
-            ssl_handshake_timeout=self._limits.handshake if self._tls is not None else None,
+            ssl_handshake_timeout=self._shared.options.handshake_timeout if self._tls is not None else None,
         )
 
+    def drain(self) -> None:
+        """Refuse further requests."""
+        if self._handler is not None:
+            self._handler.closing = True
+
     def stop(self, grace: float) -> bool:
-        """Refuse new requests, wait `grace` seconds for those in progress, end; return whether all finished."""
+        """Wait for requests in progress, for `grace` seconds, end; return whether all finished."""
         if self._thread is None or self._handler is None:
-            self._socket.close()
+            if self._socket is not None:
+                self._socket.close()
             return True
-        self._handler.closing = True
         clean = self._handler.in_progress.wait_for_none(grace)
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -179,14 +175,12 @@ _LINE_BYTES: Final = 65_536
 class _Handler:
     """Handles requests, on the event loop."""
 
-    def __init__(
-        self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes, agent_limits: AgentLimits
-    ) -> None:
+    def __init__(self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes) -> None:
         self._options = options
-        self._limits = agent_limits
+        self._limits = shared.options
         self._shared = shared
         self._observer = shared.use_cases.observer
-        self.connections = Connections(agent_limits, self._observer.reached)
+        self.connections = Connections(shared.options, self._observer.reached)
         self._callers = Callers(shared.tokens, shared.names, key, by_credential=options.caller_by == "credential")
         reached = self._observer.reached
         conversations = partial(
@@ -265,7 +259,7 @@ class _Handler:
             if agent.late:
                 word = "refused"
                 self._shared.refused(f"http {name}", error, "LateBody", _peer(request))
-                message = f"the body did not come within {self._limits.message:g} s (server.message_timeout)"
+                message = f"the body did not come within {self._limits.message_timeout:g} s (server.message_timeout)"
                 return _error(found, 408, message, "TOO_SLOW")
             word = "upstream_failed"
             self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
@@ -413,32 +407,3 @@ def _peer(request: web.Request) -> str:
 def _certificate(request: web.Request) -> Any:
     connection = request.get_extra_info("ssl_object")
     return connection.getpeercert() if connection is not None else None
-
-
-def _bound(listen: str) -> socket.socket:
-    host, port = split_address(listen)
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-    except OSError as error:
-        raise StartError(f"http.listen {listen}: cannot listen there: {error.strerror}; set another") from None
-    return found
-
-
-def _context(tls: Tls) -> ssl.SSLContext | None:
-    if not tls.certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        for path in filter(None, (tls.certificate, tls.key, tls.client_ca)):
-            read_file(path, pipes=False)  # OpenSSL would wait for a pipe's writer, and read a device for ever
-        context.load_cert_chain(tls.certificate, tls.key, password=no_password)
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise StartError(f"the TLS files of [server] cannot be used for HTTP: {why}") from None
-    return context

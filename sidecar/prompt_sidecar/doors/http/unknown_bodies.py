@@ -19,12 +19,12 @@ from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.content_types import unread_kind
 from prompt_sidecar.calls.memory import REQUEST_COPIES
 from prompt_sidecar.calls.use_cases import UseCases
+from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.agents import Agent
 from prompt_sidecar.doors.http.encodings import encoding_of
 from prompt_sidecar.doors.http.passthrough import passed
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
-from prompt_sidecar.doors.http.work import Work
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.providers.api import Provider, signs_body

@@ -7,8 +7,8 @@ there on; and as it grows, so does what is reserved of the process's memory for 
 from __future__ import annotations
 
 from prompt_sidecar.calls.call_pool import LARGE
+from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.encodings import Packed
-from prompt_sidecar.doors.http.work import Work
 
 
 async def unpacked(

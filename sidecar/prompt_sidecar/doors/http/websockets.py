@@ -21,10 +21,10 @@ from multidict import CIMultiDict, MultiMapping
 
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.calls.use_cases import UseCases
+from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.agents import Agent
 from prompt_sidecar.doors.http.upstream import ProviderSocket, Upstreams, forwarded
 from prompt_sidecar.doors.http.wires import Wire
-from prompt_sidecar.doors.http.work import Work
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.providers.api import Provider

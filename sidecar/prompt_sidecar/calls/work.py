@@ -16,8 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aiohttp import web
-
 from prompt_sidecar import slots
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.turns import Owner
@@ -104,8 +102,3 @@ class Work:
         size = self.size if size is None else size
         with contextlib.suppress(RuntimeError):
             self.shared.workers.submit_for(self.owner, size, function, *args)
-
-
-def connection(request: web.Request) -> str:
-    """The connection that a request came on."""
-    return "" if request.transport is None else str(request.transport.get_extra_info("peername"))
