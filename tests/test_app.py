@@ -107,6 +107,22 @@ print(sorted(found))
     assert "[]" == _last_line(code)
 
 
+def test_a_sidecar_with_the_http_door_alone_imports_no_grpc() -> None:
+    """It costs some 20 MB at each agent."""
+    code = """
+import sys
+from prompt_sidecar.app import start
+from prompt_sidecar.config.settings import load
+
+names = {"SERVER__LISTEN": "", "HTTP__LISTEN": "127.0.0.1:0", "TELEMETRY__METRICS_LISTEN": ""}
+running = start(load({f"PROMPT_SIDECAR_{name}": value for name, value in names.items()}))
+found = [name for name in sys.modules if name == "grpc" or name.startswith(("grpc.", "google.rpc"))]
+running.stop(0)
+print(sorted(found))
+"""
+    assert "[]" == _last_line(code)
+
+
 def test_what_imports_left_in_cycles_is_freed() -> None:
     """A started sidecar has spared the collector no garbage: frozen, it would stay for as long as the process."""
     code = """

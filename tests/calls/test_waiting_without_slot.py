@@ -35,8 +35,10 @@ OWN_THREADS: Final = frozenset(
     {
         "calls/pool.py",  # the end of the server waits for its calls; threads that are warmed wait for each other
         "calls/call_pool.py",  # a heavy call gives way in its slot to short ones, for 20 ms at most
+        "calls/housekeeping.py",
         "calls/indexing.py",
         "process/logs.py",
+        "calls/shared.py",  # the start waits for the vocabulary, and the end for background work
         "process/signals.py",
         "doors/http/lifecycle.py",
         "doors/envoy/door.py",

@@ -24,6 +24,7 @@ from prompt_sidecar.calls.tokens import Tokens, TokensError, read_tokens
 from prompt_sidecar.calls.use_cases import UseCases
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.process import cgroups
+from prompt_sidecar.process.logs import Once
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
 
@@ -63,6 +64,8 @@ class Shared:
         self.workers = CallPool(options.workers, options.running_calls, "call", waited=self.observer.waited)
         """The threads that run the use cases."""
         self.readiness = Readiness()
+        self.once = Once()
+        """Logs what may happen at each request."""
         self.calls: Callable[[], int] = lambda: 0
         """The number of calls in progress, for metrics."""
         self.buffers: dict[str, Callable[[], int]] = {}

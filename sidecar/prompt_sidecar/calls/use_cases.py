@@ -38,6 +38,7 @@ from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
+from prompt_sidecar.process.logs import Once
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry.observer import Observer
 
@@ -93,8 +94,7 @@ class UseCases:
         """Admits what takes memory, of all doors."""
         self._wake = wake
         self._assumed = AssumedWindows()
-        self._told: set[tuple[Door, Unread, UnreadOutcome]] = set()
-        """What was logged of requests that the guard cannot read."""
+        self._once = Once()
         self.room = self.memory.room
         """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
@@ -202,9 +202,8 @@ class UseCases:
         refuses = self._runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
         self.observer.unread(door, why, outcome)
-        if (door, why, outcome) not in self._told:
-            self._told.add((door, why, outcome))
-            _log.warning("requests through the %s door are %s: the guard cannot read them (%s)", door, outcome, why)
+        told = "requests through the %s door are %s: the guard cannot read them (%s)"
+        self._once.warning(_log, told, door, outcome, why)
         if refuses:
             raise (GuardAway if why is Unread.FAILED else GuardUnread)(
                 f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)"

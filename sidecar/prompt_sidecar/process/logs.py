@@ -49,6 +49,19 @@ def frames(error: BaseException) -> str:
     return ", caused by ".join(shown)
 
 
+class Once:
+    """Logs each warning the first time alone, for what may happen at each request and is counted by metrics."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[object, ...]] = set()
+
+    def warning(self, log: logging.Logger, message: str, *values: object) -> None:
+        """Log a warning, unless the same was logged with the same values."""
+        if (message, *values) not in self._told:
+            self._told.add((message, *values))
+            log.warning(message, *values)
+
+
 Ids = Callable[[], tuple[str, str] | None]
 """Returns the ids of the current thread's trace and span, in hex; None: there is none."""
 

@@ -317,7 +317,8 @@ class Exchange:
 
     async def _passed_unread(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
-        _log.warning("an answer passes unread: there is no room for it")
+        told = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
+        self._work.shared.once.warning(_log, told)
         self._agent.settle_answer()
         first, self._read_so_far = self._read_so_far.getvalue(), BytesIO()
         response = self._begun(prompt, answer)
@@ -345,7 +346,8 @@ class Exchange:
                 raise TooLongAnswer
             self._agent.hold_answer(len(plain or b""))
         except TooLarge:
-            _log.warning("an answer passes packed: there is no room for what it becomes")
+            told = "answers pass packed: there is no room for what they become (http.body_bytes, limits.process_bytes)"
+            self._work.shared.once.warning(_log, told)
             return body
         return body if plain is None else plain
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.doors.http.placing import Kept, Splice, restored
+from prompt_sidecar.process.logs import Once
 
 __all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
 
@@ -97,7 +98,7 @@ class HiddenTurns:
         self._all_bytes = all_bytes
         self._reached = reached
         self._told = lost
-        self._logged: set[HiddenLoss] = set()
+        self._once = Once()
         self._clock = clock
         self.life = math.inf
         """Seconds for which those of a run that is not used are kept."""
@@ -153,9 +154,9 @@ class HiddenTurns:
         """Count losses, and log the first of each cause."""
         for _ in range(times):
             self._told(loss.value)
-        if times and loss not in self._logged:
-            self._logged.add(loss)
-            _log.warning("%s; the metric prompt_sidecar_http_hidden_losses_total counts them", _EXPLAINED[loss])
+        if times:
+            told = "%s; the metric prompt_sidecar_http_hidden_losses_total counts them"
+            self._once.warning(_log, told, _EXPLAINED[loss])
 
     def lost(self, run: Name) -> bool:
         """Whether a splice of the run was lost since this was last asked."""

@@ -162,6 +162,10 @@ class HttpDoor:
         await self._handler.close()
 
 
+_SIGNED: Final = (
+    "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
+    "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
+)
 _CUT_SECONDS: Final = 0.1
 """For a request that is still in progress when the grace of a stop is over."""
 _KEEPALIVE_SECONDS: Final = 900.0
@@ -203,7 +207,6 @@ class _Handler:
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
         self._front = Front(visitors)
-        self._signed_reported = False
         self.closing = False
         self.in_progress = InFlight()
         """Requests."""
@@ -317,7 +320,7 @@ class _Handler:
             return await found.answer(request, agent, caller, outcome)
         if found.dialect is None:
             if found.signed:
-                self._report_signed()
+                self._shared.once.warning(_log, _SIGNED)
             if opens_websocket(request):
                 mask = self._masking(request, caller)
                 response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
@@ -380,14 +383,6 @@ class _Handler:
             raise web.HTTPRequestEntityTooLarge(most, len(plain))
         agent.hold(len(plain or b""))
         return plain
-
-    def _report_signed(self) -> None:
-        if not self._signed_reported:
-            self._signed_reported = True
-            _log.warning(
-                "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
-                "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
-            )
 
 
 def _error(found: Route, status: int, message: str, reason: str) -> web.Response:
