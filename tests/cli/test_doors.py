@@ -8,6 +8,7 @@ import re
 import signal
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -72,7 +73,7 @@ def test_the_envoy_door_alone() -> None:
             )
             *_, last = call(iter([headers(), body(chat(1, "found it"))]), timeout=PATIENCE)
             assert last.HasField("request_body")
-            own = channel.unary_unary("/prompt_sidecar.v1.SidecarService/TrimPrompt")
+            own: Any = channel.unary_unary("/prompt_sidecar.v1.SidecarService/TrimPrompt")
             with pytest.raises(grpc.RpcError) as refused:
                 own(request().SerializeToString(), timeout=PATIENCE)
             assert grpc.StatusCode.UNIMPLEMENTED is refused.value.code()
@@ -85,9 +86,8 @@ def test_the_grpc_door_alone() -> None:
     with program("--listen", "127.0.0.1:0", TELEMETRY__METRICS_LISTEN="") as served:
         address = served.wait_for(r"ready: listening on (\S+)$")[1]
         with grpc.insecure_channel(address) as channel:
-            channel.unary_unary("/prompt_sidecar.v1.SidecarService/TrimPrompt")(
-                request().SerializeToString(), timeout=PATIENCE
-            )
+            own: Any = channel.unary_unary("/prompt_sidecar.v1.SidecarService/TrimPrompt")
+            own(request().SerializeToString(), timeout=PATIENCE)
         assert {int(address.rpartition(":")[2])} == ports(served)
         assert ended(served)
 

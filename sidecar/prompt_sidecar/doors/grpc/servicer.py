@@ -16,14 +16,14 @@ from google.protobuf.message import DecodeError, Message
 from prompt_sidecar.calls.checks import check_message, checked_run_id
 from prompt_sidecar.calls.use_cases import Check, UseCases
 from prompt_sidecar.doors.grpc.callers import CALLER
-from prompt_sidecar.doors.grpc.conversion.guard import restore_call, restore_response
+from prompt_sidecar.doors.grpc.conversion.guard import restore_call
 from prompt_sidecar.doors.grpc.conversion.pieces import TrimAnswers
-from prompt_sidecar.doors.grpc.conversion.recall import retrieve_call, retrieve_response, search_call, search_response
-from prompt_sidecar.doors.grpc.conversion.runs import run_figures
-from prompt_sidecar.doors.grpc.conversion.tasks import create_tasks_call, task_items, update_task_call
-from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tool_response, tools_asked, tools_response
+from prompt_sidecar.doors.grpc.conversion.recall import retrieve_call, search_call
+from prompt_sidecar.doors.grpc.conversion.responses import message, messages
+from prompt_sidecar.doors.grpc.conversion.tasks import create_tasks_call, update_task_call
+from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tools_asked, tools_response
 from prompt_sidecar.doors.grpc.conversion.trim import trim_call
-from prompt_sidecar.doors.grpc.conversion.usage import usage_call, usage_response
+from prompt_sidecar.doors.grpc.conversion.usage import usage_call
 from prompt_sidecar.doors.grpc.interceptor import check, seconds_left
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
@@ -54,8 +54,7 @@ class Servicer:
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """Return the handler of each method, by name."""
-        methods: Mapping[str, Callable[[bytes, grpc.ServicerContext], bytes]] = {
-            "TrimPrompt": self.trim_prompt,
+        methods: Mapping[str, Callable[[bytes, grpc.ServicerContext], Message]] = {
             "RetrieveContent": self.retrieve_content,
             "SearchHistory": self.search_history,
             "CreateTasks": self.create_tasks,
@@ -69,7 +68,8 @@ class Servicer:
             "EndRun": self.end_run,
             "EndRuns": self.end_runs,
         }
-        return {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
+        found = {name: _serialized(method) for name, method in methods.items()} | {"TrimPrompt": self.trim_prompt}
+        return {name: grpc.unary_unary_rpc_method_handler(method) for name, method in found.items()}
 
     def trim_prompt(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """TrimPrompt."""
@@ -88,74 +88,74 @@ class Servicer:
 
         return self._use_cases.trim(raw, read, lambda: check(context), write)
 
-    def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """RetrieveContent."""
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
-        return retrieve_response(self._use_cases.retrieve(call, lambda: check(context))).SerializeToString()
+        return message(retrieve_pb2.RetrieveContentResponse, self._use_cases.retrieve(call, lambda: check(context)))
 
-    def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def search_history(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """SearchHistory."""
         call = replace(search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get()), seconds=seconds_left())
-        return search_response(self._use_cases.search(call, lambda: check(context))).SerializeToString()
+        return message(search_pb2.SearchHistoryResponse, self._use_cases.search(call, lambda: check(context)))
 
-    def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """CreateTasks."""
         call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
-        tasks = task_items(self._use_cases.create_tasks(call, lambda: check(context)))
-        return task_pb2.CreateTasksResponse(tasks=tasks).SerializeToString()
+        tasks = self._use_cases.create_tasks(call, lambda: check(context))
+        return task_pb2.CreateTasksResponse(tasks=messages(task_pb2.TaskItem, tasks))
 
-    def update_task(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def update_task(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """UpdateTask."""
         call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
-        tasks = task_items(self._use_cases.update_task(call, lambda: check(context)))
-        return task_pb2.UpdateTaskResponse(tasks=tasks).SerializeToString()
+        tasks = self._use_cases.update_task(call, lambda: check(context))
+        return task_pb2.UpdateTaskResponse(tasks=messages(task_pb2.TaskItem, tasks))
 
-    def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """ListTasks."""
         run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
-        tasks = task_items(self._use_cases.list_tasks(CALLER.get(), run_id, lambda: check(context)))
-        return task_pb2.ListTasksResponse(tasks=tasks).SerializeToString()
+        tasks = self._use_cases.list_tasks(CALLER.get(), run_id, lambda: check(context))
+        return task_pb2.ListTasksResponse(tasks=messages(task_pb2.TaskItem, tasks))
 
-    def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> Message:
         """ListTools."""
-        form, names = tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))
-        return tools_response(self._use_cases.list_tools(form, names)).SerializeToString()
+        return tools_response(self._use_cases.list_tools(*tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))))
 
-    def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """CallTool."""
         call = replace(tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get()), seconds=seconds_left())
-        return tool_response(self._use_cases.call_tool(call, lambda: check(context))).SerializeToString()
+        return message(tool_pb2.CallToolResponse, self._use_cases.call_tool(call, lambda: check(context)))
 
-    def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """ReportUsage."""
         call = usage_call(_parsed(usage_pb2.ReportUsageRequest, raw), CALLER.get())
-        return usage_response(self._use_cases.report_usage(call, lambda: check(context))).SerializeToString()
+        return message(usage_pb2.ReportUsageResponse, self._use_cases.report_usage(call, lambda: check(context)))
 
-    def restore_secrets(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def restore_secrets(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """RestoreSecrets."""
         call = restore_call(_parsed(guard_pb2.RestoreSecretsRequest, raw), CALLER.get())
-        return restore_response(self._use_cases.restore(call, lambda: check(context))).SerializeToString()
+        calls = self._use_cases.restore(call, lambda: check(context))
+        return guard_pb2.RestoreSecretsResponse(calls=messages(guard_pb2.RestoredArguments, calls))
 
-    def get_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def get_run(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """GetRun."""
         run_id = checked_run_id(_parsed(run_pb2.GetRunRequest, raw).run_id)
         figures = self._use_cases.figures(CALLER.get(), run_id, lambda: check(context))
-        return run_pb2.GetRunResponse(run=run_figures(figures)).SerializeToString()
+        return run_pb2.GetRunResponse(run=message(run_pb2.RunFigures, figures))
 
-    def end_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def end_run(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """EndRun."""
         run_id = checked_run_id(_parsed(run_pb2.EndRunRequest, raw).run_id)
         figures = self._use_cases.end(CALLER.get(), run_id, lambda: check(context))
         self._answers.forget(CALLER.get(), run_id)
-        last = None if figures is None else run_figures(figures)
-        return run_pb2.EndRunResponse(ended=figures is not None, run=last).SerializeToString()
+        last = None if figures is None else message(run_pb2.RunFigures, figures)
+        return run_pb2.EndRunResponse(ended=figures is not None, run=last)
 
-    def end_runs(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+    def end_runs(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """EndRuns."""
         _parsed(run_pb2.EndRunsRequest, raw)
         ended = self._use_cases.end_all(CALLER.get(), lambda: check(context))
         self._answers.forget_all(CALLER.get())
-        return run_pb2.EndRunsResponse(ended=ended).SerializeToString()
+        return run_pb2.EndRunsResponse(ended=ended)
 
 
 def _parsed(kind: type[Request], raw: bytes) -> Request:
@@ -164,3 +164,9 @@ def _parsed(kind: type[Request], raw: bytes) -> Request:
         return kind.FromString(raw)
     except DecodeError:
         raise InvalidRequest(f"the bytes are not a {kind.DESCRIPTOR.name}") from None
+
+
+def _serialized(
+    method: Callable[[bytes, grpc.ServicerContext], Message],
+) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    return lambda raw, context: method(raw, context).SerializeToString()

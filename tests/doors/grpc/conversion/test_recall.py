@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.conversion.recall import retrieve_call, retrieve_response, search_call, search_response
+from prompt_sidecar.doors.grpc.conversion.recall import retrieve_call, search_call
+from prompt_sidecar.doors.grpc.conversion.responses import message
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, SearchCall
 from prompt_sidecar.prompt.items import ItemKind, Role
@@ -239,17 +240,17 @@ def test_every_filter_and_bound_of_a_search_arrives() -> None:
 
 def test_a_search_becomes_its_message() -> None:
     """Every fact of what was found stands in its field."""
-    assert FOUND_MESSAGE == search_response(FOUND)
+    assert FOUND_MESSAGE == message(search_pb2.SearchHistoryResponse, FOUND)
 
 
 def test_a_page_becomes_its_message() -> None:
     """Every fact of a retrieval stands in its field."""
-    assert PAGE_MESSAGE == retrieve_response(PAGE)
+    assert PAGE_MESSAGE == message(retrieve_pb2.RetrieveContentResponse, PAGE)
 
 
 def test_nothing_found_has_no_snippets() -> None:
     """The outcome and the message are all there is."""
-    response = search_response(Found(SearchOutcome.RUN_UNKNOWN, "not known"))
+    response = message(search_pb2.SearchHistoryResponse, Found(SearchOutcome.RUN_UNKNOWN, "not known"))
     assert search_pb2.SearchHistoryResponse(outcome=3, message="not known") == response  # type: ignore[arg-type]
 
 
@@ -259,13 +260,13 @@ def test_nothing_found_has_no_snippets() -> None:
 def test_a_tools_name_is_shown_only_if_it_is_plain(tool: str, expected: str) -> None:
     """A name that a tool's author or a model made up does not reach whoever prints the snippet."""
     found = replace(FOUND, snippets=(replace(SNIPPET, item=ITEM._replace(tool=tool)),))
-    assert expected == search_response(found).snippets[0].tool
+    assert expected == message(search_pb2.SearchHistoryResponse, found).snippets[0].tool
 
 
 def test_a_role_that_the_wire_has_no_word_for_is_unspecified() -> None:
     """A role that no reader knew is passed on as such."""
     found = replace(FOUND, snippets=(replace(SNIPPET, item=ITEM._replace(role=Role.OTHER)),))
-    assert conversation_pb2.ROLE_UNSPECIFIED == search_response(found).snippets[0].role
+    assert conversation_pb2.ROLE_UNSPECIFIED == message(search_pb2.SearchHistoryResponse, found).snippets[0].role
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prompt_sidecar.doors.grpc.conversion.runs import run_figures
+from prompt_sidecar.doors.grpc.conversion.responses import message as made
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.task_calls import TaskItem
 from prompt_sidecar.recall.holding import Cause, StashFigures
@@ -30,7 +30,7 @@ FIGURES = RunFigures(
 
 def test_figures_become_their_message() -> None:
     """Every figure stands in its field, the large ones past 32 bits too."""
-    message = run_figures(FIGURES)
+    message = made(run_pb2.RunFigures, FIGURES)
 
     assert ("r", 3, 4, 5, 8) == (
         message.run_id,
@@ -60,5 +60,5 @@ def test_figures_become_their_message() -> None:
 
 def test_what_is_not_known_is_unset() -> None:
     """A run that was sent no prompt has no token figures, no cache figures and no history size."""
-    message = run_figures(replace(FIGURES, tokens=None, cache=None, size=None))
+    message = made(run_pb2.RunFigures, replace(FIGURES, tokens=None, cache=None, size=None))
     assert not any(message.HasField(name) for name in ("tokens", "cache", "history_size"))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.conversion.tasks import create_tasks_call, task_items, update_task_call
+from prompt_sidecar.doors.grpc.conversion.responses import messages
+from prompt_sidecar.doors.grpc.conversion.tasks import create_tasks_call, update_task_call
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
 from prompt_sidecar.v1 import task_pb2
@@ -79,7 +80,7 @@ def test_every_status_arrives(status: TaskStatus) -> None:
 
 def test_tasks_become_their_messages() -> None:
     """Number, text and status of each, in order."""
-    assert TASK_MESSAGES == list(task_items(TASKS))
+    assert TASK_MESSAGES == list(messages(task_pb2.TaskItem, TASKS))
 
 
 def test_the_statuses_are_the_protos() -> None:

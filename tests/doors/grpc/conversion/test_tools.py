@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tool_response, tools_asked, tools_response
+from prompt_sidecar.doors.grpc.conversion.responses import message
+from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tools_asked, tools_response
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition, ToolOutcome
 from prompt_sidecar.v1 import task_pb2, tool_pb2, trim_pb2
@@ -56,18 +57,18 @@ def test_the_definitions_make_one_array(count: int) -> None:
     tools = [ToolDefinition(f"t{at}", "does", "{}", f'{{"name":"t{at}","é":1.50}}'.encode()) for at in range(count)]
     response = tools_response(tools)
     assert [json.loads(tool.definition) for tool in tools] == json.loads(response.tools_json)
-    for tool, message in zip(tools, response.tools, strict=True):
+    for tool, defined in zip(tools, response.tools, strict=True):
         expected = tool_pb2.ToolDefinition(
             name=tool.name, description="does", parameters_json="{}", definition_json=tool.definition
         )
-        assert expected == message
+        assert expected == defined
         assert tool.definition in response.tools_json
 
 
 @pytest.mark.parametrize("outcome", ToolOutcome)
 def test_a_tool_calls_outcome_says_whether_it_is_an_error(outcome: ToolOutcome) -> None:
     """A call that ran, or that was repeated too often, is none."""
-    response = tool_response(ToolAnswer(outcome, "text", 1))
+    response = message(tool_pb2.CallToolResponse, ToolAnswer(outcome, "text", 1))
     expected = tool_pb2.CallToolResponse(
         outcome=tool_pb2.ToolOutcome.Value(f"TOOL_OUTCOME_{outcome.name}"),
         content="text",
@@ -89,7 +90,7 @@ def test_a_tool_calls_outcome_says_whether_it_is_an_error(outcome: ToolOutcome) 
 )
 def test_a_tool_calls_facts_follow_its_text(facts: dict[str, Any], expected: dict[str, Any]) -> None:
     """The facts of the tool that ran stand beside the text; an empty task list is still a task list."""
-    response = tool_response(ToolAnswer(ToolOutcome.OK, "text", 1, **facts))
+    response = message(tool_pb2.CallToolResponse, ToolAnswer(ToolOutcome.OK, "text", 1, **facts))
     assert tool_pb2.CallToolResponse(outcome=1, content="text", content_tokens=1, **expected) == response  # type: ignore[arg-type]
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.doors.grpc.conversion.usage import usage_call, usage_response
+from prompt_sidecar.doors.grpc.conversion.responses import message
+from prompt_sidecar.doors.grpc.conversion.usage import usage_call
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.usage_calls import (
     CacheUse,
@@ -94,7 +95,7 @@ def test_an_answer_becomes_a_response() -> None:
         cached_tokens_expected=60,
         cached_tokens=20,
         cache_hit_share=0.2,
-    ) == usage_response(answer)
+    ) == message(usage_pb2.ReportUsageResponse, answer)
 
 
 @pytest.mark.parametrize("kind", [UsageOutcome, Calibrated, CacheUse])
@@ -104,7 +105,8 @@ def test_every_word_of_the_core_has_one_on_the_wire(kind: Any) -> None:
     wire = {UsageOutcome: "outcome", Calibrated: "calibration_use", CacheUse: "cache_use"}
     seen = set()
     for value in kind:
-        told = usage_response(UsageAnswer(**({"outcome": UsageOutcome.RECORDED} | {fields[kind]: value})))
+        answer = UsageAnswer(**({"outcome": UsageOutcome.RECORDED} | {fields[kind]: value}))
+        told = message(usage_pb2.ReportUsageResponse, answer)
         number = getattr(told, wire[kind])
         type_ = told.DESCRIPTOR.fields_by_name[wire[kind]].enum_type
         assert type_ is not None

@@ -1,15 +1,11 @@
-"""Enums of requests and answers: their numbers on the wire, and the names that the core knows them by."""
+"""Enums of requests: their numbers on the wire, and the names that the core knows them by."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any, TypeVar
 
 from prompt_sidecar.doors.grpc.conversion.wire import WireEnum
 from prompt_sidecar.errors import InvalidRequest
-
-Names = TypeVar("Names", bound=StrEnum)
 
 
 def enum_name(enum: WireEnum, value: int, prefix: str, field: str) -> str:
@@ -24,8 +20,3 @@ def enum_name(enum: WireEnum, value: int, prefix: str, field: str) -> str:
         problem = "not set" if value == 0 else f"{value}, which is unknown"
         raise InvalidRequest(f"{field} is {problem}; it may be one of {accepted}", field=field)
     return names[value].removeprefix(prefix).lower()
-
-
-def enum_numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
-    """Return the number of each name in a protobuf enum; `zero` is the name that means UNSPECIFIED."""
-    return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cachetools import LRUCache
+from google.protobuf.message import Message
 
-from prompt_sidecar.doors.grpc.conversion.trim import entry_message, rest_of_response, trim_message
+from prompt_sidecar.doors.grpc.conversion.responses import message
 from prompt_sidecar.doors.grpc.conversion.wire import length_delimited, write_slices
 from prompt_sidecar.facts.trim_calls import StashEntry, Trim, TrimAnswer
 from prompt_sidecar.v1 import trim_pb2
@@ -67,9 +68,8 @@ class TrimAnswers:
     def write(self, caller: str, run_id: str, answer: TrimAnswer) -> bytes:
         """Return the encoded TrimPromptResponse."""
         kept = self._pieces((caller, run_id), answer)
-        return b"".join(
-            (*_prompt(answer), kept.trims_piece, kept.entries_piece, rest_of_response(answer).SerializeToString())
-        )
+        rest = message(trim_pb2.TrimPromptResponse, answer)
+        return b"".join((*_prompt(answer), kept.trims_piece, kept.entries_piece, rest.SerializeToString()))
 
     def forget(self, caller: str, run_id: str) -> None:
         """Drop a run's pieces."""
@@ -91,10 +91,10 @@ class TrimAnswers:
             kept = _Kept((), b"", {}, (), b"", {})
         trims, trim_pieces = kept.trims_piece, kept.trim_pieces
         if kept.trims is not answer.trimmed.trims:
-            trims, trim_pieces = _encoded(answer.trimmed.trims, trim_pieces, _TRIMS, trim_message)
+            trims, trim_pieces = _encoded(answer.trimmed.trims, trim_pieces, _TRIMS, trim_pb2.Trim)
         entries, entry_pieces = kept.entries_piece, kept.entry_pieces
         if kept.entries is not answer.trimmed.stash_entries:
-            entries, entry_pieces = _encoded(answer.trimmed.stash_entries, entry_pieces, _ENTRIES, entry_message)
+            entries, entry_pieces = _encoded(answer.trimmed.stash_entries, entry_pieces, _ENTRIES, trim_pb2.StashEntry)
         kept = _Kept(answer.trimmed.trims, trims, trim_pieces, answer.trimmed.stash_entries, entries, entry_pieces)
         if kept.trims_piece or kept.entries_piece:
             with self._lock:
@@ -119,9 +119,11 @@ def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
     return ()
 
 
-def _encoded(
-    facts: Sequence[Fact], known: Pieces[Fact], field: int, encode: Callable[[Fact], bytes]
-) -> tuple[bytes, Pieces[Fact]]:
+def _encoded(facts: Sequence[Fact], known: Pieces[Fact], field: int, kind: type[Message]) -> tuple[bytes, Pieces[Fact]]:
     """Return the encoding of a repeated field, and of each element; those that are `known` are not encoded again."""
-    each = {id(fact): known.get(id(fact)) or (fact, b"".join(length_delimited(field, encode(fact)))) for fact in facts}
+
+    def encoded(fact: Fact) -> bytes:
+        return b"".join(length_delimited(field, message(kind, fact).SerializeToString()))
+
+    each = {id(fact): known.get(id(fact)) or (fact, encoded(fact)) for fact in facts}
     return b"".join([each[id(fact)][1] for fact in facts]), each

@@ -1,26 +1,20 @@
-"""RetrieveContent and SearchHistory: their requests and responses."""
+"""RetrieveContent and SearchHistory: their requests."""
 
 from __future__ import annotations
 
 from prompt_sidecar.calls.checks import MOST_TOOLS, check_count, check_name, check_names, check_number, checked_run_id
-from prompt_sidecar.doors.grpc.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.doors.grpc.conversion.enums import enum_name
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
-from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.facts.recall_calls import RetrieveCall, SearchCall
+from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall.found import (
     MOST_SNIPPET_TOKENS,
     MOST_SNIPPETS,
     MOST_TOTAL_TOKENS,
-    Found,
-    InPrompt,
-    SearchOutcome,
     SearchQuery,
-    Snippet,
 )
-from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
-from prompt_sidecar.trim.own_text import plain_name
-from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2
 
 CONTEXT_LINES = 100
 """The most lines around a match; more can be fetched as a range of lines."""
@@ -28,11 +22,6 @@ MOST_STASH_IDS = 256
 """Stash ids in one search: six times what a registry shows."""
 MOST_ROLES = 16
 """Roles in one search, repeated ones counted: there are three to choose from."""
-
-_KIND = enum_numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
-_ROLE = enum_numbers(conversation_pb2.Role, "ROLE_", Role, Role.OTHER)
-_RETRIEVED = enum_numbers(retrieve_pb2.RetrieveOutcome, "RETRIEVE_OUTCOME_", Outcome)
-_SEARCHED = enum_numbers(search_pb2.SearchOutcome, "SEARCH_OUTCOME_", SearchOutcome)
 
 
 def retrieve_call(request: retrieve_pb2.RetrieveContentRequest, caller: str) -> RetrieveCall:
@@ -51,32 +40,6 @@ def retrieve_call(request: retrieve_pb2.RetrieveContentRequest, caller: str) -> 
         selection=_selection(request),
         page_tokens=request.page_tokens,
         offset=request.offset,
-    )
-
-
-def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentResponse:
-    """Return the response for what a retrieval found."""
-    page = answer.page
-    return retrieve_pb2.RetrieveContentResponse(
-        outcome=_RETRIEVED[answer.outcome],
-        message=answer.message,
-        content=page.content,
-        content_type=page.content_type,
-        total_bytes=page.total_bytes,
-        total_lines=page.total_lines,
-        stretches=[
-            retrieve_pb2.Stretch(
-                start_byte=stretch.start_byte,
-                end_byte=stretch.end_byte,
-                first_line=stretch.first_line,
-                last_line=stretch.last_line,
-            )
-            for stretch in page.stretches
-        ],
-        more=page.more,
-        next_offset=page.next_offset,
-        matching_lines=page.matching_lines,
-        content_tokens=page.content_tokens,
     )
 
 
@@ -108,26 +71,6 @@ def search_call(request: search_pb2.SearchHistoryRequest, caller: str) -> Search
         total_tokens=request.total_tokens,
     )
     return SearchCall(caller, run_id, query)
-
-
-def search_response(found: Found) -> search_pb2.SearchHistoryResponse:
-    """Return the response for what a search found."""
-    return search_pb2.SearchHistoryResponse(
-        outcome=_SEARCHED[found.outcome],
-        message=found.message,
-        snippets=[_snippet(snippet) for snippet in found.snippets],
-        rendered=found.rendered,
-        matching_items=found.matching_items,
-        first_iteration=found.first_iteration,
-        last_iteration=found.last_iteration,
-        gone_items=found.gone_items,
-        terms_left_out=found.terms_left_out,
-        not_indexed_items=found.not_indexed_items,
-        first_not_indexed_iteration=found.first_not_indexed_iteration,
-        last_not_indexed_iteration=found.last_not_indexed_iteration,
-        rendered_tokens=found.rendered_tokens,
-        in_prompt=[_in_prompt(one) for one in found.in_prompt],
-    )
 
 
 def _selection(request: retrieve_pb2.RetrieveContentRequest) -> Selection:
@@ -170,39 +113,3 @@ def _roles(request: search_pb2.SearchHistoryRequest) -> frozenset[Role]:
             )
         roles.add(role)
     return frozenset(roles)
-
-
-def _snippet(snippet: Snippet) -> search_pb2.Snippet:
-    item = snippet.item
-    return search_pb2.Snippet(
-        stash_id=item.stash_id,
-        role=_ROLE[item.role],
-        kind=_KIND[item.kind],
-        tool=plain_name(item.tool),
-        call_id=item.call_id,
-        iteration=item.iteration,
-        start_byte=snippet.start_byte,
-        end_byte=snippet.end_byte,
-        first_line=snippet.first_line,
-        last_line=snippet.last_line,
-        total_bytes=item.size,
-        total_lines=snippet.total_lines,
-        content_type=item.content_type,
-        text=snippet.text,
-        score=snippet.score,
-        tokens=snippet.tokens,
-        repeats=snippet.repeats,
-    )
-
-
-def _in_prompt(one: InPrompt) -> search_pb2.InPrompt:
-    item = one.item
-    return search_pb2.InPrompt(
-        stash_id=item.stash_id,
-        role=_ROLE[item.role],
-        kind=_KIND[item.kind],
-        tool=plain_name(item.tool),
-        iteration=item.iteration,
-        first_line=one.first_line,
-        last_line=one.last_line,
-    )

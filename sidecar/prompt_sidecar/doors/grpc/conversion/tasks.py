@@ -1,15 +1,11 @@
-"""CreateTasks, UpdateTask and ListTasks: their requests, and the tasks in their responses."""
+"""CreateTasks and UpdateTask: their requests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prompt_sidecar.calls.checks import check_number, checked_request_id, checked_run_id
-from prompt_sidecar.doors.grpc.conversion.enums import enum_name, enum_numbers
-from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
+from prompt_sidecar.doors.grpc.conversion.enums import enum_name
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
 from prompt_sidecar.v1 import task_pb2
-
-_STATUS = enum_numbers(task_pb2.TaskStatus, "TASK_STATUS_", TaskStatus)
 
 
 def create_tasks_call(request: task_pb2.CreateTasksRequest, caller: str) -> CreateTasksCall:
@@ -43,8 +39,3 @@ def update_task_call(request: task_pb2.UpdateTaskRequest, caller: str) -> Update
         status=TaskStatus(enum_name(task_pb2.TaskStatus, request.status, "TASK_STATUS_", "status")),
         request_id=checked_request_id(request.request_id),
     )
-
-
-def task_items(tasks: Sequence[TaskItem]) -> Sequence[task_pb2.TaskItem]:
-    """Return the messages of tasks."""
-    return [task_pb2.TaskItem(id=task.id, text=task.text, status=_STATUS[task.status]) for task in tasks]

@@ -1,4 +1,4 @@
-"""ListTools and CallTool: their requests and responses.
+"""ListTools and CallTool: their requests, and the definitions of tools.
 
 What the *model* wrote is not checked here: a tool's name and arguments go to the core as they are, however wrong. The
 core answers a wrong call with a text that tells the model what to correct, where an RPC error would reach only the
@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prompt_sidecar.calls.checks import MOST_TOOLS, check_names, checked_request_id, checked_run_id
-from prompt_sidecar.doors.grpc.conversion.enums import enum_name, enum_numbers
-from prompt_sidecar.doors.grpc.conversion.recall import retrieve_response, search_response
-from prompt_sidecar.doors.grpc.conversion.tasks import task_items
-from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition, ToolOutcome
-from prompt_sidecar.v1 import task_pb2, tool_pb2, trim_pb2
-
-_OUTCOME = enum_numbers(tool_pb2.ToolOutcome, "TOOL_OUTCOME_", ToolOutcome)
+from prompt_sidecar.doors.grpc.conversion.enums import enum_name
+from prompt_sidecar.doors.grpc.conversion.responses import messages
+from prompt_sidecar.facts.tool_calls import ToolCall, ToolDefinition
+from prompt_sidecar.v1 import tool_pb2, trim_pb2
 
 
 def tools_asked(request: tool_pb2.ListToolsRequest) -> tuple[str, tuple[str, ...]]:
@@ -33,15 +30,7 @@ def tools_asked(request: tool_pb2.ListToolsRequest) -> tuple[str, tuple[str, ...
 def tools_response(tools: Sequence[ToolDefinition]) -> tool_pb2.ListToolsResponse:
     """Return the response for tool definitions; its array holds them byte for byte."""
     return tool_pb2.ListToolsResponse(
-        tools=[
-            tool_pb2.ToolDefinition(
-                name=tool.name,
-                description=tool.description,
-                parameters_json=tool.parameters,
-                definition_json=tool.definition,
-            )
-            for tool in tools
-        ],
+        tools=messages(tool_pb2.ToolDefinition, tools),
         tools_json=b"[" + b",".join(tool.definition for tool in tools) + b"]",
     )
 
@@ -59,20 +48,3 @@ def tool_call(request: tool_pb2.CallToolRequest, caller: str) -> ToolCall:
         arguments=request.arguments_json,
         request_id=checked_request_id(request.request_id),
     )
-
-
-def tool_response(answer: ToolAnswer) -> tool_pb2.CallToolResponse:
-    """Return the response for a tool's answer."""
-    response = tool_pb2.CallToolResponse(
-        outcome=_OUTCOME[answer.outcome],
-        content=answer.content,
-        is_error=answer.is_error,
-        content_tokens=answer.content_tokens,
-    )
-    if answer.recalled is not None:
-        response.recalled.CopyFrom(retrieve_response(answer.recalled))
-    elif answer.found is not None:
-        response.found.CopyFrom(search_response(answer.found))
-    elif answer.tasks is not None:
-        response.tasks.CopyFrom(task_pb2.ListTasksResponse(tasks=task_items(answer.tasks)))
-    return response

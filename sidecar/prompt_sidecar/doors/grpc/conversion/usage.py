@@ -1,29 +1,21 @@
-"""ReportUsage: its request and response."""
+"""ReportUsage: its request."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from prompt_sidecar.calls.checks import check_length, check_number, checked_run_id
-from prompt_sidecar.doors.grpc.conversion.comparison import comparison_message
-from prompt_sidecar.doors.grpc.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.doors.grpc.conversion.enums import enum_name
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.usage_calls import (
-    CacheUse,
-    Calibrated,
     InputCounting,
     ReportedRefusal,
-    UsageAnswer,
     UsageCall,
-    UsageOutcome,
 )
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, MOST_CHARACTERS, MOST_TOKENS
 from prompt_sidecar.v1 import usage_pb2
 
 _COUNTS: Final = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens")
-_OUTCOME = enum_numbers(usage_pb2.UsageOutcome, "USAGE_OUTCOME_", UsageOutcome)
-_CALIBRATED = enum_numbers(usage_pb2.CalibrationUse, "CALIBRATION_USE_", Calibrated)
-_CACHE = enum_numbers(usage_pb2.CacheUse, "CACHE_USE_", CacheUse, CacheUse.NOT_TOLD)
 
 
 def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
@@ -56,26 +48,6 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
         counting=counting,
         refusal=_refusal(request.refusal) if refused else None,
         revision=request.revision,
-    )
-
-
-def usage_response(answer: UsageAnswer) -> usage_pb2.ReportUsageResponse:
-    """Return the response for what was learned from a report."""
-    return usage_pb2.ReportUsageResponse(
-        outcome=_OUTCOME[answer.outcome],
-        estimated_tokens=answer.estimated_tokens,
-        real_tokens=answer.real_tokens,
-        error_percent=100 * answer.error,
-        factor_before=answer.factor_before,
-        factor_after=answer.factor_after,
-        calibration_use=_CALIBRATED[answer.calibrated],
-        learned_limit=answer.learned_limit,
-        next_limit=answer.next_limit,
-        cache_use=_CACHE[answer.cache],
-        cached_tokens_expected=answer.cached_expected,
-        cached_tokens=answer.cached_tokens,
-        cache_hit_share=answer.cache_hit_share,
-        comparison=None if answer.comparison is None else comparison_message(answer.comparison),
     )
 
 
