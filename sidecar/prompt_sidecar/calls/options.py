@@ -30,7 +30,8 @@ class ServerOptions:
     listen: str = setting(
         "127.0.0.1:7717",
         address(),
-        "TCP address; empty: none; port 0: a free one. Beyond loopback it needs authentication.",
+        "TCP address of the gRPC door; empty: none, and without server.socket there is no such door; port 0: a free "
+        "one. Beyond loopback it needs authentication.",
         "Loopback, as prompts are secrets. gRPC's customary port 50051 lies in Linux's range of outgoing ports, and "
         "another container of the same pod is likely to have taken it.",
     )

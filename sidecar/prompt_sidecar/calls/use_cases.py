@@ -8,7 +8,7 @@ windows had to be assumed, and that the indexer is woken when an answer is out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from time import time_ns
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -16,10 +16,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from prompt_sidecar.answers.restoring import Restore
 from prompt_sidecar.calls.assumed_windows import AssumedWindows
 from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_memory
-from prompt_sidecar.engine.runs.budget import DoorMemory
-from prompt_sidecar.engine.runs.pace import Pace
 from prompt_sidecar.engine.runs.service import Runs
-from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
@@ -31,10 +28,9 @@ from prompt_sidecar.facts.guard_calls import (
     Unread,
     UnreadOutcome,
 )
-from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
-from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
@@ -89,39 +85,15 @@ class UseCases:
         observer: Observer | None = None,
         wake: Callable[[], None] = _nothing,
     ) -> None:
-        self._runs = runs
+        self.runs = runs
+        """Asked directly for what needs neither memory nor telemetry."""
         self.memory = memory or MemoryGate()
         """Admits what takes memory, of all doors."""
         self._wake = wake
         self._assumed = AssumedWindows()
         self._once = Once()
-        self.room = self.memory.room
-        """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
         """Given the facts of each call."""
-
-    def pace(self, check: Check) -> Pace:
-        """Return what has work that calls nothing here run as calls do: it lets short ones go first, and takes turns.
-
-        Within it no use case may be called, as that would wait for the turn that its own thread has.
-        """
-        return self._runs.pace(check)
-
-    def keep_with(self, door: DoorMemory) -> float:
-        """See `RunTable.keep_with`."""
-        return self._runs.table.keep_with(door)
-
-    def weigh_of_doors(self, caller: str, run_id: str) -> None:
-        """See `RunTable.weigh_of_doors`."""
-        self._runs.table.weigh_of_doors(caller, run_id)
-
-    def number_of(self, caller: str, run_id: str) -> str:
-        """See `RunTable.number_of`."""
-        return self._runs.table.number_of(caller, run_id)
-
-    def now(self) -> float:
-        """See `Runs.now`."""
-        return self._runs.now()
 
     def failed(self, error: Refusal) -> Refusal:
         """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
@@ -148,9 +120,9 @@ class UseCases:
         call = None
         self.observer.received()
         try:
-            with self.memory.admit(raw), self._runs.pace(check) as pace:
+            with self.memory.admit(raw), self.runs.pace(check) as pace:
                 call = read(pace)
-                answer = self._runs.trim(call, pace)
+                answer = self.runs.trim(call, pace)
                 written = write(call, answer)
         except BaseException as error:
             self.observer.refused(call, error)
@@ -160,10 +132,6 @@ class UseCases:
         self.observer.trimmed(call, answer, began)
         self._wake()
         return written
-
-    def unread(self, caller: str) -> str:
-        """Return what becomes of a caller's requests that the guard cannot read; empty: it masks nothing of them."""
-        return self._runs.guarding.unread(caller)
 
     @_counted
     def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
@@ -181,7 +149,7 @@ class UseCases:
         try:
             with self.memory.admit(call.body):
                 try:
-                    answer = self._runs.mask(call, check)
+                    answer = self.runs.mask(call, check)
                 except InvalidJson:
                     return self.left_unread(door, call.caller, Unread.NOT_JSON, call.body)
                 except TooLarge as error:
@@ -189,7 +157,7 @@ class UseCases:
                         raise
                     return self.left_unread(door, call.caller, Unread.TOO_LARGE, call.body)
         except TooLarge:  # there is no memory now
-            if self._runs.guarding.unread(call.caller) != PASS:
+            if self.runs.guarding.unread(call.caller) != PASS:
                 raise
             return self.left_unread(door, call.caller, Unread.FAILED, call.body)
         if signed and answer.body is not call.body:
@@ -199,7 +167,7 @@ class UseCases:
 
     def left_unread(self, door: Door, caller: str, why: Unread, body: bytes = b"") -> bytes:
         """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
-        refuses = self._runs.guarding.unread(caller) != PASS
+        refuses = self.runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
         self.observer.unread(door, why, outcome)
         told = "requests through the %s door are %s: the guard cannot read them (%s)"
@@ -214,7 +182,7 @@ class UseCases:
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
         """Fetch an original, or say why there is none."""
         began = time_ns()
-        answer = self._runs.recalling.retrieve(call, check, self.memory.reserve)
+        answer = self.runs.recalling.retrieve(call, check, self.memory.reserve)
         self.observer.retrieved(call, answer, began)
         return answer
 
@@ -223,7 +191,7 @@ class UseCases:
         """Search a run's history."""
         began = time_ns()
         try:
-            found = self._runs.recalling.search(call, check)
+            found = self.runs.recalling.search(call, check)
         finally:
             self._wake()  # it may have left something to be indexed, also where it had to end
         self.observer.searched(call.run_id, found, began)
@@ -232,28 +200,24 @@ class UseCases:
     @_counted
     def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
         """Write down tasks; return all that there are now."""
-        return self._runs.recalling.create_tasks(call, check)
+        return self.runs.recalling.create_tasks(call, check)
 
     @_counted
     def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
         """Say where a task stands; return all tasks."""
-        return self._runs.recalling.update_task(call, check)
+        return self.runs.recalling.update_task(call, check)
 
     @_counted
     def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
         """Return all tasks of a run."""
-        return self._runs.recalling.list_tasks(caller, run_id, check)
-
-    def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
-        """Return the model's tools as definitions in a format; an empty name: in no provider's."""
-        return definitions(format_name, names)
+        return self.runs.recalling.list_tasks(caller, run_id, check)
 
     @_counted
     def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
         """Run one of the model's tools."""
         began = time_ns()
         try:
-            answer = self._runs.recalling.call_tool(call, check, self.memory.reserve)
+            answer = self.runs.recalling.call_tool(call, check, self.memory.reserve)
         finally:
             self._wake()
         self.observer.tool_called(call, answer, began)
@@ -262,7 +226,7 @@ class UseCases:
     @_counted
     def report_usage(self, call: UsageCall, check: Check) -> UsageAnswer:
         """Take a report on a model call."""
-        answer = self._runs.report_usage(call, check)
+        answer = self.runs.report_usage(call, check)
         self.observer.reported(call, answer)
         return answer
 
@@ -270,7 +234,7 @@ class UseCases:
     def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
         """Fill the masks in the arguments of tools' calls."""
         began = time_ns()
-        done = self._runs.restore(call, check)
+        done = self.runs.restore(call, check)
         self.observer.restored(call, done, began)
         return done
 
@@ -286,26 +250,14 @@ class UseCases:
     @_counted
     def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
         """Return a run's figures."""
-        return self._runs.figures(caller, run_id, check)
-
-    def summaries(self, most: int) -> Sequence[RunSummary]:
-        """Return the runs of all callers that were seen last, each in a line, the newest first."""
-        return self._runs.summaries(most)
-
-    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
-        """Return those with this id `among` the runs seen last."""
-        return self._runs.summaries_of(run_id, among, most)
-
-    def journal(self, key: str, most: int) -> RunJournal | None:
-        """Return what is kept of one of them for people; None: no such run is among them."""
-        return self._runs.journal(key, most)
+        return self.runs.figures(caller, run_id, check)
 
     @_counted
     def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
         """Forget a run now; return its last figures, None: it was not known."""
-        return self._runs.end(caller, run_id, check)
+        return self.runs.end(caller, run_id, check)
 
     @_counted
     def end_all(self, caller: str, check: Check) -> int:
         """Forget all runs of a caller now; return how many there were."""
-        return self._runs.end_all(caller, check)
+        return self.runs.end_all(caller, check)

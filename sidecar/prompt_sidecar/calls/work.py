@@ -83,7 +83,7 @@ class Work:
         """
 
         def paced() -> T:
-            with self.shared.use_cases.pace(self.check) as pace:
+            with self.shared.use_cases.runs.pace(self.check) as pace:
                 return function(pace)
 
         return await self.run(paced, size=size)

@@ -35,7 +35,7 @@ def listening(setting: str, address: str) -> Iterator[None]:
         ) from None
 
 
-def bound(setting: str, address: str) -> socket.socket:
+def bound_socket(setting: str, address: str) -> socket.socket:
     """Return a socket that is bound to an address that a setting has. Raises StartError."""
     with listening(setting, address):
         family, kind, protocol, _, resolved = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)[0]

@@ -80,7 +80,7 @@ class Admin(PagesDoor):
         if len(query) > QUERY_CHARACTERS or query.count("&") >= QUERY_FIELDS:
             return Answer.plain("400 Bad Request", "the query is too long")
         fields = {name: values[0] for name, values in parse_qs(query).items()}
-        return self._pages.answer(environment["PATH_INFO"], fields, self._shared.use_cases)
+        return self._pages.answer(environment["PATH_INFO"], fields, self._shared.use_cases.runs)
 
     def _refusal(self, environment: Any) -> Refusal | None:
         """How a request is refused that a page of another site may have sent; a browser always names a host."""

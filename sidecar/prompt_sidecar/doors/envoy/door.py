@@ -41,7 +41,7 @@ from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.process.starting import StartError, bound
+from prompt_sidecar.process.starting import StartError, bound_socket
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 """Envoy's name for the service that it calls."""
@@ -112,7 +112,7 @@ class EnvoyDoor:
             self._server, self.port = self._do(self._bound())
         except (RuntimeError, OSError):
             self._end_loop()
-            bound("envoy.listen", self._options.listen).close()  # it says why not, which gRPC does not
+            bound_socket("envoy.listen", self._options.listen).close()  # it says why not, which gRPC does not
             raise StartError(f"envoy.listen {self._options.listen}: cannot listen there; set another") from None
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class EnvoyDoor:
         )
         by_credential = self._options.caller_by == "credential"
         identities = Identities(self._key, by_credential, self._shared.names, conversations)
-        self._shared.use_cases.keep_with(conversations)
+        self._shared.use_cases.runs.table.keep_with(conversations)
         self._processor = Processor(self._shared.use_cases, self._shared.refusals, self._most_bytes, identities)
         self._do(self._server.start())
 

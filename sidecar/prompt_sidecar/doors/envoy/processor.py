@@ -119,13 +119,13 @@ class Processor:
             return self._use_cases.trim(body, read, check, write)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request must go on
             caller = self._identities.caller(headers, peer)
-            if isinstance(error, InvalidRequest) and self._use_cases.unread(caller):
+            if isinstance(error, InvalidRequest) and self._use_cases.runs.guarding.unread(caller):
                 return self._masked(path, headers, body, caller, check)
             return self._failed(path.format, error, caller)
 
     def guards(self, headers: Mapping[str, str], peer: str) -> bool:
         """Return whether no body of a request with these headers may go on unread."""
-        return bool(self._use_cases.unread(self._identities.caller(headers, peer)))
+        return bool(self._use_cases.runs.guarding.unread(self._identities.caller(headers, peer)))
 
     def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
         """Have the guard read a body that is no prompt; it goes on masked, as it came, or not at all."""
@@ -148,7 +148,7 @@ class Processor:
         `otherwise`: what becomes of it where the guard does not have to.
         """
         caller = self._identities.caller(headers, peer)
-        if not self._use_cases.unread(caller):
+        if not self._use_cases.runs.guarding.unread(caller):
             return otherwise
         try:
             self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
@@ -191,7 +191,7 @@ class Processor:
         if outcome is EnvoyOutcome.REFUSED:
             assert isinstance(error, SidecarError)
             return self._refused(format_name, error)
-        if self._use_cases.unread(caller):
+        if self._use_cases.runs.guarding.unread(caller):
             try:
                 self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
             except GuardUnread as unread:

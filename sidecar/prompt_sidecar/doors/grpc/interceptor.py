@@ -75,14 +75,6 @@ class Receptions:
         return self.health if method.startswith(HEALTH) else self.admin
 
 
-@dataclass(frozen=True, slots=True)
-class _Method:
-    """A method's handler, and the one that refuses its calls while the server stops."""
-
-    handler: _Handler
-    turn_away: _Handler
-
-
 class Interceptor(grpc.ServerInterceptor):
     """See the module. `observer` is called at every call's begin and end, `refusals` logs those that are refused."""
 
@@ -100,10 +92,9 @@ class Interceptor(grpc.ServerInterceptor):
         self._receptions = receptions
         self._observer = observer
         self._refusals = refusals
-        self._methods: dict[str, _Method] = {}
+        self._methods: dict[str, _Handler] = {}
         self._closed = False
-        self._not_served = self._refusal("", _not_served)
-        self._turn_away_any = self._refusal("", _turned_away)
+        self._not_served = self._refusal()
 
     def close(self) -> None:
         """Refuse all further calls except health checks; those admitted before continue."""
@@ -112,19 +103,17 @@ class Interceptor(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], _Handler], handler_call_details: grpc.HandlerCallDetails
     ) -> _Handler:
-        """Return the wrapped handler of the called method, or the refusing one. Runs on gRPC's polling thread."""
+        """Return the wrapped handler of the called method. Runs on gRPC's polling thread."""
         method = str(handler_call_details.method)
         known = self._methods.get(method)
         if known is None:
             handler = continuation(handler_call_details)
             if handler is None:  # not kept, as callers can make up names
-                return self._turn_away_any if self._closed else self._not_served
+                return self._not_served
             known = self._methods[method] = self._method(handler, method)
-        if self._closed and not method.startswith(HEALTH):
-            return known.turn_away
-        return known.handler
+        return known
 
-    def _method(self, handler: _Handler, method: str) -> _Method:
+    def _method(self, handler: _Handler, method: str) -> _Handler:
         health, own = method.startswith(HEALTH), method.startswith(OWN)
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         name, reception = method.removeprefix("/"), self._receptions.of(method)
@@ -133,6 +122,7 @@ class Interceptor(grpc.ServerInterceptor):
             peer = context.peer()
             if health:
                 return Owner(peer, peer)
+            self._check_open()
             caller = self._callers.of(context)
             CALLER.set(caller)
             return self._callers.owner(caller, peer)
@@ -178,22 +168,23 @@ class Interceptor(grpc.ServerInterceptor):
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
-        return _Method(
-            make(wrapped, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
-        )
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
 
-    def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:
-        """Return a handler that refuses the calls of a method; an empty name: one that is not served."""
-        traced = not name or name.startswith(OWN[1:])
+    def _check_open(self) -> None:
+        """Raises Stopping: further calls are refused."""
+        if self._closed:
+            raise Stopping("this sidecar is stopping; call another, or this one when it is back")
+
+    def _refusal(self) -> _Handler:
+        """Return a handler that refuses the calls of methods that are not served."""
 
         def admit(_: grpc.ServicerContext) -> NoReturn:
-            raise error()
+            self._check_open()
+            raise NotServed("Method not found!")
 
         # Registered as taking a stream, so that a refused request's message is not waited for.
         return grpc.stream_unary_rpc_method_handler(
-            self._taken_by(
-                self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True
-            )
+            self._taken_by(self._receptions.admin, _never, admit, self._refusing_with("", traced=True), streams=True)
         )
 
     def _taken_by(
@@ -254,14 +245,6 @@ class Interceptor(grpc.ServerInterceptor):
                 abort(context, error)
         finally:
             self._observer.ended(called, code, error)
-
-
-def _turned_away() -> SidecarError:
-    return Stopping("this sidecar is stopping; call another, or this one when it is back")
-
-
-def _not_served() -> SidecarError:
-    return NotServed("Method not found!")
 
 
 def _code(context: Any) -> str:

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +34,7 @@ from prompt_sidecar.doors.grpc.handed import unknown_grpc
 from prompt_sidecar.doors.grpc.health import SERVICE_NAME as HEALTH_NAME
 from prompt_sidecar.doors.grpc.health import Health
 from prompt_sidecar.doors.grpc.interceptor import Interceptor, Receptions
-from prompt_sidecar.doors.grpc.reception import Bounds, Clerk, Reception
+from prompt_sidecar.doors.grpc.reception import Clerk, Reception
 from prompt_sidecar.doors.grpc.refusing import Refusing
 from prompt_sidecar.doors.grpc.servicer import SERVICE, Servicer
 from prompt_sidecar.doors.grpc.unix_socket import (
@@ -44,7 +44,7 @@ from prompt_sidecar.doors.grpc.unix_socket import (
     see_that_nobody_listens,
     target,
 )
-from prompt_sidecar.process.starting import StartError, bound
+from prompt_sidecar.process.starting import StartError, bound_socket
 
 _HEALTH_THREADS = 2
 _WATCH_THREADS = 2
@@ -172,22 +172,19 @@ class GrpcDoor:
 
     def _receive(self, checks: Pool, watch: Pool, admin: Pool) -> Receptions:
         """Make the receptions of all methods."""
-        settings, reached = self._settings, self._shared.observer.reached
-        own = Bounds(
-            calls=settings.max_calls,
-            bound="server.max_calls",
-            slow=settings.slow_messages,
-            message_seconds=settings.message_timeout,
-            answer_seconds=settings.answer_timeout,
-            untaken_bytes=settings.untaken_bytes,
-            message_bytes=settings.max_message_bytes,
-        )
-        side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
+        reached = self._shared.observer.reached
+        make = partial(Reception, refusing=self._refusing, options=self._settings, reached=reached)
+        side = partial(make, bound="server.side_calls", most=_SIDE_CALLS)
         return Receptions(
-            own=Reception(self._shared.workers, self._refusing, own, self._in_flight, reached),
-            health=Reception(checks, self._refusing, side, reached=reached),
-            watch=Reception(watch, self._refusing, side, reached=reached),
-            admin=Reception(admin, self._refusing, side, reached=reached),
+            own=make(
+                self._shared.workers,
+                bound="server.max_calls",
+                most=self._settings.max_calls,
+                in_flight=self._in_flight,
+            ),
+            health=side(checks),
+            watch=side(watch),
+            admin=side(admin),
             refusing=self._refusing,
         )
 
@@ -198,7 +195,7 @@ class GrpcDoor:
                 return self._server.add_insecure_port(listen)
             return self._server.add_secure_port(listen, credentials(tls))
         except RuntimeError:
-            bound("server.listen", listen).close()  # it says why not, which gRPC does not
+            bound_socket("server.listen", listen).close()  # it says why not, which gRPC does not
             raise StartError(
                 f"server.listen {listen}: cannot listen there; are the TLS files a certificate chain, its key and "
                 "authorities in PEM?"

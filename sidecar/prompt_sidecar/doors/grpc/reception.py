@@ -26,13 +26,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from math import inf
 from time import monotonic, perf_counter
 from typing import Any, Final
 
+from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.pool import ARRIVAL, InFlight, Pool
 from prompt_sidecar.calls.turns import Counts, Owner, Turns
 from prompt_sidecar.doors.grpc.handed import Handed
@@ -69,49 +70,35 @@ class _Phase(Enum):
     """Refused or cut off, and gRPC has yet to see to it."""
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """One call and its phase. The lock of its reception protects it."""
 
-    __slots__ = (
-        "answered", "arrived", "asked", "handed", "lasts", "over", "owner", "pace", "phase", "since", "slow", "streams",
-    )  # fmt: skip
+    handed: Handed
+    owner: Owner = _UNKNOWN
+    arrived: float = field(default_factory=perf_counter)
+    phase: _Phase = _Phase.WAITING
+    since: float = 0.0
+    """When its phase began, by `monotonic`."""
+    pace: float = 0.0
+    """When its message was first waited for, by the time that was looked at."""
+    asked: bool = False
+    """Whether its message was requested: gRPC takes all of it then, until the call ends."""
+    slow: bool = False
+    over: bool = False
+    """Whether its caller has all of the answer, or has disconnected."""
+    answered: int = 0
+    """Bytes of its answer."""
 
-    def __init__(self, handed: Handed) -> None:
-        self.handed = handed
-        self.streams: bool = handed.behaviour.streams
-        self.lasts: bool = handed.behaviour.lasts
-        self.owner = _UNKNOWN
-        self.arrived = perf_counter()
-        self.phase = _Phase.WAITING
-        self.since = 0.0
-        """When its phase began, by `monotonic`."""
-        self.pace = 0.0
-        """When its message was first waited for, by the time that was looked at."""
-        self.asked = False
-        """Whether its message was requested: gRPC takes all of it then, until the call ends."""
-        self.slow = False
-        self.over = False
-        """Whether its caller has all of the answer, or has disconnected."""
-        self.answered = 0
-        """Bytes of its answer."""
+    @property
+    def streams(self) -> bool:
+        """See `Reception`."""
+        return bool(self.handed.behaviour.streams)
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The limits of one reception."""
-
-    calls: int
-    """Calls that wait or run, and as many whose answers are not taken yet."""
-    bound: str
-    """The name that `calls` has in the settings."""
-    slow: int
-    """Calls whose message is slow."""
-    message_seconds: float
-    answer_seconds: float
-    untaken_bytes: int
-    """Of answers that their callers have yet to take."""
-    message_bytes: int = 1
-    """The largest message."""
+    @property
+    def lasts(self) -> bool:
+        """See `Reception`."""
+        return bool(self.handed.behaviour.lasts)
 
 
 class Reception(ThreadPoolExecutor):
@@ -120,22 +107,37 @@ class Reception(ThreadPoolExecutor):
     A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read;
     returns whose the call is, and raises to refuse), `refused` (returns the behaviour that answers with an error),
     `streams` (whether it takes a stream of messages, which it reads by itself; such a call is ended after
-    `message_seconds`) and `lasts` (whether its answer is a stream that may stay open).
+    `server.message_timeout`) and `lasts` (whether its answer is a stream that may stay open).
     """
 
     def __init__(
         self,
         pool: Pool,
         refusing: Refusing,
-        bounds: Bounds,
+        options: ServerOptions,
+        *,
+        bound: str,
+        most: int,
         in_flight: InFlight | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`refusing` ends refused calls; `reached` is called with the name of a limit where no status reports it."""
+        """Make it.
+
+        Args:
+            pool: runs the calls.
+            refusing: ends refused calls.
+            options: limits of times and bytes.
+            bound: the name of `most` in the settings.
+            most: calls that wait or run, and as many whose answers are not taken yet.
+            in_flight: counts the calls.
+            reached: called with the name of a limit where no status reports it.
+        """
         super().__init__(1)
         self._pool = pool
         self._refusing = refusing
-        self._bounds = bounds
+        self._options = options
+        self._bound = bound
+        self._most = most
         self._in_flight = in_flight or InFlight()
         self._reached = reached
         self._lock = threading.Lock()
@@ -199,8 +201,8 @@ class Reception(ThreadPoolExecutor):
     def _admit(self, call: _Call, context: Any) -> None:
         """Admit the call if there is room, or another call can be refused in its place."""
         with self._lock:
-            victim = self._in_the_way(call) if self._pending >= self._bounds.calls else None
-            full = self._pending >= self._bounds.calls and victim is None
+            victim = self._in_the_way(call) if self._pending >= self._most else None
+            full = self._pending >= self._most and victim is None
             if victim is not None:
                 self._end(victim)
             if not full:
@@ -246,7 +248,7 @@ class Reception(ThreadPoolExecutor):
         """
         ahead = len(self._reading) - self._slow + self._ready
         # Nobody knows how large a message will be, and no memory is reserved for it before it is there.
-        left = min(self._ahead, self.room() // self._bounds.message_bytes) - ahead if ahead else self._ahead
+        left = min(self._ahead, self.room() // self._options.max_message_bytes) - ahead if ahead else self._ahead
         if left <= 0:
             return None
         taken = self._waiting.take(self._read, left)
@@ -333,10 +335,10 @@ class Reception(ThreadPoolExecutor):
         self._answering[call] = None
         self._untaken += call.answered
         dropped: list[tuple[_Call, str]] = []
-        if len(self._answering) > self._bounds.calls:
-            dropped.append((self._of_largest(self._answering), self._bounds.bound))
+        if len(self._answering) > self._most:
+            dropped.append((self._of_largest(self._answering), self._bound))
             self._cut(dropped[-1][0])
-        while self._untaken > self._bounds.untaken_bytes:
+        while self._untaken > self._options.untaken_bytes:
             others = OrderedDict((each, None) for each in self._answering if each.answered and each is not call)
             if not others:
                 break
@@ -353,7 +355,7 @@ class Reception(ThreadPoolExecutor):
 
     def look(self) -> bool:
         """End calls that have waited for too long; return whether any still wait."""
-        now, bounds = monotonic(), self._bounds
+        now, options = monotonic(), self._options
         ended: list[tuple[_Call, SidecarError]] = []
         with self._lock:
             # A busy sidecar checks late, for which its clients are not to blame.
@@ -368,16 +370,14 @@ class Reception(ThreadPoolExecutor):
             for call in [each for each in self._reading if each.slow]:
                 if self._closing:
                     error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
-                elif now - call.since >= bounds.message_seconds:
-                    error = MessageLate(
-                        f"the call's message did not come within {bounds.message_seconds:g} s (server.message_timeout)",
-                        bound="server.message_timeout",
-                    )
+                elif now - call.since >= options.message_timeout:
+                    told = f"within {options.message_timeout:g} s (server.message_timeout)"
+                    error = MessageLate(f"the call's message did not come {told}", bound="server.message_timeout")
                 else:
                     continue
                 self._end(call)
                 ended.append((call, error))
-            slow = min(bounds.slow, max(self.room() // bounds.message_bytes, 1))
+            slow = min(options.slow_messages, max(self.room() // options.max_message_bytes, 1))
             while self._slow > slow:
                 call = self._of_largest(OrderedDict((each, None) for each in self._reading if each.slow))
                 self._end(call)
@@ -385,9 +385,9 @@ class Reception(ThreadPoolExecutor):
             late = [
                 each
                 for each in self._streaming
-                if now - each.since >= (bounds.message_seconds if each.streams else _FIRST_SECONDS)
+                if now - each.since >= (options.message_timeout if each.streams else _FIRST_SECONDS)
             ]
-            untaken = [each for each in self._answering if now - each.since >= bounds.answer_seconds]
+            untaken = [each for each in self._answering if now - each.since >= options.answer_timeout]
             untaken = [each for each in untaken if not each.lasts]
             for call in late:
                 call.since = inf  # once is enough
@@ -466,8 +466,8 @@ class Reception(ThreadPoolExecutor):
         call.handed.cut_off()
 
     def _too_many(self) -> SidecarError:
-        bound = self._bounds.bound
-        return TooLarge(f"as many calls run or wait as {bound} allows; retry a little later", bound=bound)
+        told = f"as many calls run or wait as {self._bound} allows; retry a little later"
+        return TooLarge(told, bound=self._bound)
 
 
 _SLOW = (

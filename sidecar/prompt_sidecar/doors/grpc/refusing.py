@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -34,16 +35,14 @@ MOST: Final = 2_048
 one of a connection that has no others, after those of as many connections as wait."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Refused:
     """A call that was refused and has no status yet."""
 
-    __slots__ = ("arrived", "error", "handed", "owner")
-
-    def __init__(self, handed: Handed, owner: Owner, arrived: float, error: Exception) -> None:
-        self.handed = handed
-        self.owner = owner
-        self.arrived = arrived
-        self.error = error
+    handed: Handed
+    owner: Owner
+    arrived: float
+    error: Exception
 
 
 class Refusing:

@@ -25,6 +25,7 @@ from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tools_asked, t
 from prompt_sidecar.doors.grpc.conversion.trim import trim_call
 from prompt_sidecar.doors.grpc.conversion.usage import usage_call
 from prompt_sidecar.doors.grpc.interceptor import check, seconds_left
+from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
@@ -118,7 +119,7 @@ class Servicer:
 
     def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> Message:
         """ListTools."""
-        return tools_response(self._use_cases.list_tools(*tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))))
+        return tools_response(definitions(*tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))))
 
     def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """CallTool."""

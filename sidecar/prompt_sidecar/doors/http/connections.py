@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.doors.http.wires import Between
 
 
 class Connections:
@@ -77,16 +78,16 @@ class Connections:
         self._idle.pop(transport, None)
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(Between):
     """Hands everything on to the server's own protocol, unless there is no room."""
 
     def __init__(self, connections: Connections, protocol: asyncio.Protocol) -> None:
+        super().__init__(protocol)
         self._connections = connections
-        self._protocol = protocol
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take it, or close it."""
+        """Accept the connection, or close it at the limit."""
         assert isinstance(transport, asyncio.Transport)
         if self._connections.opened(transport):
             self._transport = transport
@@ -98,20 +99,4 @@ class _Connection(asyncio.Protocol):
         """Make room."""
         if self._transport is not None:
             self._connections.closed(self._transport)
-            self._protocol.connection_lost(error)
-
-    def data_received(self, data: bytes) -> None:
-        """Hand on."""
-        self._protocol.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """Hand on."""
-        return self._protocol.eof_received()
-
-    def pause_writing(self) -> None:
-        """Hand on."""
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Hand on."""
-        self._protocol.resume_writing()
+            super().connection_lost(error)

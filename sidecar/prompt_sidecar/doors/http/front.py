@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
+from multidict import CIMultiDict
 
-from prompt_sidecar.browsers import Refusal, Sent, Visitors
+from prompt_sidecar.browsers import Sent, Visitors
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket
 
@@ -45,7 +46,7 @@ class Front:
     def reply(self, request: web.Request, found: Route, name: str) -> Reply | None:
         """Return the answer to a request with this route, `name` in metrics; None: it is to be served."""
         if (refusal := self._visitors.refusal(_sent(request))) is not None:
-            return Reply(_error(found, refusal), name, "refused")
+            return Reply(error_response(found, refusal.status, refusal.message, refusal.reason), name, "refused")
         if request.method == "OPTIONS":
             return Reply(_preflight(request), name)
         path = request.rel_url.raw_path
@@ -53,10 +54,10 @@ class Front:
             return Reply(web.Response(body=_HERE, content_type="text/plain"), name)
         if request.method in {"GET", "HEAD"} and path == "/metrics":
             told = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
-            return Reply(_error(found, Refusal(404, "NOT_SERVED", told)), name)
+            return Reply(error_response(found, 404, told, "NOT_SERVED"), name)
         if opens_websocket(request) and (prompts := prompts_by_websocket(path)) is not None:
             told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
-            response = _error(prompts, Refusal(426, "USE_HTTP", told))
+            response = error_response(prompts, 426, told, "USE_HTTP")
             response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
             return Reply(response, prompts.name, "sent_to_http")
         return None
@@ -93,7 +94,11 @@ def _preflight(request: web.Request) -> web.Response:
     return web.Response(status=204, headers=headers)
 
 
-def _error(found: Route, refusal: Refusal) -> web.Response:
-    format_name = "" if found.dialect is None else found.dialect.format
-    body = error_body(format_name, refusal.status, refusal.message, refusal.reason)
-    return web.Response(status=refusal.status, body=body, headers=error_headers(format_name, refusal.status))
+def error_response(
+    found: Route | None, status: int, message: str, reason: str, headers: CIMultiDict[str] | None = None
+) -> web.Response:
+    """Return an error of the sidecar's, in the shape of a route's provider; with `headers` beside its own."""
+    format_name = "" if found is None or found.dialect is None else found.dialect.format
+    told = CIMultiDict[str]() if headers is None else headers
+    told.update(error_headers(format_name, status))
+    return web.Response(status=status, body=error_body(format_name, status, message, reason), headers=told)

@@ -120,7 +120,7 @@ class Gateways:
         if not _is_array(messages):
             raise InvalidRequest("messages must be an array of messages", field="messages")
         # What the guard would change goes nowhere that it did not look at.
-        masks = self._shared.use_cases.unread(request.caller)
+        masks = self._shared.use_cases.runs.guarding.unread(request.caller)
         if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
         window = _window(body.get("token_budget"))
@@ -187,7 +187,7 @@ class Gateways:
     def _masked(self, request: _Request, name: str, raw: bytes) -> bytes:
         """Mask a member of LiteLLM's request, where the guard masks; `raw` is empty where it could not be taken out."""
         use_cases = self._shared.use_cases
-        if not use_cases.unread(request.caller):
+        if not use_cases.runs.guarding.unread(request.caller):
             return _NONE
         try:
             if not raw:

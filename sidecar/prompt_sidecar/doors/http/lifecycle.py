@@ -18,7 +18,7 @@ from prompt_sidecar.browsers import Sites, Visitors
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.calls.pool import InFlight
-from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status
+from prompt_sidecar.calls.provider_errors import http_status
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.turns import Counts, Owner
 from prompt_sidecar.calls.work import Work
@@ -28,7 +28,7 @@ from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.doors.http.connections import Connections
 from prompt_sidecar.doors.http.encodings import encoding_of
 from prompt_sidecar.doors.http.exchange import Exchange, Outcome, TooLongAnswer
-from prompt_sidecar.doors.http.front import Front, opens_websocket
+from prompt_sidecar.doors.http.front import Front, error_response, opens_websocket
 from prompt_sidecar.doors.http.gateways import Endpoint, Gateways
 from prompt_sidecar.doors.http.hidden import HiddenTurns
 from prompt_sidecar.doors.http.options import HttpOptions
@@ -41,7 +41,7 @@ from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.process.starting import bound
+from prompt_sidecar.process.starting import bound_socket
 
 _BACKLOG: Final = 512
 _END_SECONDS: Final = 5.0
@@ -83,7 +83,7 @@ class HttpDoor:
 
     def bind(self) -> None:
         """Take its address. Raises StartError."""
-        self._socket = bound("http.listen", self._options.listen)
+        self._socket = bound_socket("http.listen", self._options.listen)
         self.port = self._socket.getsockname()[1]
 
     def start(self) -> None:
@@ -195,14 +195,14 @@ class _Handler:
             options.hidden_bytes,
             reached,
             self._observer.hidden_lost,
-            shared.use_cases.now,
+            shared.use_cases.runs.now,
         )
         self._prompter = Prompter(shared, options, conversations(), hidden, modes=modes)
         self._upstreams = Upstreams(options)
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
         of_gateways = conversations()
-        shared.use_cases.keep_with(of_gateways)
+        shared.use_cases.runs.table.keep_with(of_gateways)
         self._gateways = Gateways(options, shared, of_gateways, key)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
@@ -252,32 +252,32 @@ class _Handler:
         except SidecarError as error:
             word = "refused"
             self._shared.refused(f"http {name}", error, error.status, _peer(request))
-            return _error(found, http_status(error), error.message, error.reason)
+            return error_response(found, http_status(error), error.message, error.reason)
         except web.HTTPRequestEntityTooLarge:
             word = "refused"
             self._observer.reached("http.max_body_bytes")
             most = f"{self._options.max_body_bytes:,}"
-            return _error(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
+            return error_response(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
         except (aiohttp.ClientError, TimeoutError, LateBody) as error:
             if agent.late:
                 word = "refused"
                 self._shared.refused(f"http {name}", error, "LateBody", _peer(request))
                 message = f"the body did not come within {self._limits.message_timeout:g} s (server.message_timeout)"
-                return _error(found, 408, message, "TOO_SLOW")
+                return error_response(found, 408, message, "TOO_SLOW")
             word = "upstream_failed"
             self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
-            return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
+            return error_response(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
         except TooLongAnswer:
             word = "upstream_failed"
             self._observer.reached("http.max_body_bytes")
-            most = f"{self._options.max_body_bytes:,}"
-            return _error(found, 502, f"the answer has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
+            told = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
+            return error_response(found, 502, told, "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
             word = "cancelled"
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
             _log.error("a request failed: %s", frames(error))
-            return _error(found, 500, "the sidecar failed; see its log", "INTERNAL")
+            return error_response(found, 500, "the sidecar failed; see its log", "INTERNAL")
         else:
             word = "upstream_failed" if agent.broken else outcome.word
             return response
@@ -366,7 +366,11 @@ class _Handler:
     def _masking(self, request: web.Request, caller: str) -> Masking | None:
         """What masks an agent's messages on a WebSocket; None: they go on as they come."""
         use_cases = self._shared.use_cases
-        return Masking(use_cases, caller, self._work(request, caller, 0)) if use_cases.unread(caller) else None
+        return (
+            Masking(use_cases, caller, self._work(request, caller, 0))
+            if use_cases.runs.guarding.unread(caller)
+            else None
+        )
 
     async def _plain(self, work: Work, agent: Agent, body: bytes, encoding: str) -> bytes | None:
         """Return a body without its encoding; None: it has none that is known.
@@ -383,16 +387,6 @@ class _Handler:
             raise web.HTTPRequestEntityTooLarge(most, len(plain))
         agent.hold(len(plain or b""))
         return plain
-
-
-def _error(found: Route, status: int, message: str, reason: str) -> web.Response:
-    """An error of the sidecar's, in the provider's shape."""
-    format_name = "" if found.dialect is None else found.dialect.format
-    return web.Response(
-        status=status,
-        body=error_body(format_name, status, message, reason),
-        headers=error_headers(format_name, status),
-    )
 
 
 def _peer(request: web.Request) -> str:

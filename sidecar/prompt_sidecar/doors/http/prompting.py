@@ -28,6 +28,7 @@ from prompt_sidecar.doors.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.placing import Seen, identity
 from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
@@ -135,11 +136,11 @@ class Prompter:
         self.hidden = hidden
         self._reached = shared.use_cases.observer.reached
         self._stored = StoredResponses(
-            options.max_conversations, options.hidden_bytes, self._reached, shared.use_cases.now
+            options.max_conversations, options.hidden_bytes, self._reached, shared.use_cases.runs.now
         )
-        shared.use_cases.keep_with(conversations)
-        self.hidden.life = shared.use_cases.keep_with(self.hidden)
-        self._stored.life = shared.use_cases.keep_with(self._stored)
+        shared.use_cases.runs.table.keep_with(conversations)
+        self.hidden.life = shared.use_cases.runs.table.keep_with(self.hidden)
+        self._stored.life = shared.use_cases.runs.table.keep_with(self._stored)
         self._tools: dict[str, list[tuple[str, bytes]]] = {}
 
     # -- before the model is asked ---------------------------------------------------------------------------------
@@ -257,11 +258,11 @@ class Prompter:
             self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers))
         if not self._lives(prompt):
             self._forget(prompt)
-        self._use_cases.weigh_of_doors(*prompt.run)
+        self._use_cases.runs.table.weigh_of_doors(*prompt.run)
 
     def _lives(self, prompt: Prompt) -> bool:
         """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
-        return self._use_cases.number_of(*prompt.run) == prompt.number
+        return self._use_cases.runs.table.number_of(*prompt.run) == prompt.number
 
     def _forget(self, prompt: Prompt) -> None:
         for memory in (self.hidden, self._stored):
@@ -347,7 +348,7 @@ class Prompter:
         """
         prompt = replace(prompt, answer=None, failed_open=reason)
         asked = prompt.asked
-        if not self._use_cases.unread(asked.caller):
+        if not self._use_cases.runs.guarding.unread(asked.caller):
             return prompt
         packed = asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
         if packed and not asked.decoded:
@@ -397,7 +398,7 @@ class Prompter:
 
     def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
         if format_name not in self._tools:
-            found = self._use_cases.list_tools(format_name)
+            found = definitions(format_name, ())
             self._tools[format_name] = [(each.name, each.definition) for each in found]
         return self._tools[format_name]
 
@@ -430,7 +431,7 @@ class Prompter:
             _log.error("a prompt goes on untrimmed: %s", frames(error))
             return self._open(replace(prompt, body=body), "INTERNAL", check)
         trimmed = body if answer.prompt.body is None else answer.prompt.body
-        number = prompt.number or self._use_cases.number_of(*prompt.run) or _ENDED
+        number = prompt.number or self._use_cases.runs.table.number_of(*prompt.run) or _ENDED
         return replace(prompt, body=trimmed, answer=answer, failed_open="", number=number)
 
 

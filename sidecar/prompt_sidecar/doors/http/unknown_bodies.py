@@ -51,7 +51,7 @@ class UnknownBodies:
 
     def reads(self, request: web.Request, caller: str) -> bool:
         """Whether the guard must look at a request before it goes on."""
-        return bool(request.body_exists and self.use_cases.unread(caller))
+        return bool(request.body_exists and self.use_cases.runs.guarding.unread(caller))
 
     async def sent_on(
         self, request: web.Request, agent: Agent, provider: Provider, caller: str, work: Work

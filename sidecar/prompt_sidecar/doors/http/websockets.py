@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import aiohttp
 from aiohttp import WSCloseCode, WSMsgType, web
-from multidict import CIMultiDict, MultiMapping
+from multidict import CIMultiDict
 
-from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.calls.use_cases import UseCases
 from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.doors.http.front import error_response
 from prompt_sidecar.doors.http.upstream import ProviderSocket, Upstreams, forwarded
 from prompt_sidecar.doors.http.wires import Wire
 from prompt_sidecar.errors import SidecarError
@@ -70,7 +70,7 @@ class Sockets:
         `masking` masks the agent's messages; None: they go on as they come.
         """
         if not self._here().can_prepare(request):
-            return _refusal(400, "the request opens no WebSocket (RFC 6455, 4.1)"), 0
+            return error_response(None, 400, "the request opens no WebSocket (RFC 6455, 4.1)", "WEBSOCKET"), 0
         full = asyncio.Event()
         if not isinstance(request.transport, asyncio.Transport):
             raise ConnectionResetError  # the agent has left
@@ -80,7 +80,9 @@ class Sockets:
         except aiohttp.WSServerHandshakeError as error:
             if error.status < 400:
                 raise
-            return _refusal(error.status, "the provider opens no WebSocket", error.headers), error.status
+            told = "the provider opens no WebSocket"
+            headers = forwarded(error.headers or CIMultiDict(), "content-length", "content-encoding")
+            return error_response(None, error.status, told, "WEBSOCKET", headers), error.status
         finally:
             wire.leave()
 
@@ -226,10 +228,3 @@ async def _close(socket: Any, code: int, reason: bytes = b"") -> None:
 
 async def _at_once(sending: Awaitable[None]) -> None:
     await sending
-
-
-def _refusal(status: int, message: str, headers: MultiMapping[str] | None = None) -> web.Response:
-    """An error of a WebSocket's opening, with the provider's `headers` but for those of a body, which was not read."""
-    told = CIMultiDict[str]() if headers is None else forwarded(headers, "content-length", "content-encoding")
-    told.update(error_headers("", status))
-    return web.Response(status=status, body=error_body("", status, message, "WEBSOCKET"), headers=told)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from prompt_sidecar.errors import TooLarge
 
@@ -25,7 +25,34 @@ _HEAD, _MASK = 2, 4
 """Bytes of a frame's head with the length of a small message, and of an agent's mask."""
 
 
-class Wire(asyncio.Protocol):
+class Between(asyncio.Protocol):
+    """Stands between a connection and its protocol, and hands everything on."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self._protocol = protocol
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Hand on."""
+        self._protocol.connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on."""
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Hand on."""
+        return self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        """Hand on."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on."""
+        self._protocol.resume_writing()
+
+
+class Wire(Between):
     """Stands between a connection and its protocol until `leave`. On the event loop only."""
 
     def __init__(
@@ -46,8 +73,8 @@ class Wire(asyncio.Protocol):
             full: called once, when there was no room; what comes from then on is dropped.
             masked: whether the side masks its messages, as agents do.
         """
+        super().__init__(cast("asyncio.Protocol", transport.get_protocol()))  # both sides' are aiohttp's
         self._transport = transport
-        self._protocol = transport.get_protocol()
         self._hold = hold
         self._let_go = let_go
         self._full = full
@@ -110,20 +137,4 @@ class Wire(asyncio.Protocol):
             self._full()
             return
         self._held += len(data)
-        self._protocol.data_received(data)  # type: ignore[attr-defined]  # both sides' protocols are aiohttp's
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Hand on."""
-        self._protocol.connection_lost(error)
-
-    def eof_received(self) -> bool | None:
-        """Hand on."""
-        return self._protocol.eof_received()  # type: ignore[attr-defined,no-any-return]
-
-    def pause_writing(self) -> None:
-        """Hand on."""
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Hand on."""
-        self._protocol.resume_writing()
+        super().data_received(data)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 from google.protobuf.message import Message
@@ -27,23 +27,44 @@ KEPT_BYTES = 16 * 1024 * 1024
 BYTES_PER_TRIM = 400
 """Memory of a trim and its own piece in addition to the run's piece, measured on CPython 3.11."""
 
-_TRIMS = trim_pb2.TrimPromptResponse.TRIMS_FIELD_NUMBER
-_ENTRIES = trim_pb2.TrimPromptResponse.STASH_ENTRIES_FIELD_NUMBER
-
 Fact = TypeVar("Fact", Trim, StashEntry)
 
-Pieces = Mapping[int, tuple[Fact, bytes]]
-"""Each fact's own piece, by the fact's identity; the core keeps the facts that have not changed."""
+
+@dataclass(frozen=True, slots=True)
+class _Part(Generic[Fact]):
+    """A repeated field: its facts, its encoding, and each fact's own by the fact's identity."""
+
+    facts: Sequence[Fact] = ()
+    piece: bytes = b""
+    pieces: Mapping[int, tuple[Fact, bytes]] = field(default_factory=dict)
+
+    def of(self, facts: Sequence[Fact], number: int, kind: type[Message]) -> _Part[Fact]:
+        """Return the part with these facts; the core keeps those that have not changed, and they are not encoded again.
+
+        Args:
+            facts: what it has now.
+            number: of the field.
+            kind: the elements' message.
+        """
+        if facts is self.facts:
+            return self
+
+        def encoded(fact: Fact) -> bytes:
+            return b"".join(length_delimited(number, message(kind, fact).SerializeToString()))
+
+        each = {id(fact): self.pieces.get(id(fact)) or (fact, encoded(fact)) for fact in facts}
+        return _Part(facts, b"".join([each[id(fact)][1] for fact in facts]), each)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    trims: Sequence[Trim]
-    trims_piece: bytes
-    trim_pieces: Pieces[Trim]
-    entries: Sequence[StashEntry]
-    entries_piece: bytes
-    entry_pieces: Pieces[StashEntry]
+    trims: _Part[Trim] = _Part()
+    entries: _Part[StashEntry] = _Part()
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, estimated."""
+        return len(self.trims.piece) + len(self.entries.piece) + BYTES_PER_TRIM * len(self.trims.facts) + 1
 
 
 class TrimAnswers:
@@ -53,12 +74,7 @@ class TrimAnswers:
         """`reached` is called with the limit's name when another run's pieces are evicted."""
         self._reached = reached
         self._lock = threading.Lock()
-        self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(
-            kept_bytes,
-            getsizeof=lambda kept: (
-                len(kept.trims_piece) + len(kept.entries_piece) + BYTES_PER_TRIM * len(kept.trims) + 1
-            ),
-        )
+        self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(kept_bytes, getsizeof=lambda kept: kept.size)
 
     @property
     def kept_bytes(self) -> int:
@@ -69,7 +85,7 @@ class TrimAnswers:
         """Return the encoded TrimPromptResponse."""
         kept = self._pieces((caller, run_id), answer)
         rest = message(trim_pb2.TrimPromptResponse, answer)
-        return b"".join((*_prompt(answer), kept.trims_piece, kept.entries_piece, rest.SerializeToString()))
+        return b"".join((*_prompt(answer), kept.trims.piece, kept.entries.piece, rest.SerializeToString()))
 
     def forget(self, caller: str, run_id: str) -> None:
         """Drop a run's pieces."""
@@ -83,30 +99,26 @@ class TrimAnswers:
                 del self._kept[key]
 
     def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
+        response = trim_pb2.TrimPromptResponse
         with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and kept.trims is answer.trimmed.trims and kept.entries is answer.trimmed.stash_entries:
+            before = self._kept.get(key, _Kept())
+        kept = _Kept(
+            before.trims.of(answer.trimmed.trims, response.TRIMS_FIELD_NUMBER, trim_pb2.Trim),
+            before.entries.of(answer.trimmed.stash_entries, response.STASH_ENTRIES_FIELD_NUMBER, trim_pb2.StashEntry),
+        )
+        same = kept.trims is before.trims and kept.entries is before.entries
+        if same or not (kept.trims.piece or kept.entries.piece):
             return kept
-        if kept is None:
-            kept = _Kept((), b"", {}, (), b"", {})
-        trims, trim_pieces = kept.trims_piece, kept.trim_pieces
-        if kept.trims is not answer.trimmed.trims:
-            trims, trim_pieces = _encoded(answer.trimmed.trims, trim_pieces, _TRIMS, trim_pb2.Trim)
-        entries, entry_pieces = kept.entries_piece, kept.entry_pieces
-        if kept.entries is not answer.trimmed.stash_entries:
-            entries, entry_pieces = _encoded(answer.trimmed.stash_entries, entry_pieces, _ENTRIES, trim_pb2.StashEntry)
-        kept = _Kept(answer.trimmed.trims, trims, trim_pieces, answer.trimmed.stash_entries, entries, entry_pieces)
-        if kept.trims_piece or kept.entries_piece:
-            with self._lock:
-                others = len(self._kept) - (key in self._kept)
-                try:
-                    self._kept[key] = kept
-                    gave_way = len(self._kept) <= others
-                except ValueError:  # larger than the limit by itself
-                    self._kept.pop(key, None)
-                    gave_way = True
-            if gave_way:
-                self._reached(KEPT_BOUND)
+        with self._lock:
+            others = len(self._kept) - (key in self._kept)
+            try:
+                self._kept[key] = kept
+                gave_way = len(self._kept) <= others
+            except ValueError:  # larger than the limit by itself
+                self._kept.pop(key, None)
+                gave_way = True
+        if gave_way:
+            self._reached(KEPT_BOUND)
         return kept
 
 
@@ -117,13 +129,3 @@ def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
         conversation = write_slices(answer.prompt.messages)
         return length_delimited(trim_pb2.TrimPromptResponse.CONVERSATION_FIELD_NUMBER, conversation)
     return ()
-
-
-def _encoded(facts: Sequence[Fact], known: Pieces[Fact], field: int, kind: type[Message]) -> tuple[bytes, Pieces[Fact]]:
-    """Return the encoding of a repeated field, and of each element; those that are `known` are not encoded again."""
-
-    def encoded(fact: Fact) -> bytes:
-        return b"".join(length_delimited(field, message(kind, fact).SerializeToString()))
-
-    each = {id(fact): known.get(id(fact)) or (fact, encoded(fact)) for fact in facts}
-    return b"".join([each[id(fact)][1] for fact in facts]), each

@@ -29,8 +29,12 @@ M = TypeVar("M", bound=Message)
 
 _WRITERS: Final[dict[Any, Callable[[Any], Any]]] = {}
 """What makes messages, by their classes."""
-_UNSPECIFIED: Final[frozenset[StrEnum]] = frozenset({Role.OTHER, RevisionUse.NONE, CacheUse.NOT_TOLD})
-"""Names that mean that an enum is not set."""
+_UNSPECIFIED: Final[Mapping[str, StrEnum]] = {
+    "Role": Role.OTHER,
+    "RevisionUse": RevisionUse.NONE,
+    "CacheUse": CacheUse.NOT_TOLD,
+}
+"""Of some enums the name that means that it is not set."""
 
 
 def message(kind: type[M], fact: Any) -> M:
@@ -98,7 +102,8 @@ class _Numbers(dict[StrEnum, Any]):
         self._prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
 
     def __missing__(self, name: StrEnum) -> int:
-        number = 0 if name in _UNSPECIFIED else self._enum.values_by_name[self._prefix + name.name].number
+        unset = name == _UNSPECIFIED.get(self._enum.name)
+        number: int = 0 if unset else self._enum.values_by_name[self._prefix + name.name].number
         self[name] = number
         return number
 
