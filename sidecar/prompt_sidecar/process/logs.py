@@ -73,7 +73,7 @@ def no_ids() -> None:
 def configure(form: str, level: str, ids: Ids = no_ids) -> None:
     """Log to stderr in `form`, `text` or `json`, from `level` on; `ids` returns the ids of trace and span."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json(ids) if form == "json" else _Text(ids))
+    handler.setFormatter(_Lines(ids, as_json=form == "json"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
@@ -175,35 +175,27 @@ class _Writer(QueueHandler):
             self._stream.flush()
 
 
-class _WithIds(logging.Formatter):
-    def __init__(self, ids: Ids) -> None:
+class _Lines(logging.Formatter):
+    """Lines for people or, in JSON, for machines; `ids` returns the ids of trace and span."""
+
+    def __init__(self, ids: Ids, *, as_json: bool) -> None:
         super().__init__()
         self._ids = ids
+        self._as_json = as_json
 
-
-class _Text(_WithIds):
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
-        if record.exc_info and record.exc_info[1] is not None:
-            line += " | " + frames(record.exc_info[1])
-        if (ids := self._ids()) is not None:
-            line += f" | trace_id={ids[0]} span_id={ids[1]}"
+        """Return the line of a record."""
+        error = frames(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else ""
+        ids = self._ids()
+        told = record.getMessage()
+        if self._as_json:
+            event = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name, "message": told}
+            event |= {"error": error} if error else {}
+            return json.dumps(event | (dict(zip(("trace_id", "span_id"), ids, strict=True)) if ids is not None else {}))
+        line = f"{_time(record)} {record.levelname:<7} {record.name}: {told}"
+        line += f" | {error}" if error else ""
+        line += f" | trace_id={ids[0]} span_id={ids[1]}" if ids is not None else ""
         return line.replace("\n", " | ")
-
-
-class _Json(_WithIds):
-    def format(self, record: logging.LogRecord) -> str:
-        event = {
-            "time": _time(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info and record.exc_info[1] is not None:
-            event["error"] = frames(record.exc_info[1])
-        if (ids := self._ids()) is not None:
-            event["trace_id"], event["span_id"] = ids
-        return json.dumps(event)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -75,8 +75,6 @@ class EnvoyDoor:
         self._options = options
         self._shared = shared
         self._observer = shared.observer
-        self._most_bytes = shared.options.max_message_bytes
-        """Of one body."""
         self._key = key
         self._processor: Processor
         """Since `start`; no stream comes before it."""
@@ -123,7 +121,7 @@ class EnvoyDoor:
         by_credential = self._options.caller_by == "credential"
         identities = Identities(self._key, by_credential, self._shared.names, conversations)
         self._shared.use_cases.runs.table.keep_with(conversations)
-        self._processor = Processor(self._shared.use_cases, self._shared.refusals, self._most_bytes, identities)
+        self._processor = Processor(self._shared, identities)
         self._do(self._server.start())
 
     def drain(self) -> None:
@@ -155,7 +153,7 @@ class EnvoyDoor:
 
     async def _bound(self) -> tuple[grpc.aio.Server, int]:
         """Make the server, which takes its address. Raises RuntimeError, OSError: that is not available."""
-        most = min(self._most_bytes + _ENVELOPE, _MOST_MESSAGE)
+        most = min(self._shared.options.max_message_bytes + _ENVELOPE, _MOST_MESSAGE)
         server = grpc.aio.server(
             options=[
                 # An Envoy that has gone without a word would keep its streams, and so the places of others.

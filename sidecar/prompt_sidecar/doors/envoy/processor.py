@@ -18,8 +18,8 @@ from prompt_sidecar.answers.restoring import Restore
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status, is_final
-from prompt_sidecar.calls.refusals import Refusals
-from prompt_sidecar.calls.use_cases import Check, UseCases
+from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.use_cases import Check
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.identity import Identities, Identity
 from prompt_sidecar.errors import (
@@ -78,10 +78,9 @@ class Guard:
 class Processor:
     """Does the work of exchanges. Thread-safe."""
 
-    def __init__(self, use_cases: UseCases, refusals: Refusals, accept_bytes: int, identities: Identities) -> None:
-        self._use_cases = use_cases
-        self._refusals = refusals
-        self._accept_bytes = accept_bytes
+    def __init__(self, shared: Shared, identities: Identities) -> None:
+        self._use_cases = shared.use_cases
+        self._shared = shared
         self._identities = identities
 
     def trim(
@@ -100,7 +99,7 @@ class Processor:
                 model=path.model,
                 context_window=_window(headers),
                 recall_unavailable=headers.get(names.RECALL, "").strip().lower() not in _RECALL,
-                accept_bytes=self._accept_bytes,
+                accept_bytes=self._shared.options.max_message_bytes,
             )
 
         def write(_: TrimCall, answer: TrimAnswer) -> Processed:
@@ -187,7 +186,7 @@ class Processor:
             _log.error("a prompt was not trimmed, incident %s: %s", secrets.token_hex(6), frames(error))
         elif outcome is not EnvoyOutcome.LATE:
             code = error.status if isinstance(error, SidecarError) else "INTERNAL"
-            self._refusals.log(METHOD, error, code, "envoy")
+            self._shared.refusals.log(METHOD, error, code, "envoy")
         if outcome is EnvoyOutcome.REFUSED:
             assert isinstance(error, SidecarError)
             return self._refused(format_name, error)

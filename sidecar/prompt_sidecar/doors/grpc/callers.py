@@ -15,45 +15,35 @@ import grpc
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.subjects import proven_by_grpc
 from prompt_sidecar.calls.tokens import Tokens, bearer_token
-from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.errors import Unauthenticated
 
 CALLER: ContextVar[str] = ContextVar("caller")
 """The caller of the current call; set before its handler runs."""
 
 
-class Callers:
-    """Authenticates calls; where there are `tokens`, one is required."""
+def caller_of(context: grpc.ServicerContext, tokens: Tokens, names: CallerNames) -> str:
+    """Return the caller of a call: the name that settings give it, else what it is.
 
-    def __init__(self, tokens: Tokens, names: CallerNames) -> None:
-        self._tokens = tokens
-        self._names = names
+    Raises:
+        Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
+    """
+    return names.of(_identity(context, tokens))
 
-    def of(self, context: grpc.ServicerContext) -> str:
-        """Return the caller: the name that settings give it, else what it is.
 
-        Raises:
-            Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
-        """
-        return self._names.of(self._identity(context))
+def _identity(context: grpc.ServicerContext, tokens: Tokens) -> str:
+    if context.peer().startswith("unix"):
+        return "unix"
+    if tokens:
+        return _by_token(context, tokens)
+    proven = proven_by_grpc(context.auth_context())
+    return f"mtls:{proven}" if proven else "local"
 
-    def owner(self, caller: str, peer: str) -> Owner:
-        """Return whose a call of a caller is that came on the connection of a peer."""
-        return self._names.owner(caller, peer)
 
-    def _identity(self, context: grpc.ServicerContext) -> str:
-        if context.peer().startswith("unix"):
-            return "unix"
-        if self._tokens:
-            return self._by_token(context)
-        proven = proven_by_grpc(context.auth_context())
-        return f"mtls:{proven}" if proven else "local"
-
-    def _by_token(self, context: grpc.ServicerContext) -> str:
-        token = bearer_token(context.invocation_metadata())
-        if not token:
-            raise Unauthenticated("send the metadata `authorization: Bearer …` with a token of this sidecar")
-        caller = self._tokens.caller(token)
-        if caller is None:
-            raise Unauthenticated("the bearer token is not known to this sidecar")
-        return caller
+def _by_token(context: grpc.ServicerContext, tokens: Tokens) -> str:
+    token = bearer_token(context.invocation_metadata())
+    if not token:
+        raise Unauthenticated("send the metadata `authorization: Bearer …` with a token of this sidecar")
+    caller = tokens.caller(token)
+    if caller is None:
+        raise Unauthenticated("the bearer token is not known to this sidecar")
+    return caller

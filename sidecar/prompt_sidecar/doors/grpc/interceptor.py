@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 import grpc
 
 from prompt_sidecar.calls.memory import is_out_of_memory, out_of_memory
-from prompt_sidecar.calls.pool import ARRIVAL, InFlight
-from prompt_sidecar.calls.refusals import Refusals
+from prompt_sidecar.calls.pool import ARRIVAL
+from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.turns import Owner
-from prompt_sidecar.doors.grpc.callers import CALLER, Callers
+from prompt_sidecar.doors.grpc.callers import CALLER, caller_of
 from prompt_sidecar.doors.grpc.handed import ENDS
 from prompt_sidecar.doors.grpc.health import WATCH
 from prompt_sidecar.doors.grpc.own_pool import in_own_pool
@@ -26,7 +26,7 @@ from prompt_sidecar.doors.grpc.reception import Reception
 from prompt_sidecar.doors.grpc.refusing import Refusing
 from prompt_sidecar.doors.grpc.status import abort
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
-from prompt_sidecar.telemetry.observer import Called, Observer
+from prompt_sidecar.telemetry.observer import Called
 
 HEALTH = "/grpc.health.v1.Health/"
 OWN = "/prompt_sidecar.v1."
@@ -76,22 +76,14 @@ class Receptions:
 
 
 class Interceptor(grpc.ServerInterceptor):
-    """See the module. `observer` is called at every call's begin and end, `refusals` logs those that are refused."""
+    """See the module."""
 
-    def __init__(
-        self,
-        callers: Callers,
-        receptions: Receptions,
-        observer: Observer,
-        refusals: Refusals,
-        own_pool: InFlight | None = None,
-    ) -> None:
-        """`own_pool` counts the calls that run in gRPC's own pool; None: receptions take them."""
-        self._own_pool = own_pool
-        self._callers = callers
+    def __init__(self, shared: Shared, receptions: Receptions, *, own_pool: bool) -> None:
+        """`own_pool`: calls run in gRPC's own pool, and no reception takes them."""
+        self._shared = shared
+        self._observer = shared.observer
         self._receptions = receptions
-        self._observer = observer
-        self._refusals = refusals
+        self._own_pool = own_pool
         self._methods: dict[str, _Handler] = {}
         self._closed = False
         self._not_served = self._refusal()
@@ -123,9 +115,9 @@ class Interceptor(grpc.ServerInterceptor):
             if health:
                 return Owner(peer, peer)
             self._check_open()
-            caller = self._callers.of(context)
+            caller = caller_of(context, self._shared.tokens, self._shared.names)
             CALLER.set(caller)
-            return self._callers.owner(caller, peer)
+            return self._shared.names.owner(caller, peer)
 
         def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
             called = self._begun(name, context, traced=own)
@@ -202,8 +194,8 @@ class Interceptor(grpc.ServerInterceptor):
         The other arguments are those that the reception looks for. Where no reception can take calls, gRPC's own pool
         runs `behaviour`.
         """
-        if self._own_pool is not None:
-            return in_own_pool(behaviour, admit, refused, self._own_pool)
+        if self._own_pool:
+            return in_own_pool(behaviour, admit, refused, self._shared.in_flight)
 
         def run(*args: object) -> object:
             return behaviour(*args)
@@ -239,7 +231,7 @@ class Interceptor(grpc.ServerInterceptor):
         ended = type(error) is Exception and not error.args and context.code() is not None
         code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
         if not isinstance(error, (CallCancelled, GeneratorExit)):
-            self._refusals.log(called.method, error, code, context.peer())
+            self._shared.refusals.log(called.method, error, code, context.peer())
         try:
             if not ended:
                 abort(context, error)

@@ -29,7 +29,6 @@ from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.pool import Pool
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.doors.grpc import own_pool
-from prompt_sidecar.doors.grpc.callers import Callers
 from prompt_sidecar.doors.grpc.handed import unknown_grpc
 from prompt_sidecar.doors.grpc.health import SERVICE_NAME as HEALTH_NAME
 from prompt_sidecar.doors.grpc.health import Health
@@ -90,13 +89,7 @@ class GrpcDoor:
         self._own = self._receptions.own
         self._clerk: Clerk | None = None
         self._serves = False
-        self._interceptor = Interceptor(
-            Callers(shared.tokens, shared.names),
-            self._receptions,
-            shared.observer,
-            shared.refusals,
-            self._in_flight if missing else None,
-        )
+        self._interceptor = Interceptor(shared, self._receptions, own_pool=bool(missing))
         self._server = grpc.server(
             self._own_pool or shared.workers,
             interceptors=[self._interceptor],

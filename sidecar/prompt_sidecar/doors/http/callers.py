@@ -8,6 +8,7 @@ of the credential where `http.caller_by` says so.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prompt_sidecar.calls.caller_names import CallerNames
@@ -18,14 +19,14 @@ from prompt_sidecar.calls.tokens import Tokens
 from prompt_sidecar.errors import Unauthenticated
 
 
+@dataclass(frozen=True, slots=True)
 class Callers:
     """Names callers, by `names` where they have one. `key` makes digests; `by_credential` as `http.caller_by`."""
 
-    def __init__(self, tokens: Tokens, names: CallerNames, key: bytes, *, by_credential: bool) -> None:
-        self._tokens = tokens
-        self._names = names
-        self._key = key
-        self._by_credential = by_credential
+    tokens: Tokens
+    names: CallerNames
+    key: bytes
+    by_credential: bool
 
     def of(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> str:
         """Return the caller.
@@ -37,15 +38,15 @@ class Callers:
         Raises:
             Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
         """
-        if self._tokens:
-            caller = self._tokens.caller(headers.get(TOKEN, "").strip())
+        if self.tokens:
+            caller = self.tokens.caller(headers.get(TOKEN, "").strip())
             if caller is None:
                 raise Unauthenticated(f"send the header {TOKEN} with a token of this sidecar")
-            return self._names.of(caller)
+            return self.names.of(caller)
         if proven := proven_by_ssl(certificate):
-            return self._names.of("mtls:" + proven)
-        if name := self._names.of_credential(headers):
+            return self.names.of("mtls:" + proven)
+        if name := self.names.of_credential(headers):
             return name
-        if self._by_credential:
-            return credential_caller(headers, self._key) or self._names.of("local")
-        return self._names.of("local")
+        if self.by_credential:
+            return credential_caller(headers, self.key) or self.names.of("local")
+        return self.names.of("local")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from typing import Any, Final, TypeVar
@@ -99,51 +99,32 @@ class TooLongAnswer(Exception):
     """An upstream's answer has more bytes than any can need."""
 
 
+@dataclass(slots=True)
 class Exchange:
-    """See the module.
+    """See the module."""
 
-    Args:
-        request: the agent's.
-        agent: whose it is.
-        route: of the request; it has a dialect.
-        prompter: makes the prompts.
-        upstreams: the providers.
-        outcome: told what becomes of the request.
-        work: runs what takes processor time.
-        most_bytes: of an answer that is read, and of one event of a stream.
-    """
-
-    def __init__(
-        self,
-        request: web.Request,
-        agent: Agent,
-        route: Route,
-        prompter: Prompter,
-        upstreams: Upstreams,
-        *,
-        outcome: Outcome,
-        work: Work,
-        most_bytes: int,
-    ) -> None:
-        assert route.dialect is not None
-        self._request = request
-        self._agent = agent
-        self._route = route
-        self._dialect: Dialect = route.dialect
-        self._prompter = prompter
-        self._upstreams = upstreams
-        self._work = work
-        self._most_bytes = most_bytes
-        self._outcome = outcome
-        self._shown = Shown()
-        self._input = 0
-        self._refusals = 0
-        self._thinking_refused = False
-        self._response: web.StreamResponse | None = None
-        """What has been begun."""
-        self._filter: Filter | None = None
-        self._read_so_far = BytesIO()
-        """What came of an answer that is being read whole."""
+    request: web.Request
+    agent: Agent
+    route: Route
+    dialect: Dialect
+    """Of the route."""
+    prompter: Prompter
+    upstreams: Upstreams
+    outcome: Outcome
+    """Told what becomes of the request."""
+    work: Work
+    """Runs what takes processor time."""
+    most_bytes: int
+    """Of an answer that is read, and of one event of a stream."""
+    _shown: Shown = field(default_factory=Shown)
+    _input: int = 0
+    _refusals: int = 0
+    _thinking_refused: bool = False
+    _response: web.StreamResponse | None = None
+    """What has been begun."""
+    _filter: Filter | None = None
+    _read_so_far: BytesIO = field(default_factory=BytesIO)
+    """What came of an answer that is being read whole."""
 
     async def run(self, asked: Asked) -> web.StreamResponse:
         """Answer the agent.
@@ -153,15 +134,15 @@ class Exchange:
             aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
             TooLongAnswer: its answer is too long; nothing was sent.
         """
-        self._work.begin()
+        self.work.begin()
         try:
             return await self._turns(asked)
         finally:
-            self._work.rest()
+            self.work.rest()
 
     async def _turns(self, asked: Asked) -> web.StreamResponse:
-        prompt = await self._work.run(self._prompter.prepare, asked, self._work.check)
-        self._outcome.failed_open = prompt.failed_open
+        prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
+        self.outcome.failed_open = prompt.failed_open
         while True:
             try:
                 step = await self._step(prompt)
@@ -169,21 +150,21 @@ class Exchange:
                 if self._response is None:
                     raise
                 _log.warning("a hidden turn was refused: %s", error.reason)
-                self._outcome.ended = "refused"
+                self.outcome.ended = "refused"
                 status = http_status(error)
-                body = error_body(self._dialect.format, status, error.message, error.reason)
+                body = error_body(self.dialect.format, status, error.message, error.reason)
                 return await self._end_with_error(status, body)
             except ConnectionError:
                 if self._response is None:
                     raise
-                self._outcome.ended = "cancelled"
-                self._agent.cut_off()
+                self.outcome.ended = "cancelled"
+                self.agent.cut_off()
                 return self._response
             except Exception as error:
                 if self._response is None:
                     raise
                 _log.error("a stream was ended: %s", frames(error))
-                self._outcome.ended = "failed"
+                self.outcome.ended = "failed"
                 return await self._end_with_error(502, b"")
             if not isinstance(step, Prompt):
                 return step
@@ -192,16 +173,16 @@ class Exchange:
     async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
         encoding = ("content-encoding",) if prompt.asked.decoded else ()
-        headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding", *encoding)
+        headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
-        self._work.begin()
-        sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self._work.rest)
+        self.work.begin()
+        sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self.work.rest)
         try:
-            async with self._upstreams.send(
-                self._route.provider, "POST", self._request.rel_url, headers, prompt.body
+            async with self.upstreams.send(
+                self.route.provider, "POST", self.request.rel_url, headers, prompt.body
             ) as answer:
-                self._agent.settle()
-                self._outcome.status = checked(answer).status
+                self.agent.settle()
+                self.outcome.status = checked(answer).status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
                 return await self._answered(prompt, answer)
@@ -209,7 +190,7 @@ class Exchange:
             if self._response is None or self._left:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
-            self._outcome.ended = "upstream_failed"
+            self.outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         finally:
             sent.cancel()
@@ -217,27 +198,27 @@ class Exchange:
     @property
     def _left(self) -> bool:
         """Whether the agent has closed its connection."""
-        return self._request.transport is None or self._request.transport.is_closing()
+        return self.request.transport is None or self.request.transport.is_closing()
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         kind, encoding = media_type(answer), encoding_of(answer.headers)
         if not prompt.asked.counting:
-            if kind == self._dialect.streamed and (not encoding or encoding in UNPACKED):
+            if kind == self.dialect.streamed and (not encoding or encoding in UNPACKED):
                 return await self._streamed(prompt, answer)
-            if kind == _JSON and self._route.in_array and not encoding:
+            if kind == _JSON and self.route.in_array and not encoding:
                 return await self._read_in_passing(prompt, answer)
-            if kind == _JSON and not self._route.in_array and self._response is None:
+            if kind == _JSON and not self.route.in_array and self._response is None:
                 return await self._whole_turn(prompt, answer)
         if self._response is not None:
-            self._outcome.ended = "upstream_failed"
+            self.outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
-        await relay(self._request, self._agent, answer, response)
+        await relay(self.request, self.agent, answer, response)
         return response
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Relay an array; its usage is read as it passes."""
-        reader = UsageReader(self._dialect.format, answer.status, media_type(answer))
+        reader = UsageReader(self.dialect.format, answer.status, media_type(answer))
         response = self._begun(prompt, answer)
 
         def whole() -> None:
@@ -246,18 +227,18 @@ class Exchange:
         def seen(piece: bytes) -> None:
             try:
                 if reader.reads:
-                    self._agent.hold_answer(len(piece))
+                    self.agent.hold_answer(len(piece))
                 reader.feed(piece)
             except TooLarge:
                 reader.stop()
             if not reader.reads:
-                self._agent.settle_answer()
+                self.agent.settle_answer()
 
         async def take(piece: bytes) -> None:
             seen(piece)
 
         try:
-            await relay(self._request, self._agent, answer, response, seen=seen, whole=whole)
+            await relay(self.request, self.agent, answer, response, seen=seen, whole=whole)
         except (asyncio.CancelledError, ConnectionError):
             await read_on(Source(answer), take)
             whole()
@@ -274,14 +255,14 @@ class Exchange:
         found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
         if turn is None:
             return await self._sent(prompt, answer, body)
-        if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
-            self._dialect.show(self._shown, turn)
+        if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
+            self.dialect.show(self._shown, turn)
             return await self._next(prompt, turn)
         try:
             made = await self._for_the_agent(prompt, turn, plain, found)
             return await self._sent(prompt, answer, made or body, plain=bool(made))
         finally:  # the agent may close the connection as soon as it has all
-            self._work.soon(self._prompter.report, prompt, turn.usage)
+            self.work.soon(self.prompter.report, prompt, turn.usage)
 
     async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes | None:
         """Return an answer's body; None: there is no room for it, and what was read is in `_read_so_far`.
@@ -298,13 +279,13 @@ class Exchange:
         except asyncio.CancelledError:
             await read_on(Source(answer), take)
             body, encoding = self._read_so_far.getvalue(), encoding_of(answer.headers)
-            usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
+            usage = UsageReader(self.dialect.format, answer.status, media_type(answer))
             self._report_soon(prompt, partial(self._counted, usage, body, encoding), len(body))
             raise
 
     def _counted(self, usage: UsageReader, body: bytes, encoding: str) -> ProviderUsage | None:
         """Return what a provider counted in an answer whose agent has gone; None: there is no memory to read it."""
-        with self._work.shared.use_cases.memory.growing() as reserved:
+        with self.work.shared.use_cases.memory.growing() as reserved:
             try:
                 reserved.resize(ANSWER_COPIES * len(body) if len(body) > SMALL else 0)
                 plain = decoded(
@@ -318,36 +299,36 @@ class Exchange:
     async def _passed_unread(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
         told = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
-        self._work.shared.once.warning(_log, told)
-        self._agent.settle_answer()
+        self.work.shared.once.warning(_log, told)
+        self.agent.settle_answer()
         first, self._read_so_far = self._read_so_far.getvalue(), BytesIO()
         response = self._begun(prompt, answer)
-        await relay(self._request, self._agent, answer, response, first=first)
+        await relay(self.request, self.agent, answer, response, first=first)
         return response
 
     def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int) -> None:
         """Report what the provider has counted; it is read in a worker thread of `size` bytes, as they may be many."""
-        self._work.soon(lambda: self._prompter.report(prompt, counted()), size=size)
+        self.work.soon(lambda: self.prompter.report(prompt, counted()), size=size)
 
     async def _run(self, size: int, function: Callable[[Check], T]) -> T:
         """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large.
 
         It is given what it calls between two of its steps.
         """
-        return function(never) if size <= READ_AT_ONCE else await self._work.run_paced(size, function)
+        return function(never) if size <= READ_AT_ONCE else await self.work.run_paced(size, function)
 
     async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
         """Return a body without its encoding, if that is known and there is room for it. Raises TooLongAnswer."""
         if not (encoding := encoding_of(answer.headers)):
             return body
         try:
-            plain = await unpacked(self._work, body, encoding, self._most_bytes, ANSWER_COPIES, padded=True)
-            if plain is not None and len(plain) > self._most_bytes:
+            plain = await unpacked(self.work, body, encoding, self.most_bytes, ANSWER_COPIES, padded=True)
+            if plain is not None and len(plain) > self.most_bytes:
                 raise TooLongAnswer
-            self._agent.hold_answer(len(plain or b""))
+            self.agent.hold_answer(len(plain or b""))
         except TooLarge:
             told = "answers pass packed: there is no room for what they become (http.body_bytes, limits.process_bytes)"
-            self._work.shared.once.warning(_log, told)
+            self.work.shared.once.warning(_log, told)
             return body
         return body if plain is None else plain
 
@@ -357,7 +338,7 @@ class Exchange:
         if not isinstance(answer, dict):
             return {}, None
         try:
-            return answer, self._dialect.read(answer, prompt.own)
+            return answer, self.dialect.read(answer, prompt.own)
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
             _log.error("an answer passes as it came: %s", frames(error))
             return answer, None
@@ -373,15 +354,15 @@ class Exchange:
         size = len(plain)
         try:
             if prompt.added or turn.own:
-                body, visible = await self._work.run_paced(size, partial(self._written, plain, found, prompt))
-            if (restore := self._prompter.restore(prompt)) is not None:
-                body = await self._work.run(self._restored, body or plain, found, restore, size=size) or body
+                body, visible = await self.work.run_paced(size, partial(self._written, plain, found, prompt))
+            if (restore := self.prompter.restore(prompt)) is not None:
+                body = await self.work.run(self._restored, body or plain, found, restore, size=size) or body
             if prompt.added or turn.own or turn.id:
-                await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check, size=size)
+                await self.work.run(self.prompter.keep, prompt, turn, visible, self.work.check, size=size)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
-            self._prompter.not_kept()
+            self.prompter.not_kept()
             _log.error("an answer passes as far as it was made: %s", frames(error))
         return body
 
@@ -389,7 +370,7 @@ class Exchange:
         self, plain: bytes, found: dict[str, Any], prompt: Prompt, check: Check
     ) -> tuple[bytes, Sequence[Any]]:
         """Return an answer as the agent is given it, and what it then holds, as entries."""
-        visible = self._dialect.written(found, self._shown, prompt.own)
+        visible = self.dialect.written(found, self._shown, prompt.own)
         return rewritten(plain, found, check), visible
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
@@ -402,13 +383,13 @@ class Exchange:
         async for chunk in answer.content.iter_any():
             found.write(chunk)
             size += len(chunk)
-            if size > self._most_bytes:
+            if size > self.most_bytes:
                 raise TooLongAnswer
             try:
-                self._agent.hold_answer(len(chunk))
+                self.agent.hold_answer(len(chunk))
             except TooLarge:
                 return None
-        self._work.begin()
+        self.work.begin()
         self._read_so_far = BytesIO()
         return found.getvalue()
 
@@ -417,53 +398,53 @@ class Exchange:
     ) -> web.StreamResponse:
         """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
         headers = self._headers(prompt, answer, plain=plain)
-        return await self._agent.send(body, headers, answer.status, reason(answer))
+        return await self.agent.send(body, headers, answer.status, reason(answer))
 
     def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
         """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
-        done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
-        return rewritten(body, answer, self._work.go_on) if any(done) else b""
+        done = [restored(*each, restore) for each in self.dialect.arguments(answer)]
+        return rewritten(body, answer, self.work.go_on) if any(done) else b""
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
     async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        dialect, response = self._dialect, self._response
+        dialect, response = self.dialect, self._response
         if response is None:
             response = self._response = self._begun(prompt, answer, plain=True)
             self._filter = dialect.filter(prompt.own, prompt.members)
-            self._filter.restore = self._prompter.restore(prompt)
-            await response.prepare(self._request)
+            self._filter.restore = self.prompter.restore(prompt)
+            await response.prepare(self.request)
         events = self._filter
         assert events is not None
         events.output_before = self._shown.output_tokens
-        events.last = self._outcome.hidden >= MOST_HIDDEN
+        events.last = self.outcome.hidden >= MOST_HIDDEN
         events.begin()
         reader = UsageReader(dialect.format, answer.status, media_type(answer))
-        passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
+        passing = AnswerStream(dialect.splitter(self.most_bytes), events, self.most_bytes)
         source = Source(answer, encoding_of(answer.headers))
         stream = TurnStream(
-            source,
-            passing,
-            events,
-            reader,
-            run=self._work.run_whole,
-            hold=self._agent.hold_answer,
-            settle=self._agent.settle_answer,
+            source=source,
+            stream=passing,
+            events=events,
+            reader=reader,
+            run=self.work.run_whole,
+            hold=self.agent.hold_answer,
+            settle=self.agent.settle_answer,
         )
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)
             hidden = stream.hides
             if not hidden:
-                await self._agent.end(response)
+                await self.agent.end(response)
         except Discontinued as ended:
-            self._outcome.ended = "upstream_failed" if passing.why is Why.UNREADABLE else "failed"
-            await self._agent.write(response, ended.made)
+            self.outcome.ended = "upstream_failed" if passing.why is Why.UNREADABLE else "failed"
+            await self.agent.write(response, ended.made)
             return await self._end_with_error(502, b"")
         except UpstreamFailed:
             cut = True
-            self._outcome.ended = "upstream_failed"
-            self._agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
+            self.outcome.ended = "upstream_failed"
+            self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone
             await stream.read_on()
@@ -484,7 +465,7 @@ class Exchange:
                 kept = True
                 await self._keep(prompt, stream.taken_bytes)
             if out:
-                await self._agent.write(response, out)
+                await self.agent.write(response, out)
 
     async def _keep(self, prompt: Prompt, size: int) -> None:
         """Remember what the answer really was, before the agent has its end and sends the next request.
@@ -498,13 +479,13 @@ class Exchange:
             return
         shown = events.ids[0] if events.ids is not None else ""
         try:
-            await self._work.run(
-                lambda: self._prompter.keep(prompt, turn, events.visible(), self._work.check, shown=shown), size=size
+            await self.work.run(
+                lambda: self.prompter.keep(prompt, turn, events.visible(), self.work.check, shown=shown), size=size
             )
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - the agent gets its answer, whatever it was
-            self._prompter.not_kept()
+            self.prompter.not_kept()
             _log.error("what an answer really was is not remembered: %s", frames(error))
 
     # -- between turns ---------------------------------------------------------------------------------------------
@@ -512,12 +493,12 @@ class Exchange:
     async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
         """Answer a hidden turn."""
         self._count(turn)
-        self._outcome.hidden += 1
+        self.outcome.hidden += 1
         if turn.usage is not None:
             self._shown.output_tokens += turn.usage.output_tokens or 0
-        await asyncio.shield(self._work.run(self._prompter.report, prompt, turn.usage))
-        last = self._outcome.hidden == MOST_HIDDEN
-        return await self._work.run(self._prompter.answered, prompt, turn, self._work.check, last=last)
+        await asyncio.shield(self.work.run(self.prompter.report, prompt, turn.usage))
+        last = self.outcome.hidden == MOST_HIDDEN
+        return await self.work.run(self.prompter.answered, prompt, turn, self.work.check, last=last)
 
     def _count(self, turn: Turn) -> None:
         if turn.usage is not None:
@@ -535,11 +516,11 @@ class Exchange:
         if prompt.answer is not None and not prompt.asked.counting:
             if refuses_thinking(answer.status, plain) and not self._thinking_refused:
                 self._thinking_refused = True
-                return await self._work.run(self._prompter.again, prompt, self._work.check, served=0)
+                return await self.work.run(self.prompter.again, prompt, self.work.check, served=0)
             if (message := too_long(answer.status, plain)) and self._refusals < MOST_REFUSALS:
                 self._refusals += 1
-                learned = await self._work.run(self._prompter.refused, prompt, message)
-                shorter = await self._work.run(self._prompter.again, prompt, self._work.check)
+                learned = await self.work.run(self.prompter.refused, prompt, message)
+                shorter = await self.work.run(self.prompter.again, prompt, self.work.check)
                 if learned is not None and learned.learned_limit and _is_shorter(shorter, prompt):
                     return shorter
         if self._response is not None:
@@ -550,8 +531,8 @@ class Exchange:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
         told = body if len(body) <= MOST_ERROR else b""
-        await self._agent.write(self._response, self._dialect.stream_error(status, told))
-        await self._agent.end(self._response)
+        await self.agent.write(self._response, self.dialect.stream_error(status, told))
+        await self.agent.end(self._response)
         return self._response
 
     # -- headers ---------------------------------------------------------------------------------------------------
@@ -563,8 +544,8 @@ class Exchange:
     def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))
         headers.update(_facts(prompt))
-        if self._outcome.hidden:
-            headers[names.PREFIX + "hidden-turns"] = str(self._outcome.hidden)
+        if self.outcome.hidden:
+            headers[names.PREFIX + "hidden-turns"] = str(self.outcome.hidden)
             headers[names.PREFIX + "total-input-tokens"] = str(self._input)
         return headers
 

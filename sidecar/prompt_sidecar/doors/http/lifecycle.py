@@ -351,6 +351,7 @@ class _Handler:
             request,
             agent,
             found,
+            found.dialect,
             self._prompter,
             self._upstreams,
             outcome=outcome,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -89,38 +90,25 @@ async def read_on(
         await asyncio.gather(reading, return_exceptions=True)
 
 
+@dataclass(slots=True)
 class TurnStream:
-    """One turn's stream.
+    """One turn's stream."""
 
-    Args:
-        source: its bytes.
-        stream: takes them.
-        events: the filter that `stream` has.
-        reader: reads what is counted in what passes unread.
-        run: runs what takes long.
-        hold: is told of the bytes of large events, and of those of a long stream; raises TooLarge where there is no
-            room for them: then the rest passes as it comes, if it can.
-        settle: is called when nothing more is made of those.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        stream: AnswerStream,
-        events: Filter,
-        reader: UsageReader,
-        *,
-        run: Run,
-        hold: Callable[[int], None],
-        settle: Callable[[], None] = never,
-    ) -> None:
-        self._source = source
-        self._stream = stream
-        self._events = events
-        self._reader = reader
-        self._run = run
-        self._hold = hold
-        self._settle = settle
+    source: Source
+    """Its bytes."""
+    stream: AnswerStream
+    """Takes them."""
+    events: Filter
+    """The filter that `stream` has."""
+    reader: UsageReader
+    """Reads what is counted in what passes unread."""
+    run: Run
+    """Runs what takes long."""
+    hold: Callable[[int], None]
+    """Is told of the bytes of large events, and of those of a long stream; raises TooLarge where there is no room for
+    them: then the rest passes as it comes, if it can."""
+    settle: Callable[[], None] = never
+    """Is called when nothing more is made of those."""
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the provider's bytes, and an empty piece when it is over. Raises UpstreamFailed.
@@ -130,7 +118,7 @@ class TurnStream:
         """
         chunk = b"."
         while chunk:
-            chunk = await self._source.next()
+            chunk = await self.source.next()
             at = 0
             while at < len(chunk) - PIECE_BYTES and not self._passes_by:
                 yield chunk[at : at + PIECE_BYTES]
@@ -141,54 +129,52 @@ class TurnStream:
     @property
     def _passes_by(self) -> bool:
         """Whether what comes next is not read on the event loop."""
-        return self._stream.passes or self._is_large
+        return self.stream.passes or self._is_large
 
     @property
     def _is_large(self) -> bool:
         """Whether reading what comes next may take long, as it may end a large event, or a long turn."""
-        return (
-            max(self._stream.unsplit_bytes, self._reader.kept_bytes) > READ_AT_ONCE or self._stream.taken_bytes > USUAL
-        )
+        return max(self.stream.unsplit_bytes, self.reader.kept_bytes) > READ_AT_ONCE or self.stream.taken_bytes > USUAL
 
     async def feed(self, chunk: bytes) -> bytes:
         """Take bytes, the last ones if there are none; return what goes on to the agent now. Raises Discontinued."""
         before = b""
-        if self._is_large and (not self._stream.passes or self._reader.reads):
+        if self._is_large and (not self.stream.passes or self.reader.reads):
             try:
-                self._hold(len(chunk))
+                self.hold(len(chunk))
             except TooLarge:
-                before = self._stream.give_up()
-                self._reader.stop()
-        if self._stream.passes and not self._reader.reads:
-            self._settle()
+                before = self.stream.give_up()
+                self.reader.stop()
+        if self.stream.passes and not self.reader.reads:
+            self.settle()
             return before + chunk
         if self._is_large:
-            size = max(self._stream.unsplit_bytes, self._reader.kept_bytes) + len(chunk)
-            return before + await self._run(partial(self._fed, chunk), size)
+            size = max(self.stream.unsplit_bytes, self.reader.kept_bytes) + len(chunk)
+            return before + await self.run(partial(self._fed, chunk), size)
         return before + self._fed(chunk)
 
     def _fed(self, chunk: bytes) -> bytes:
-        made = self._stream.feed(chunk) if chunk else self._stream.end()
-        if self._stream.passes:
-            self._reader.feed(chunk)
-        elif self._events.ended:
-            self._events.hides()  # it is decided here, as that takes long where the turn is
+        made = self.stream.feed(chunk) if chunk else self.stream.end()
+        if self.stream.passes:
+            self.reader.feed(chunk)
+        elif self.events.ended:
+            self.events.hides()  # it is decided here, as that takes long where the turn is
         return made
 
     @property
     def taken_bytes(self) -> int:
         """Bytes of the stream so far, unless it passes as it comes."""
-        return self._stream.taken_bytes
+        return self.stream.taken_bytes
 
     @property
     def ended(self) -> bool:
         """Whether the agent's turn has ended, so that it may be remembered."""
-        return self._events.ended and not self.hides
+        return self.events.ended and not self.hides
 
     @property
     def hides(self) -> bool:
         """Whether the turn is answered here."""
-        return not self._stream.passes and self._events.hides()
+        return not self.stream.passes and self.events.hides()
 
     async def read_on(self) -> None:
         """Read what the provider counts after the agent has gone."""
@@ -197,17 +183,17 @@ class TurnStream:
             try:
                 await self.feed(chunk)
             except Discontinued:
-                self._stream.abandoned()
+                self.stream.abandoned()
 
         def enough() -> bool:
-            usage = self._events.counted()
-            return self._events.ended and usage is not None and usage.reported
+            usage = self.events.counted()
+            return self.events.ended and usage is not None and usage.reported
 
-        await read_on(self._source, take, enough)
-        if not self._events.ended:
+        await read_on(self.source, take, enough)
+        if not self.events.ended:
             await take(b"")
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted so far; None: it did not say."""
-        passed = self._reader.end()
-        return passed if passed.reported else self._events.counted()
+        passed = self.reader.end()
+        return passed if passed.reported else self.events.counted()

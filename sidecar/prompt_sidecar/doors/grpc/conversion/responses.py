@@ -101,7 +101,7 @@ class _Numbers(dict[StrEnum, Any]):
         self._enum = enum
         self._prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", enum.name).upper() + "_"
 
-    def __missing__(self, name: StrEnum) -> int:
+    def __missing__(self, name: StrEnum) -> Any:
         unset = name == _UNSPECIFIED.get(self._enum.name)
         number: int = 0 if unset else self._enum.values_by_name[self._prefix + name.name].number
         self[name] = number
