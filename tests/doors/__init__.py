@@ -1,1 +1,1 @@
-"""Tests of the doors, by real clients on real sockets."""
+"""Tests of the doors of one process together."""

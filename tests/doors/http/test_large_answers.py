@@ -212,23 +212,24 @@ def test_an_answer_of_many_small_values_passes_unread() -> None:
 MOST: Final = 8_388_608
 
 
-def test_whole_answers_are_held_within_the_bound() -> None:
-    """One that has no room beside another passes as it comes, as its provider is paid; none of it is held."""
+def test_whole_answers_are_held_within_the_bound(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that have no room beside another pass as they come, as their provider is paid; the log says so once."""
     bounds = Watched()
     large = b'{"x":"' + b"y" * (MOST * 3 // 4)
     with answering(200, "application/json", large, b'"}', body_bytes=MOST, observer=bounds) as (here, goes_on):
 
-        async def two() -> tuple[tuple[int, bytes], tuple[int, bytes]]:
+        async def three() -> list[tuple[int, bytes]]:
             first = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
             await _until(lambda: _held(here) > MOST // 2)
-            second = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
+            others = [asyncio.ensure_future(_ask(here, OPENAI, stream=False)) for _ in range(2)]
             await _until(lambda: "http.body_bytes" in bounds.bounds)
             here.upstream._loop.call_soon_threadsafe(goes_on.set)  # noqa: SLF001
-            return await first, await second
+            return await asyncio.gather(first, *others)
 
-        assert ((200, large + b'"}'), (200, large + b'"}')) == asyncio.run(two())
+        assert [(200, large + b'"}')] * 3 == asyncio.run(three())
         _wait_for(lambda: _held(here) == 0)
     assert {"http.body_bytes"} == bounds.bounds
+    assert 1 == sum("answers pass unread" in line for line in caplog.messages)
 
 
 @pytest.mark.parametrize("hides", [False, True])
