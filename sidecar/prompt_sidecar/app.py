@@ -37,7 +37,7 @@ from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.process.cgroups import memory_limit
-from prompt_sidecar.process.logs import Writers, configure, frames, written_by_a_thread
+from prompt_sidecar.process.logs import Writer, configure, frames, written_by_a_thread
 from prompt_sidecar.process.signals import Signals
 from prompt_sidecar.process.starting import StartError, needing
 from prompt_sidecar.telemetry.pipeline import Running
@@ -277,13 +277,14 @@ def serve(settings: Settings) -> bool:
         return _serve(settings, log)
 
 
-def _serve(settings: Settings, log: Writers) -> bool:
+def _serve(settings: Settings, log: Sequence[Writer]) -> bool:
     _remark(settings)
     for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
         signal.signal(ignored, signal.SIG_IGN)
     signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
     sidecar = start(settings)
-    log.count(sidecar.telemetry.observer.reached)
+    for writer in log:
+        writer.reached = sidecar.telemetry.observer.reached
     for notice in (*sidecar.telemetry.notices, *(door.notice for door in sidecar.process.doors if door.notice)):
         _log.info("%s", notice)
     _log.info("ready%s", f": listening on {', '.join(sidecar.addresses)}" if sidecar.addresses else "")

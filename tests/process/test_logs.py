@@ -109,7 +109,7 @@ def test_lines_that_nobody_reads_hold_nobody_up() -> None:
     """They are counted, and one line says how many when somebody reads again."""
     log, reached = logging.getLogger("prompt_sidecar.test"), list[str]()
     with logging_to_a_pipe() as (reading, _), written_by_a_thread() as writers:
-        writers.count(reached.append)
+        writers[0].reached = reached.append
         for _ in range(2 * WAITING_LINES):
             log.warning("x" * 100)
         lines = until_told(reading)
@@ -160,7 +160,7 @@ def test_a_line_that_is_counted_holds_up_no_other() -> None:
     with logging_to_a_pipe(), written_by_a_thread() as writers:
         for _ in range(2 * WAITING_LINES):
             log.warning("x" * 100)
-        writers.count(count)
+        writers[0].reached = count
         finalizing = threading.Thread(target=log_as_a_finalizer, daemon=True)
         finalizing.start()
         finalizing.join(PATIENCE)

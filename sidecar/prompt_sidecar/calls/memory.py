@@ -218,7 +218,8 @@ class MemoryGate:
         if need + MESSAGE_BYTES * most_messages > (min(room, SMALL_NEED) if need <= SMALL_NEED else room):
             most_messages = min(most_messages, raw.count(b"{"))
         need += MESSAGE_BYTES * most_messages
-        with self._held(need, left):
+        with self.growing() as held:
+            held.resize(need)
             yield
 
     @contextmanager
@@ -231,7 +232,8 @@ class MemoryGate:
         if original < SMALL_BYTES or not (self.limit or self._address_limit):
             yield
             return
-        with self._held(ORIGINAL_COPIES * original, self._left()):
+        with self.growing() as held:
+            held.resize(ORIGINAL_COPIES * original)
             yield
 
     def growing(self) -> Reservation:
@@ -254,15 +256,6 @@ class MemoryGate:
         if less and (self.limit or self._address_limit):
             with self._lock:
                 self._reserved -= less
-
-    @contextmanager
-    def _held(self, need: int, left: int) -> Iterator[None]:
-        self._reserve(need, left, need)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._reserved -= need
 
     def _reserve(self, more: int, left: int, need: int) -> None:
         """Reserve `more` of what is left, for a call that needs so much in all. Raises TooLarge."""

@@ -78,14 +78,14 @@ def configure(form: str, level: str, ids: Ids = no_ids) -> None:
 
 
 @contextlib.contextmanager
-def written_by_a_thread() -> Iterator[Writers]:
+def written_by_a_thread() -> Iterator[Sequence[Writer]]:
     """Have a thread of its own write the lines until the context ends, so that no other one waits for their reader."""
     root = logging.getLogger()
     before = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
-    writers = [_Writer(handler) for handler in before]
+    writers = [Writer(handler) for handler in before]
     _replace(before, writers)
     try:
-        yield Writers(writers)
+        yield writers
     finally:
         for writer, handler in zip(writers, before, strict=True):
             if writer.end():
@@ -100,22 +100,10 @@ def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> 
         root.addHandler(handler)
 
 
-class Writers:
-    """What writes the lines while a server runs."""
-
-    def __init__(self, writers: Sequence[_Writer]) -> None:
-        self._writers = writers
-
-    def count(self, reached: Callable[[str], None]) -> None:
-        """Call `reached` with `BOUND` from now on for each line that there is no room for."""
-        for writer in self._writers:
-            writer.reached = reached
-
-
 def _uncounted(_: str) -> None: ...
 
 
-class _Writer(QueueHandler):
+class Writer(QueueHandler):
     """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so.
 
     The library's QueueListener would wait at the end for as long as nobody reads. The queue is a SimpleQueue, as

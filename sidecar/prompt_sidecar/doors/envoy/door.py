@@ -15,8 +15,9 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, Final, TypeVar
@@ -180,9 +181,10 @@ class EnvoyDoor:
         exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
         outcome = self._no_room()
         if outcome is not None:
-            refusal = await self._refusal(exchange, requests, peer, outcome)
-            self._observer.envoy_request(outcome if refusal is None else EnvoyOutcome.REFUSED)
-            if refusal is not None:
+            first = await self._next(requests, self._loop.time() + self._options.patience)
+            with contextlib.suppress(DecodeError):
+                exchange.take(wire.ProcessingRequest.FromString(first or b""))
+            if (refusal := self._refused(exchange, peer, outcome)) is not None:
                 yield refusal
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
@@ -202,8 +204,8 @@ class EnvoyDoor:
                     if answer.last:
                         return
         except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
-            for reply in self._failed(exchange, peer, error):
-                yield reply
+            if (refusal := self._failed(exchange, peer, error)) is not None:
+                yield refusal
         finally:
             self._streams -= 1
             reserved.resize(0)
@@ -213,31 +215,24 @@ class EnvoyDoor:
             if exchange.stay is MasksStay.TOO_LONG:
                 self._observer.reached("envoy.answer_bytes")
 
-    def _failed(self, exchange: Exchange, peer: str, error: Exception) -> Sequence[bytes]:
-        """Log that an exchange failed; return what Envoy is told before its stream ends."""
+    def _failed(self, exchange: Exchange, peer: str, error: Exception) -> bytes | None:
+        """Log that an exchange failed; return what Envoy is told before its stream ends, if anything."""
         _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
-        if exchange.is_counted:
-            return ()
-        left = self._left(exchange, peer, EnvoyOutcome.FAILED)
-        self._observer.envoy_request(left.outcome)
-        return (left.reply,) if left.outcome is EnvoyOutcome.REFUSED else ()
+        return None if exchange.is_counted else self._refused(exchange, peer, EnvoyOutcome.FAILED)
 
-    async def _refusal(
-        self, exchange: Exchange, requests: AsyncIterator[bytes], peer: str, outcome: EnvoyOutcome
-    ) -> bytes | None:
-        """Return the refusal of a request for which there is no room, where its body must not go on unread."""
-        first = await self._next(requests, self._loop.time() + self._options.patience)
-        with contextlib.suppress(DecodeError):
-            exchange.take(wire.ProcessingRequest.FromString(first or b""))
+    def _refused(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> bytes | None:
+        """Count a request that was not looked at; return its refusal, where its body must not go on unread."""
         left = self._left(exchange, peer, outcome)
+        assert left.outcome is not None
+        self._observer.envoy_request(left.outcome)
         return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
 
-    def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Processed:
-        """Return what becomes of a request that was not looked at."""
-        passed = Processed(outcome, messages.request_body(None))
-        if not exchange.is_guarded:
-            return passed
-        return self._processor.left(exchange.headers, peer, exchange.format, passed)
+    def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Answer:
+        """Return the last answer to a request that was not looked at."""
+        left = Processed(outcome, messages.request_body(None))
+        if exchange.is_guarded:
+            left = self._processor.left(exchange.headers, peer, exchange.format, left)
+        return Answer(left.reply, last=True, outcome=left.outcome)
 
     async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
         """Return the next message; None: there is none, or the exchange has taken too long."""
@@ -260,16 +255,14 @@ class EnvoyDoor:
                 yield Answer(None, last=True)
                 return
             left = self._left(exchange, peer, EnvoyOutcome.FAILED)
-            reply = left.reply if left.outcome is EnvoyOutcome.REFUSED else None
-            yield Answer(reply, last=True, outcome=left.outcome)
+            yield left if left.outcome is EnvoyOutcome.REFUSED else replace(left, reply=None)
             return
         for _ in exchange.take_ahead(message):
             await asyncio.sleep(0)
         step = await self._step(exchange, message, peer)
         if isinstance(step, Answer):
             if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
-                left = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
-                step = Answer(left.reply, last=True, outcome=left.outcome)
+                step = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
             if not step.last and not self._has_memory(reserved, exchange.needs(0)):
                 step = self._without_memory(exchange, peer)
             yield step
@@ -281,8 +274,7 @@ class EnvoyDoor:
             return
         began = perf_counter()
         if self._is_full(len(step.body)):
-            left = self._left(exchange, peer, EnvoyOutcome.BUSY)
-            yield Answer(left.reply, last=True, outcome=left.outcome)
+            yield self._left(exchange, peer, EnvoyOutcome.BUSY)
             return
         stopped = threading.Event()
         check = until(monotonic() + self._options.patience, stopped.is_set)
@@ -318,10 +310,7 @@ class EnvoyDoor:
 
     def _without_memory(self, exchange: Exchange, peer: str) -> Answer:
         """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
-        if not exchange.is_guarded:
-            return exchange.without_memory()
-        left = self._left(exchange, peer, EnvoyOutcome.BUSY)
-        return Answer(left.reply, last=True, outcome=left.outcome)
+        return self._left(exchange, peer, EnvoyOutcome.BUSY) if exchange.is_guarded else exchange.without_memory()
 
     def _has_memory(self, reserved: Reservation, need: int) -> bool:
         """Have so many bytes reserved for an exchange, unless they are few; return whether they are there."""

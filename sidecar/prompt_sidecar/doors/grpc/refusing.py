@@ -48,28 +48,17 @@ class _Refused:
 class Refusing:
     """Sends refusals by the threads of `pool`. `look` has to be called from time to time. Thread-safe."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        reached: Callable[[str], None] = lambda _: None,
-        *,
-        clock: Callable[[], float] = monotonic,
-        at_once: int = AT_ONCE,
-        a_second: float = A_SECOND,
-        most: int = MOST,
-    ) -> None:
-        """`reached` is called with the name of a limit that is reached; the other arguments are the constants'."""
+    def __init__(self, pool: Pool, reached: Callable[[str], None] = lambda _: None) -> None:
+        """`reached` is called with the name of a limit that is reached."""
         self._pool = pool
         self._reached = reached
-        self._clock = clock
-        self._at_once = at_once
-        self._a_second = a_second
-        self._most = most
+        self._a_second: float = A_SECOND
+        self._most = MOST
         self._lock = threading.Lock()
         self._held: Turns[_Refused] = Turns()
         self._held_of = Counts()
-        self._left = float(at_once)
-        self._at = clock()
+        self._left = float(AT_ONCE)
+        self._at = monotonic()
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
         """Called when something waits, for which `look` has to be called."""
@@ -119,8 +108,8 @@ class Refusing:
 
     def _take(self) -> bool:
         """Return whether one more may be sent now. The lock is held."""
-        now = self._clock()
-        self._left = min(float(self._at_once), self._left + max(now - self._at, 0.0) * self._a_second)
+        now = monotonic()
+        self._left = min(float(AT_ONCE), self._left + max(now - self._at, 0.0) * self._a_second)
         self._at = now
         if self._left < 1:
             return False

@@ -56,9 +56,9 @@ def search_call(request: search_pb2.SearchHistoryRequest, caller: str) -> Search
     check_number("last_iteration", request.last_iteration, 0)
     if request.last_iteration:
         check_number("last_iteration", request.last_iteration, request.first_iteration)
-    check_number("max_snippets", request.max_snippets, 0, MOST_SNIPPETS)
-    check_number("snippet_tokens", request.snippet_tokens, 0, MOST_SNIPPET_TOKENS)
-    check_number("total_tokens", request.total_tokens, 0, MOST_TOTAL_TOKENS)
+    sizes = {"max_snippets": MOST_SNIPPETS, "snippet_tokens": MOST_SNIPPET_TOKENS, "total_tokens": MOST_TOTAL_TOKENS}
+    for name, most in sizes.items():
+        check_number(name, getattr(request, name), 0, most)
     query = SearchQuery(
         query=request.query,
         roles=_roles(request),
@@ -66,9 +66,7 @@ def search_call(request: search_pb2.SearchHistoryRequest, caller: str) -> Search
         first_iteration=request.first_iteration,
         last_iteration=request.last_iteration,
         stash_ids=frozenset(request.stash_ids),
-        max_snippets=request.max_snippets,
-        snippet_tokens=request.snippet_tokens,
-        total_tokens=request.total_tokens,
+        **{name: getattr(request, name) for name in sizes},
     )
     return SearchCall(caller, run_id, query)
 
@@ -91,10 +89,8 @@ def _selection(request: retrieve_pb2.RetrieveContentRequest) -> Selection:
             if not pattern.expression:
                 raise InvalidRequest("pattern.expression is empty", field="pattern.expression")
             if not 0 <= pattern.context_lines <= CONTEXT_LINES:
-                raise InvalidRequest(
-                    f"pattern.context_lines is {pattern.context_lines}; it may be 0 to {CONTEXT_LINES}",
-                    field="pattern.context_lines",
-                )
+                told = f"pattern.context_lines is {pattern.context_lines}; it may be 0 to {CONTEXT_LINES}"
+                raise InvalidRequest(told, field="pattern.context_lines")
             return PatternMatch(pattern.expression, pattern.context_lines, pattern.ignore_case)
         case _:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from prompt_sidecar.calls.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.doors.grpc.conversion.enums import enum_name
@@ -17,6 +18,7 @@ from prompt_sidecar.v1 import policy_pb2, trim_pb2
 CLIENT_BYTES = 4 * 1024 * 1024
 """Bytes that a gRPC client receives unless it is configured otherwise."""
 
+_OPTIONAL: Final = ("output_reserve", "served_iterations")
 _CHOICES = {
     "note_place": policy_pb2.NotePlace,
     "age_stage": policy_pb2.AgeStage,
@@ -59,10 +61,10 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
     check_length("model", request.model)
     check_number("context_window", request.context_window, 0)
     check_number("accept_bytes", request.accept_bytes, 0)
-    if request.HasField("output_reserve"):
-        check_number("output_reserve", request.output_reserve, 0)
-    if request.HasField("served_iterations"):
-        check_number("served_iterations", request.served_iterations, 0)
+    optional: dict[str, int | None] = {}
+    for name in _OPTIONAL:
+        optional[name] = getattr(request, name) if request.HasField(name) else None
+        check_number(name, optional[name] or 0, 0)
     preset, overrides = _policy(request.policy)
     pinned, annotations = _annotations(request, check)
     mode = enum_name(trim_pb2.ResponseMode, request.response_mode or 1, "RESPONSE_MODE_", "response_mode")
@@ -74,7 +76,6 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
         messages=messages,
         model=request.model,
         context_window=request.context_window,
-        output_reserve=request.output_reserve if request.HasField("output_reserve") else None,
         preset=preset,
         policy=overrides,
         pinned=pinned,
@@ -86,7 +87,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
         revision=request.revision,
         edits=mode == "edits",
         accept_bytes=min(request.accept_bytes or CLIENT_BYTES, most_bytes),
-        served_iterations=request.served_iterations if request.HasField("served_iterations") else None,
+        **optional,
     )
 
 

@@ -41,13 +41,10 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
         caller=caller,
         run_id=run_id,
         model=request.model,
-        input_tokens=counts["input_tokens"],
-        cached_tokens=counts["cached_tokens"],
-        cache_write_tokens=counts["cache_write_tokens"],
-        output_tokens=counts["output_tokens"],
         counting=counting,
         refusal=_refusal(request.refusal) if refused else None,
         revision=request.revision,
+        **counts,
     )
 
 
