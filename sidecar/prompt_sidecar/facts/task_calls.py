@@ -35,6 +35,8 @@ class CreateTasksCall:
     append: bool = False
     """False: they take the place of those that are there."""
     request_id: str = ""
+    statuses: Sequence[TaskStatus] = ()
+    """Where each stands; empty: all are pending."""
 
 
 @dataclass(frozen=True, slots=True)

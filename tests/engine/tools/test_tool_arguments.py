@@ -214,8 +214,8 @@ def test_a_search_that_is_none_is_refused(call: dict[str, Any], said: str) -> No
 ])  # fmt: skip
 def test_tasks_are_read_in_every_agents_way(tasks: Any, texts: list[str], statuses: tuple[TaskStatus, ...]) -> None:
     """Strings, one string, objects of other task tools with their statuses, or any of it inside a string."""
-    new = new_tasks({"tasks": tasks})
-    assert (texts, list(statuses), False) == (new.items, list(new.statuses), new.append)
+    items, append, stand = new_tasks({"tasks": tasks})
+    assert (texts, list(statuses), False) == (items, list(stand), append)
 
 
 @pytest.mark.parametrize(("mode", "append"), [
@@ -223,7 +223,7 @@ def test_tasks_are_read_in_every_agents_way(tasks: Any, texts: list[str], status
 ])  # fmt: skip
 def test_the_mode_is_replace_unless_it_is_append(mode: Any, append: bool) -> None:
     """In whatever case."""
-    assert append is new_tasks({"tasks": ["a"], "mode": mode}).append
+    assert append is new_tasks({"tasks": ["a"], "mode": mode})[1]
 
 
 @pytest.mark.parametrize(("call", "said"), [

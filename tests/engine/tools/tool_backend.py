@@ -14,7 +14,7 @@ from prompt_sidecar.engine.tools.shown_before import ShownBefore
 from prompt_sidecar.engine.tools.tasks import TaskList
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
-from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.history import History
@@ -102,12 +102,10 @@ class OneRun:
             check=lambda: None,
         )
 
-    def create_tasks(
-        self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
-    ) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         """The run's tasks after the change."""
         self._raise()
-        return self.tasks.create(items, append, request_id, statuses)
+        return self.tasks.create(call.items, call.append, call.request_id, call.statuses)
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
         """The run's tasks after the change."""

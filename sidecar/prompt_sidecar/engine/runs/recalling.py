@@ -198,28 +198,21 @@ class Recalling:
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
             with self._table.entered(call.caller, call.run_id, pace.holding) as run:
-                tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
+                tasks = self.write_tasks(run, call)
                 if run.registered or not run.unused:
                     self._table.keep(run)
                 self._archiving.changed(run, tasks=True)
             self._archiving.settle(run)
             return tasks
 
-    def write_tasks(
-        self,
-        run: Run,
-        items: Sequence[str],
-        *,
-        append: bool,
-        request_id: str,
-        statuses: Sequence[TaskStatus] = (),
-    ) -> Sequence[TaskItem]:
+    def write_tasks(self, run: Run, call: CreateTasksCall) -> Sequence[TaskItem]:
         """Put masked tasks in the place of a run's tasks, or after them. The run's lock is held. Raises as `create`."""
+        asked = call.items, call.append, call.request_id, call.statuses
         masker = self._guarding.masker(run, run.name[0])
         if masker is None or not masker.masks:
-            return run.tasks.create(items, append, request_id, statuses)
+            return run.tasks.create(*asked)
         try:
-            return run.tasks.create(items, append, request_id, statuses, mask=masker.mask_task)
+            return run.tasks.create(*asked, mask=masker.mask_task)
         except SidecarError:
             masker.take_back()
             raise
@@ -328,13 +321,9 @@ class _Backend:
         self._must_be_seen()
         return self._recalling.find(self._run, self._check, query)
 
-    def create_tasks(
-        self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
-    ) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         with self._entered():
-            return self._recalling.write_tasks(
-                self._run, items, append=append, request_id=request_id, statuses=statuses
-            )
+            return self._recalling.write_tasks(self._run, call)
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
         with self._entered():

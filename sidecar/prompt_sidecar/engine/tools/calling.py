@@ -21,7 +21,7 @@ from prompt_sidecar.engine.tools.shown_before import STRETCHES, Range, ShownBefo
 from prompt_sidecar.engine.tools.tasks import lines
 from prompt_sidecar.errors import InvalidRequest, RunUnknown
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
-from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import (
     CREATE_TASKS,
     RECALL,
@@ -91,9 +91,7 @@ class Backend(Protocol):
         """What is found in the run's history. Raises InvalidRequest for a query that is refused."""
         ...
 
-    def create_tasks(
-        self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
-    ) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         """All tasks after the change. Raises InvalidRequest."""
         ...
 
@@ -239,8 +237,10 @@ class _Tools:
         return ToolAnswer(ToolOutcome.OK, text, self.backend.count(text), found=found)
 
     def create_tasks(self, members: arguments.Members) -> ToolAnswer:
-        new = arguments.new_tasks(members)
-        return self.tasks(self.backend.create_tasks(new.items, new.append, self.call.request_id, new.statuses))
+        call = self.call
+        items, append, statuses = arguments.new_tasks(members)
+        new = CreateTasksCall(call.caller, call.run_id, items, append, call.request_id, statuses)
+        return self.tasks(self.backend.create_tasks(new))
 
     def update_task(self, members: arguments.Members) -> ToolAnswer:
         number, status = arguments.new_status(members)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from prompt_sidecar.engine.tools.definitions import MODES, ROLES
@@ -79,15 +78,6 @@ class BadArgument(Exception):
     """An argument that cannot be understood; the message is for the model and holds nothing that it wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTasks:
-    """Tasks to create; `statuses` is empty where none was said."""
-
-    items: Sequence[str]
-    append: bool
-    statuses: Sequence[TaskStatus]
-
-
 def members(arguments: str) -> Members:
     """Decode a call's arguments: JSON of an object, or of a string that holds one; empty and null are no arguments."""
     value: Any = arguments
@@ -141,8 +131,11 @@ def query(call: Members, limits: SearchLimits, total_tokens: int) -> SearchQuery
     )
 
 
-def new_tasks(call: Members) -> NewTasks:
-    """What a call of create_tasks creates. How many and how long they may be is the task list's to say."""
+def new_tasks(call: Members) -> tuple[Sequence[str], bool, Sequence[TaskStatus]]:
+    """What a call of create_tasks creates: texts, whether they are appended, and where each stands, if that was said.
+
+    How many and how long they may be is the task list's to say.
+    """
     value = call.get("tasks")
     if value is None:
         raise BadArgument("tasks is missing; accepted: a list of strings")
@@ -160,7 +153,7 @@ def new_tasks(call: Members) -> NewTasks:
     ]
     mode = call.get("mode")
     append = not _left_out(mode) and _choice(mode, "mode", _MODES, MODES)
-    return NewTasks(texts, append, statuses if any(each is not None for each in said) else ())
+    return texts, append, statuses if any(each is not None for each in said) else ()
 
 
 def new_status(call: Members) -> tuple[int, TaskStatus]:
