@@ -550,11 +550,20 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield "server.tls_certificate and server.tls_key belong together; set both, or none"
     if server.client_ca and not server.tls_certificate:
         yield "server.client_ca needs server.tls_certificate and server.tls_key: clients prove themselves in TLS"
-    yield from _open_to_all(settings)
-    for name in ("openai_upstream", "anthropic_upstream", "gemini_upstream", "bedrock_upstream"):
-        address = urlsplit(getattr(settings.http, name))
-        if address.scheme == "http" and not is_loopback(f"[{address.hostname}]:0"):
-            yield f"http.{name} is {getattr(settings.http, name)}; it must be https, as credentials travel there"
+    for name, own in (("server.listen", " or a unix socket"), ("http.listen", ""), ("envoy.listen", "")):
+        listen = attrgetter(name)(settings)
+        if listen and not is_loopback(listen) and not (server.client_ca or server.tokens_file):
+            yield (
+                f"{name} is {listen}, which other machines can reach, and nobody is authenticated; "
+                f"set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1{own}"
+            )
+    yield from _http_conflicts(settings.http)
+    admin = settings.admin
+    if admin.listen and not is_loopback(admin.listen) and not admin.tokens_file:
+        yield (
+            f"admin.listen is {admin.listen}, which other machines can reach, and nobody is authenticated; "
+            "set admin.tokens_file, or listen on 127.0.0.1"
+        )
     if settings.previous_keys and not settings.key:
         yield "previous_keys is set and key is not; set key: its predecessors are of use only with a key that lasts"
     if settings.store.url and not settings.key:
@@ -604,21 +613,11 @@ def _caller_conflicts(settings: Settings) -> Iterator[str]:
             yield f'{at}ceilings.{name} is set, and no model has a price; add [prices."MODEL"], or "*" for all'
 
 
-def _open_to_all(settings: Settings) -> Iterator[str]:
-    """Doors that other machines can reach, and that let anybody in."""
-    server, of_callers = (
-        settings.server,
-        "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1",
-    )
-    known = bool(server.client_ca or server.tokens_file)
-    for name, listen, authenticates, instead in (
-        ("server", server.listen, known, f"{of_callers} or a unix socket"),
-        ("http", settings.http.listen, known, of_callers),
-        ("envoy", settings.envoy.listen, known, of_callers),
-        ("admin", settings.admin.listen, settings.admin.tokens_file, "set admin.tokens_file, or listen on 127.0.0.1"),
-    ):
-        if listen and not is_loopback(listen) and not authenticates:
-            yield (f"{name}.listen is {listen}, which other machines can reach, and nobody is authenticated; {instead}")
+def _http_conflicts(http: HttpOptions) -> Iterator[str]:
+    for name in ("openai_upstream", "anthropic_upstream", "gemini_upstream", "bedrock_upstream"):
+        address = urlsplit(getattr(http, name))
+        if address.scheme == "http" and not is_loopback(f"[{address.hostname}]:0"):
+            yield f"http.{name} is {getattr(http, name)}; it must be https, as credentials travel there"
 
 
 def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
