@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.lab.bench.denial import denial
-from tests.lab.bench.engine import engine, growth
 from tests.lab.bench.envoy import masks_through_envoy, through_envoy
 from tests.lab.bench.guard import guard
 from tests.lab.bench.http import door
@@ -21,7 +20,7 @@ from tests.lab.bench.plateau import plateau
 from tests.lab.bench.stored import stored
 from tests.lab.bench.telemetry import scraped, telemetry, ticks
 from tests.lab.bench.unseen import hostile, unseen
-from tests.lab.bench.wire import measure, phases, wire
+from tests.lab.bench.wire import engine, growth, measure, phases, wire
 from tests.lab.harness import counting
 from tests.lab.harness.figures import Section
 from tests.lab.harness.prompts import Prompts, recorded, run, trim_call

@@ -1,10 +1,11 @@
-"""A whole run through the real server over loopback, against a no-op on the same server; and where the time goes.
+"""A call of a whole run: by itself beside the floor, and through the real server against a no-op on the same server.
 
-Two processes serve: the real program, and the no-op of `servers`, which takes the same requests and returns
-answers of the same size, recorded in this process. The client sends and receives bytes, so that its own parsing is in
-neither. Calls of the two take turns, and turns at being first. Every round is a fresh run, and its texts are new, so
-that new text is counted, as in life. The server does not tell its phases to clients: they are measured on the same
-requests in this process, and the wire's part is what is left of the round trip.
+The engine is timed in this process, and what ten times the history adds to a call. On the wire two processes serve: the
+real program, and the no-op of `servers`, which takes the same requests and returns answers of the same size, recorded
+in this process. The client sends and receives bytes, so that its own parsing is in neither. Calls of the two take
+turns, and turns at being first. Every round is a fresh run, and its texts are new, so that new text is counted, as in
+life. The server does not tell its phases to clients: they are measured on the same requests in this process, and the
+wire's part is what is left of the round trip.
 """
 
 from __future__ import annotations
@@ -14,10 +15,123 @@ from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
-from tests.lab.bench.inprocess import Timed, replay, runs
+from tests.lab.bench.inprocess import PLENTY, WHAT, Timed, replay, runs
 from tests.lab.bench.servers import GIVE, KEEP, beside, real
-from tests.lab.harness.figures import Section, best_of, in_turns, milliseconds, times, views
-from tests.lab.harness.prompts import Prompts, request
+from tests.lab.harness.figures import Section, Spread, best_of, in_turns, milliseconds, ratio, times, verdict, views
+from tests.lab.harness.prompts import Prompts, Writer, iterations_of, request, run
+
+ENGINE_TARGET = 0.001
+"""Seconds."""
+GROWTH_TARGET = 1.0
+TAIL = 40
+"""Calls that are timed on top of each history."""
+ITERATION_BYTES = 10_000
+"""So that a hundred iterations make a megabyte."""
+
+
+def engine(prompts: Prompts, limit: int, inside: Sequence[Sequence[Timed]]) -> Section:
+    """Tell what a call costs without the wire, from replays of the run."""
+    rows = []
+    facts: dict[str, object] = {"limit": limit, "floor_is": WHAT}
+    pooled = [timed for calls in inside for timed in calls]
+    floors = views([[timed.floor.total for timed in calls] for calls in inside])
+    for name, whole in views([[timed.engine for timed in calls] for calls in inside]).items():
+        floor, over = floors[name], whole.over(floors[name])
+        met = verdict(whole.p50, ENGINE_TARGET)
+        rows += [
+            [name, "Runs.trim", f"{milliseconds(whole.p50)} ({met} 1 ms)", milliseconds(whole.p99)],
+            ["", "floor", *floor.cells],
+            ["", "ratio", times(over.p50), times(over.p99)],
+        ]
+        facts[name] = {"engine": whole.facts(), "floor": floor.facts(), "ratio_p50": over.p50, "ratio_p99": over.p99}
+    for part in ("scan", "hash", "copy"):
+        of_part = Spread.of(getattr(timed.floor, part) for timed in pooled)
+        rows.append(["", f"floor: {part}", *of_part.cells])
+        facts[part] = of_part.facts()
+    return Section(
+        "engine",
+        f"Engine without the wire: {prompts.name}, limit {limit:,} tokens, {len(inside)} rounds",
+        ["", "ms", "p50", "p99"],
+        rows,
+        facts,
+        [WHAT],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    name: str
+    limits: tuple[int, int]
+    """For the history and for the one of ten times its size."""
+    target: float | None
+
+
+CASES = (
+    _Case("untrimmed at both sizes", (PLENTY, PLENTY), GROWTH_TARGET),
+    _Case("limit 100k, and 1M for ten times the history", (100_000, 1_000_000), None),
+    _Case("limit 100k for both", (100_000, 100_000), None),
+)
+
+
+def growth(iterations: int, rounds: int) -> Section:
+    """Tell what ten times the history adds to a call, against what it adds to the floor.
+
+    The same messages are appended to a history and to one of ten times its size; the first call, which brings the
+    history, is not counted. Of each call the best of its rounds counts.
+    """
+    tail = iterations_of(Writer(99), TAIL, TAIL * ITERATION_BYTES)
+    rows: list[list[str]] = []
+    facts: dict[str, object] = {"calls": TAIL, "rounds": rounds}
+    pair = [
+        _with_tail(run(seed, factor * iterations, factor * iterations * ITERATION_BYTES), tail)
+        for seed, factor in ((1, 1), (2, 10))
+    ]
+    for case in CASES:
+        found: tuple[list[list[Timed]], list[list[Timed]]] = ([], [])
+        for number in range(rounds):
+            # The two take turns at being first; a core each, so that neither counts tokens for the other.
+            for prompts, limit, into in list(zip(pair, case.limits, found, strict=True))[:: -1 if number % 2 else 1]:
+                into.append(list(replay(runs(), prompts, "growth", limit))[1:])
+        one, ten = (_costs(calls) for calls in found)
+        added, added_floor = ten[0] - one[0], ten[1] - one[1]
+        factor = ratio(added, added_floor)
+        rows += [
+            [case.name, "1x", milliseconds(one[0]), milliseconds(one[1]), ""],
+            ["", "10x", milliseconds(ten[0]), milliseconds(ten[1]), ""],
+            ["", "added", milliseconds(added), milliseconds(added_floor), times(factor, case.target)],
+        ]
+        facts[case.name] = {
+            "engine_us": [round(one[0] * 1e6, 1), round(ten[0] * 1e6, 1)],
+            "floor_us": [round(one[1] * 1e6, 1), round(ten[1] * 1e6, 1)],
+            "added_ratio": round(factor, 3),
+        }
+    sizes = " and ".join(f"{prompts.size / 1e6:.1f} MB" for prompts in pair)
+    return Section(
+        "growth",
+        f"Growth: the same {TAIL} calls on top of histories of {iterations} and {10 * iterations} iterations ({sizes})",
+        ["ms of processor time, medians", "history", "Runs.trim", "floor", "ratio of the added"],
+        rows,
+        facts,
+        [WHAT],
+    )
+
+
+def _with_tail(history: Prompts, tail: Sequence[bytes]) -> Prompts:
+    """The calls that append `tail`, turn by turn; the first brings the history."""
+    before = len(history.slices)
+    slices = [*history.slices, *tail]
+    roles = [part.startswith(b'{"role":"assistant"') for part in tail]
+    lengths = [before + index for index, assistant in enumerate(roles) if assistant]
+    return Prompts(history.name, history.format, slices, [*lengths, len(slices)])
+
+
+def _costs(rounds: Sequence[Sequence[Timed]]) -> tuple[float, float]:
+    """Median over the calls of engine and floor in processor time; of each call the best of its rounds."""
+    return (
+        median(best_of([[timed.engine_cpu for timed in calls] for calls in rounds])),
+        median(best_of([[timed.floor.cpu for timed in calls] for calls in rounds])),
+    )
+
 
 P50_TARGET = 2.5
 P99_TARGET = 4.0

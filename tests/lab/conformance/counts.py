@@ -208,8 +208,9 @@ def whole(name: str) -> Whole:
     for step, usage in zip(run.steps, loaded["usage"], strict=False):
         history += step.given
         answer = engine.trim(run.format, run.body(history))
-        errors.append(abs(answer.tokens.after / usage[0] - 1))
-        _report(engine, usage[0])
+        if usage is not None:  # the file has no counts of a call that failed
+            errors.append(abs(answer.tokens.after / usage[0] - 1))
+            _report(engine, usage[0])
         history += step.answer
     return Whole(
         name, loaded["model"], len(errors), median(errors), percentile(errors, 0.95), max(errors[len(errors) // 4 :])

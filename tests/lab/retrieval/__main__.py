@@ -12,7 +12,7 @@ from rich.table import Table
 
 from prompt_sidecar.recall.analysis import Analyser
 from tests.lab.harness.tables import console, options, sorry, table
-from tests.lab.retrieval import chunks, facts
+from tests.lab.retrieval import asking
 from tests.lab.retrieval.search import Search, by_index, by_library
 from tests.oracle.data import ENVIRONMENT, present
 
@@ -30,24 +30,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = options("python -m tests.lab.retrieval", __doc__)
     parser.add_argument("--rpc", action="store_true", help="also ask a real server")
     asked = parser.parse_args(arguments)
-    files = [path for name in (chunks.CHUNKS, chunks.QUESTIONS) for path in present(name)]
-    runs = [path for name in facts.RUNS for path in present(name)]
+    files = [path for name in (asking.CHUNKS, asking.QUESTIONS) for path in present(name)]
+    runs = [path for name in asking.RUNS for path in present(name)]
     if len(files) < 2 and not runs:
         return sorry("retrieval", f"no recorded data; {ENVIRONMENT} names the folder that holds it", 2)
     to = console(WIDTH)
     if len(files) == 2:
-        to.print(_retrieval(*chunks.load(*files), rpc=asked.rpc))
+        to.print(_retrieval(*asking.load(*files), rpc=asked.rpc))
     if runs:
-        to.print(_facts({path.name.split(".")[0]: facts.results(path) for path in runs}, rpc=asked.rpc))
+        to.print(_facts({path.name.split(".")[0]: asking.results(path) for path in runs}, rpc=asked.rpc))
     return 0
 
 
-def _retrieval(texts: list[str], questions: list[chunks.Question], *, rpc: bool) -> Table:
+def _retrieval(texts: list[str], questions: list[asking.Question], *, rpc: bool) -> Table:
     title = f"Pass@5 / 10 / 20 of {len(questions)} questions on {len(texts)} chunks of code, per cent"
     made = table(title, ("ranking", "all", "half tuned on", "half held out"))
 
     def row(name: str, search: Search) -> None:
-        passes = chunks.measure(search, questions, texts)
+        passes = asking.passes(search, questions, texts)
         made.add_row(name, *(_slashed(each) for each in (passes.all, passes.tuned, passes.held_out)))
 
     for name, search in _ablation(texts):
@@ -69,12 +69,12 @@ def _ablation(texts: list[str]) -> Iterator[tuple[str, Search]]:
 
 
 def _facts(runs: dict[str, list[str]], *, rpc: bool) -> Table:
-    title = f"{facts.FACTS} facts of a run, asked for by two or three of their rarer words: where found"
+    title = f"{asking.FACTS} facts of a run, asked for by two or three of their rarer words: where found"
     made = table(title, ("run", "facts", "ranking", "first", "three"), left=range(3))
 
     def row(run: str, name: str, search: Search) -> None:
         for telling in (True, False):
-            found = facts.measure(search, facts.sample(runs[run], telling=telling))
+            found = asking.found_of(search, asking.sample(runs[run], telling=telling))
             which = "telling" if telling else "any"
             made.add_row(run, which, name, f"{found.first:.0f} %", f"{found.three:.0f} %")
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.lab.retrieval import chunks, facts
+from tests.lab.retrieval import asking
 from tests.lab.retrieval.search import by_index
 from tests.oracle.data import need
 
@@ -16,19 +16,19 @@ LEAST = (80.9, 86.5, 89.3)
 
 def test_code_retrieval() -> None:
     """Pass@5/10/20 reach what BM25 with good words reaches, and the second look pays on the held-out half."""
-    texts, questions = chunks.load(need(chunks.CHUNKS), need(chunks.QUESTIONS))
-    bare = chunks.measure(by_index(texts, reranked=False), questions, texts)
-    final = chunks.measure(by_index(texts), questions, texts)
+    texts, questions = asking.load(need(asking.CHUNKS), need(asking.QUESTIONS))
+    bare = asking.passes(by_index(texts, reranked=False), questions, texts)
+    final = asking.passes(by_index(texts), questions, texts)
     for passes in (bare, final):
         assert [] == [(least, had) for least, had in zip(LEAST, passes.all, strict=True) if round(had, 1) < least]
     assert sum(final.held_out) > sum(bare.held_out)
 
 
-@pytest.mark.parametrize("name", facts.RUNS)
+@pytest.mark.parametrize("name", asking.RUNS)
 def test_facts_of_a_run(name: str) -> None:
     """Of facts whose words single them out 95 % are found first and 99 % among the first three."""
-    texts = facts.results(need(name))
-    found = facts.measure(by_index(texts), facts.sample(texts))
+    texts = asking.results(need(name))
+    found = asking.found_of(by_index(texts), asking.sample(texts))
     assert (True, True) == (found.first >= 95, found.three >= 99), found
 
 
@@ -63,6 +63,6 @@ def test_facts_are_drawn_alike() -> None:
     texts = [
         "\n".join(f"line {draw.random()} of {draw.choice(('red', 'blue'))} things" for _ in range(90)) for _ in range(5)
     ]
-    drawn = facts.sample(texts, count=10)
-    assert drawn == facts.sample(texts, count=10)
+    drawn = asking.sample(texts, count=10)
+    assert drawn == asking.sample(texts, count=10)
     assert [True] * 10 == [fact.telling and fact.line in texts[min(fact.holders)] for fact in drawn]

@@ -1,7 +1,13 @@
-"""Facts of a recorded run: a rare line of a tool result, and a query of two or three of its rarer words."""
+"""What search is asked, and how often it finds it: a set of questions on chunks of code, and facts of recorded runs.
+
+The set is from Anthropic's cookbook on contextual retrieval; its metric is Pass@k. The questions are split in two by a
+hash, so that what is tuned on one half is told by the other. A fact is a rare line of a tool result, asked for by two
+or three of its rarer words.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections import Counter
@@ -13,7 +19,73 @@ from typing import Final
 from prompt_sidecar.recall.analysis import STOPWORDS
 from tests.lab.peers.material import result_texts
 from tests.lab.retrieval.search import Search
+from tests.oracle.data import document, lines
 from tests.oracle.runs import recorded
+
+CHUNKS: Final = "retrieval/codebase_chunks.json.gz"
+QUESTIONS: Final = "retrieval/evaluation_set.jsonl.gz"
+DEPTHS: Final = (5, 10, 20)
+"""The k of Pass@k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the numbers of the chunks that answer it."""
+
+    text: str
+    golden: tuple[int, ...]
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it belongs to the half that nothing was tuned on."""
+        return bool(hashlib.sha256(self.text.encode()).digest()[0] & 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Pass@5, @10 and @20 in per cent: of all questions, of the half to tune on, of the half held out."""
+
+    all: tuple[float, ...]
+    tuned: tuple[float, ...]
+    held_out: tuple[float, ...]
+
+
+def load(chunks: Path, questions: Path) -> tuple[list[str], list[Question]]:
+    """The chunks' texts and the questions."""
+    texts: list[str] = []
+    numbers: dict[tuple[str, int], int] = {}
+    for file in document(chunks):
+        for chunk in file["chunks"]:
+            numbers[file["original_uuid"], chunk["original_index"]] = len(texts)
+            texts.append(chunk["content"])
+    asked = [
+        Question(line["query"], tuple(numbers[uuid, index] for uuid, index in line["golden_chunk_uuids"]))
+        for line in lines(questions)
+    ]
+    return texts, asked
+
+
+def passes(search: Search, questions: Sequence[Question], texts: Sequence[str]) -> Passes:
+    """Pass@k: for each question the share of its chunks among the first k found, averaged.
+
+    Search may show equal texts once, so a chunk counts as found where one of the same text is.
+    """
+    rows: list[tuple[float, ...]] = []
+    for question in questions:
+        found = [texts[number] for number in search(question.text)]
+        wanted = [texts[number] for number in question.golden]
+        rows.append(tuple(100 * sum(text in found[:depth] for text in wanted) / len(wanted) for depth in DEPTHS))
+    held = [question.held_out for question in questions]
+    return Passes(
+        all=_mean(rows),
+        tuned=_mean([row for row, out in zip(rows, held, strict=True) if not out]),
+        held_out=_mean([row for row, out in zip(rows, held, strict=True) if out]),
+    )
+
+
+def _mean(rows: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True)) if rows else (0.0,) * len(DEPTHS)
+
 
 RUNS: Final = ("runs/pi-large.openai_chat.json.gz", "runs/claude-code-large.anthropic.json.gz")
 SEED: Final = 3
@@ -86,7 +158,7 @@ def _words(text: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(text)} - STOPWORDS
 
 
-def measure(search: Search, facts: Sequence[Fact]) -> Found:
+def found_of(search: Search, facts: Sequence[Fact]) -> Found:
     """How many facts are found first, and among the first three."""
     places = [_place(search(fact.query), fact) for fact in facts]
     return Found(
