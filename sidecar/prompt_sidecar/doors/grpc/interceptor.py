@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -23,7 +24,6 @@ from prompt_sidecar.doors.grpc.handed import ENDS
 from prompt_sidecar.doors.grpc.health import WATCH
 from prompt_sidecar.doors.grpc.own_pool import in_own_pool
 from prompt_sidecar.doors.grpc.reception import Reception
-from prompt_sidecar.doors.grpc.refusing import Refusing
 from prompt_sidecar.doors.grpc.status import abort
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from prompt_sidecar.telemetry.observer import Called
@@ -55,16 +55,12 @@ def seconds_left() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Receptions:
-    """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others.
-
-    `refusing` ends those that are refused before their message is read.
-    """
+    """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others."""
 
     own: Reception
     health: Reception
     watch: Reception
     admin: Reception
-    refusing: Refusing
 
     def of(self, method: str) -> Reception:
         """Return the reception that takes a method's calls."""
@@ -208,18 +204,11 @@ class Interceptor(grpc.ServerInterceptor):
     def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
         """Return what makes the behaviour that ends a call of a method with an error."""
 
-        def refused(error: BaseException) -> Callable[..., None]:
-            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
-                self._refuse(name, context, error, traced=traced)
+        def refuse(error: BaseException, _: object, context: grpc.ServicerContext, *__: object) -> NoReturn:
+            self._failed(self._begun(name, context, traced=traced), context, error)
+            raise error
 
-            return refuse
-
-        return refused
-
-    def _refuse(self, name: str, context: grpc.ServicerContext, error: BaseException, *, traced: bool) -> NoReturn:
-        called = self._begun(name, context, traced=traced)
-        self._failed(called, context, error)
-        raise error
+        return lambda error: partial(refuse, error)
 
     def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
         return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)

@@ -136,7 +136,7 @@ class GrpcDoor:
             described.append(_CHANNELZ)
         reflection.enable_server_reflection(described, self._server)
         taken = self._receptions
-        self._clerk = Clerk(taken.refusing, taken.own, taken.health, taken.watch, taken.admin)
+        self._clerk = Clerk(self._refusing, taken.own, taken.health, taken.watch, taken.admin)
         for pool in self._side_pools:  # a thread that is started later may find no memory
             pool.warm(lambda: None)
         self._server.start()
@@ -178,7 +178,6 @@ class GrpcDoor:
             health=side(checks),
             watch=side(watch),
             admin=side(admin),
-            refusing=self._refusing,
         )
 
     def _bind_tcp(self) -> int:
