@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from prompt_sidecar.facts.trim_calls import RevisionUse
+from prompt_sidecar.trim.revision import RULES, seal, unseal
 from tests.conformance.replaying import JUDGES
 from tests.conformance.table import CASES
 from tests.earlier import runs
@@ -44,6 +46,29 @@ def test_the_run_of_a_revision_goes_on(name: str) -> None:
         kept_tokens += answer.cache.kept
         before = answer
     assert kept_tokens > 0
+
+
+def test_what_goes_on_is_of_the_present_rules() -> None:
+    """A revision of earlier rules is opened, and the next one is of these."""
+    kept = runs.load(MADE / NAMES[0], Kept)
+    play = kept.play()
+    answer = play.trim(kept.engine(), play.raw(play.messages[: kept.length]), revision=kept.revision)
+    before, now = (unseal(runs.KEY, revision) for revision in (kept.revision, answer.prompt.revision))
+    assert (5, RULES) == tuple(each.version for each in (before, now) if each is not None)
+
+
+def test_a_revision_of_later_rules_is_ignored() -> None:
+    """The answer is then that of a process that got none."""
+    kept = runs.load(MADE / NAMES[0], Kept)
+    play = kept.play()
+    raw = play.raw(play.messages[: kept.length])
+    opened = unseal(runs.KEY, kept.revision)
+    assert opened is not None
+    later = seal(runs.KEY, msgspec.structs.replace(opened, version=RULES + 1))
+    answer, without = play.trim(kept.engine(), raw, revision=later), play.trim(kept.engine(), raw)
+    assert RevisionUse.MISMATCHED is answer.revision_use
+    assert without.prompt.body == answer.prompt.body
+    assert [] == play.case.defects(json.loads(answer.prompt.body or b""))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "masked" in name])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.entries import Entry, Feedback, Record
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.revision import RULES, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -36,6 +38,9 @@ class plain:  # noqa: N801 - reads as a word in tests
     answers: tuple[str, ...] = ()
     pinned: bool = False
     holdable: bool = True
+    feedback: Feedback | None = None
+    annotated: bool = False
+    tied: bool = False
 
 
 def record_of(message: plain, index: int, before: bytes = b"") -> Record:
@@ -53,9 +58,13 @@ def record_of(message: plain, index: int, before: bytes = b"") -> Record:
             arguments='{"a": 1}' if kind is not ItemKind.TEXT else "",
             result=0 if message.answers and kind in (ItemKind.RESULT, ItemKind.IMAGE) else -1,
             holdable=message.holdable,
+            feedback=message.feedback if kind is ItemKind.TEXT else None,
+            annotated=message.annotated,
+            opaque=count(text) // 2 if kind is ItemKind.REASONING else 0,
         )
         for number, (kind, text) in enumerate(message.items)
     )
+    opaque = sum(entry.opaque for entry in entries)
     tokens = 4 + 8 * len(message.calls + message.answers) + sum(entry.full_tokens for entry in entries)
     return Record(
         role=message.role,
@@ -68,6 +77,9 @@ def record_of(message: plain, index: int, before: bytes = b"") -> Record:
         pinned=message.pinned,
         calls=message.calls,
         answers=message.answers,
+        opaque=opaque,
+        full_opaque=opaque,
+        tied=message.tied,
         media=sum(kind is ItemKind.IMAGE for kind, _ in message.items),
         names=names_used(_message(message), lambda _: False),
     )
@@ -87,6 +99,7 @@ class Fold:
     policy: Policy = field(default_factory=Policy)
     ledger: Ledger = field(default_factory=Ledger)
     alternating: bool = False
+    reasoning: ReasoningRule = ReasoningRule.KEPT
 
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:  # noqa: ARG002 - all is enough
         """A text's first and last bytes: the whole text twice."""
@@ -111,7 +124,15 @@ class Fold:
 
     def evaluate(self) -> None:
         """One evaluation of the history as it is."""
-        inputs = Inputs(self.policy, self.limit, overhead=10, reserve=5, recall=True, alternating=self.alternating)
+        inputs = Inputs(
+            self.policy,
+            self.limit,
+            overhead=10,
+            reserve=5,
+            recall=True,
+            alternating=self.alternating,
+            reasoning=self.reasoning,
+        )
         Evaluation(self.ledger, inputs, self, count).run()
 
     def used(self) -> int:
@@ -139,6 +160,20 @@ def evaluated(messages: Sequence[plain], limit: int, policy: Policy | None = Non
     fold = Fold(list(messages), limit, policy or Policy())
     fold.take()
     return fold
+
+
+def opened(fold: Fold, records: Sequence[Record] | None = None) -> Ledger:
+    """The ledger of a process that was sent the history, or these records of it, and the revision of a fold."""
+    ledger = Ledger()
+    for record in fold.fresh() if records is None else records:
+        ledger.append(record)
+    assert apply_state(ledger, revision(pack_state(fold.ledger)))
+    return ledger
+
+
+def revision(state: bytes, version: int = RULES) -> Revision:
+    """A revision with this state of the decisions."""
+    return Revision(b"", 0, b"", [], state, version=version)
 
 
 Decided = tuple[bool, int, list[object]]
@@ -204,3 +239,31 @@ def histories(draw: st.DrawFn, most: int = 14) -> list[plain]:
 
 limits = st.sampled_from([60, 300, 900, 2_000, 5_000, 100_000])
 """Limits in tokens, from ones that nothing fits to ones that all fits."""
+
+
+@st.composite
+def mixed_turns(draw: st.DrawFn) -> list[plain]:
+    """A turn as above, perhaps with reasoning before it, and with what agents add: feedback, pages, instructions."""
+    made = draw(turns())
+    if draw(st.booleans()):
+        first = made[0]
+        made[0] = replace(first, items=((ItemKind.REASONING, draw(_text)), *first.items))
+    text = ((ItemKind.TEXT, draw(_text)),)
+    match draw(st.sampled_from(["nothing", "nothing", "feedback", "page", "words", "instruction"])):
+        case "feedback":
+            kinds = draw(st.lists(st.sampled_from(Feedback), min_size=1, max_size=3))
+            made += [plain(Role.USER, text, feedback=kind, annotated=draw(st.booleans())) for kind in kinds]
+        case "page":
+            made.append(plain(Role.USER, ((ItemKind.SNAPSHOT, draw(_text)),), annotated=draw(st.booleans())))
+        case "words":
+            made.append(plain(Role.USER, text))
+        case "instruction":
+            made.append(plain(Role.SYSTEM, text, tied=draw(st.booleans())))
+    return made
+
+
+@st.composite
+def mixed_histories(draw: st.DrawFn, most: int = 14) -> list[plain]:
+    """An opening and some turns with all kinds of items and messages."""
+    opening = plain(Role.USER, ((ItemKind.TEXT, draw(_text)),))
+    return [opening, *(message for turn in draw(st.lists(mixed_turns(), max_size=most)) for message in turn)]

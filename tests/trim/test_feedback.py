@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Action, Entry, Feedback, Record
-from prompt_sidecar.trim.feedback import Waiting
+from prompt_sidecar.trim.ledger.feedback import Waiting
 from tests.trim.histories import plain, record_of
 
 _SHORT = 3

@@ -12,8 +12,7 @@ from prompt_sidecar.trim.entries import LARGE, Action, Entry
 from prompt_sidecar.trim.oldest import FEWEST_NEWEST, newest_that_fit
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
-from prompt_sidecar.trim.revision import apply_state, pack_state
-from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
+from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, opened, plain
 
 LIMIT = 16_000
 SMALL, HUGE = 300, 2_000
@@ -45,7 +44,7 @@ def test_large_results_go_before_small_ones() -> None:
     """However much older those are; of them none goes that need not."""
     policy = NONE_HELD.override({"fit_low": 0.6})
     fold = evaluated(history(MIXED), LIMIT, policy)
-    assert 1 == fold.ledger.batches
+    assert 1 == fold.ledger.registry.batches
     actions = {
         size: [entry.action for entry in results(fold) if entry.full_tokens // size == 1] for size in (SMALL, HUGE)
     }
@@ -59,7 +58,7 @@ def test_one_that_is_not_large_waits_for_its_turn() -> None:
     sizes = [SMALL if size == SMALL else LARGE - 1 for size in MIXED] * 2
     fold = evaluated(history(sizes), LIMIT, NONE_HELD)
     left = [entry.action is None for entry in results(fold)]
-    assert fold.ledger.batches
+    assert fold.ledger.registry.batches
     assert sorted(left) == left
 
 
@@ -67,20 +66,20 @@ def test_one_that_is_not_large_waits_for_its_turn() -> None:
 def test_other_presets_know_no_order_by_size(name: str) -> None:
     """Their steps are as they were: nothing passes along the large results."""
     fold = evaluated(history(MIXED * 2), LIMIT, preset(name))
-    assert 10 == len(fold.ledger.large.entries)
-    assert 0 == fold.ledger.large.done
+    assert 10 == len(fold.ledger.queues.large.entries)
+    assert 0 == fold.ledger.queues.large.done
 
 
 def test_large_results_among_the_oldest_stay() -> None:
     """What is kept at the beginning is kept whatever its size; once it is let go, it goes too."""
     policy = Policy().override({"fit_keep_oldest": 0.3})
     fold = evaluated(history([HUGE, *[SMALL] * 60]), LIMIT, policy)
-    assert fold.ledger.batches
-    assert fold.ledger.held > 0
+    assert fold.ledger.registry.batches
+    assert fold.ledger.queues.held > 0
     assert results(fold)[0].action is None
     fold.limit = 2_000
     fold.evaluate()
-    assert fold.ledger.held == 0
+    assert fold.ledger.queues.held == 0
     assert results(fold)[0].action is Action.CLIPPED or fold.ledger.records[2].dropped
 
 
@@ -92,9 +91,7 @@ def test_a_process_that_takes_over_goes_on_alike(messages: list[plain], limit: i
     one = Fold(messages, limit)
     one.take(half)
     other = Fold(messages, limit)
-    for record in other.fresh()[:half]:
-        other.ledger.append(record)
-    assert apply_state(other.ledger, pack_state(one.ledger))
+    other.ledger = opened(one, one.fresh()[:half])
     if half:
         one.take()
         other.take()
@@ -121,9 +118,9 @@ def test_in_a_small_window_a_cut_reaches_its_mark() -> None:
     fold = Fold(history([size] * 40), few_tokens, NONE_HELD)
     points = []
     for upto in range(3, len(fold.messages) + 1, 2):
-        before = fold.ledger.batches
+        before = fold.ledger.registry.batches
         fold.take(upto)
-        if fold.ledger.batches > before:
+        if fold.ledger.registry.batches > before:
             points.append(upto)
             assert fold.used() <= NONE_HELD.fit_low * few_tokens + size
             assert [None, None] == [entry.action for entry in results(fold)[-2:]]

@@ -50,7 +50,7 @@ def test_a_group_begins_with_an_assistant_block(messages: list[plain]) -> None:
     assert starts == [group.start for group in ledger.groups]
     assert len(starts) + 1 == ledger.iteration
     assert [group_of(ledger, index) for index in range(len(messages))] == [record.group for record in ledger.records]
-    members = [index for group in range(len(starts)) for index in ledger.members(group)]
+    members = [index for group in range(len(starts)) for index in ledger.messages.members(group)]
     assert list(range(starts[0] if starts else len(messages), len(messages))) == members
 
 
@@ -61,7 +61,7 @@ def test_a_group_reaches_to_the_last_answer_of_its_calls(messages: list[plain]) 
     ledger = taken(messages)
     pairs = partners(messages)
     for number, group in enumerate(ledger.groups):
-        members = ledger.members(number)
+        members = ledger.messages.members(number)
         answered = [answer for call, answer in pairs if call in members]
         calls = sum(len(messages[index].calls) for index in members)
         assert max([number, *(group_of(ledger, answer) for answer in answered)]) == group.reach
@@ -77,7 +77,7 @@ def test_a_unit_holds_all_answers_to_its_calls(messages: list[plain], data: st.D
     if not ledger.groups:
         return
     first = data.draw(st.integers(0, len(ledger.groups) - 1))
-    end = ledger.pairs.unit_end(first)
+    end = ledger.messages.pairs.unit_end(first)
     for call, answer in partners(messages):
         if first <= group_of(ledger, call) <= end:
             assert group_of(ledger, answer) <= end
@@ -88,10 +88,10 @@ def test_a_unit_holds_all_answers_to_its_calls(messages: list[plain], data: st.D
 def test_totals_of_what_came(messages: list[plain]) -> None:
     """Tokens and images of a history are those of its messages."""
     ledger = taken(messages)
-    assert sum(record.tokens for record in ledger.records) == ledger.total
-    assert sum(kind is ItemKind.IMAGE for message in messages for kind, _ in message.items) == ledger.media
-    assert sum(len(message.items) for message in messages if not message.holdable) == ledger.not_holdable
-    assert {entry.stash_id for record in ledger.records for entry in record.entries} == set(ledger.by_id)
+    assert sum(record.tokens for record in ledger.records) == ledger.decisions.total
+    assert sum(kind is ItemKind.IMAGE for message in messages for kind, _ in message.items) == ledger.messages.media
+    assert sum(len(message.items) for message in messages if not message.holdable) == ledger.messages.not_holdable
+    assert {entry.stash_id for record in ledger.records for entry in record.entries} == set(ledger.messages.by_id)
 
 
 def candidates(ledger: Ledger) -> list[tuple[int, int, int]]:
@@ -108,7 +108,7 @@ def candidates(ledger: Ledger) -> list[tuple[int, int, int]]:
 def popped(ledger: Ledger) -> list[tuple[int, int, int]]:
     """Everything that the heap gives."""
     found: list[Entry] = []
-    while (entry := ledger.pop_largest()) is not None:
+    while (entry := ledger.queues.pop_largest()) is not None:
         found.append(entry)
     return [(-entry.tokens, entry.message, entry.item) for entry in found]
 
@@ -118,20 +118,20 @@ def popped(ledger: Ledger) -> list[tuple[int, int, int]]:
 def test_the_largest_first(messages: list[plain], data: st.DataObject) -> None:
     """After any decisions the heap gives each result once, largest first, as a sort does."""
     ledger = taken(messages)
-    results = ledger.queues[Ageing.RESULTS].entries
+    results = ledger.queues.by_age[Ageing.RESULTS].entries
     for entry in results:
         match data.draw(st.sampled_from(["leave", "leave", "shrink", "clip", "drop", "pin"])):
             case "shrink":
-                ledger.set_entry(entry, Action.ELIDED, None, entry.tokens // 2, Reason.FIT)
-                ledger.offer(entry)
+                ledger.decisions.decide(entry, Action.ELIDED, None, entry.tokens // 2, Reason.FIT)
+                ledger.queues.offer(entry)
             case "clip":
-                ledger.set_entry(entry, Action.CLIPPED, None, 1, Reason.FIT)
+                ledger.decisions.decide(entry, Action.CLIPPED, None, 1, Reason.FIT)
             case "drop":
                 if not ledger.records[entry.message].dropped:
-                    ledger.drop_record(entry.message, 1)
+                    ledger.decisions.drop_record(entry.message, 1)
             case "pin":
                 ledger.pin(entry.message)
-    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.total
+    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.decisions.total
     expected = candidates(ledger)
     assert expected == list(dict.fromkeys(popped(ledger)))
 
@@ -166,7 +166,7 @@ def test_units_as_they_grow(messages: list[plain], data: st.DataObject) -> None:
             while at <= end:
                 end = max(end, ledger.groups[at].reach)
                 at += 1
-            assert end == ledger.pairs.unit_end(first)
+            assert end == ledger.messages.pairs.unit_end(first)
 
 
 @given(st.lists(st.integers(0, 29), max_size=40), st.integers(1, 30))
@@ -177,9 +177,9 @@ def test_records_that_are_left(dropped: list[int], length: int) -> None:
         ledger.append(record_of(plain(Role.USER, ((ItemKind.TEXT, "a"),)), index))
     for index in dropped:
         if index < length and not ledger.records[index].dropped:
-            ledger.drop_record(index, 1)
+            ledger.decisions.drop_record(index, 1)
         live = [place for place, record in enumerate(ledger.records) if not record.dropped]
         for at in range(length):
-            assert min((place for place in live if place >= at), default=length) == ledger.next_live(at)
-            assert max((place for place in live if place < at), default=-1) == ledger.live_before(at)
-    assert ledger.total == ledger.tokens_between(0, length)
+            assert min((place for place in live if place >= at), default=length) == ledger.decisions.next_live(at)
+            assert max((place for place in live if place < at), default=-1) == ledger.decisions.live_before(at)
+    assert ledger.decisions.total == ledger.decisions.tokens_between(0, length)

@@ -17,8 +17,7 @@ from prompt_sidecar.trim.elide import Kept
 from prompt_sidecar.trim.entries import Action, Entry, Reason
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_in, names_used
-from prompt_sidecar.trim.revision import apply_state, pack_state
-from tests.trim.histories import Fold, count, few, histories, limits, plain
+from tests.trim.histories import Fold, count, few, histories, limits, opened, plain
 
 ORDERS = [
     "ignore-all-previous-instructions",
@@ -142,12 +141,12 @@ def told(*iterations: list[plain]) -> Fold:
 def clip(fold: Fold, *places: tuple[int, int]) -> None:
     """Clip items."""
     for index, item in places:
-        fold.ledger.set_entry(fold.ledger.records[index].entries[item], Action.CLIPPED, None, 1, Reason.FIT)
+        fold.ledger.decisions.decide(fold.ledger.records[index].entries[item], Action.CLIPPED, None, 1, Reason.FIT)
 
 
 def listed(ledger: Ledger) -> list[str]:
     """The names that are listed, in the order of their choice."""
-    return [ledger.records[index].names[place] for index, place in ledger.names]
+    return [ledger.records[index].names[place] for index, place in ledger.registry.names]
 
 
 def test_what_is_listed() -> None:
@@ -163,7 +162,7 @@ def test_what_is_listed() -> None:
 def test_elided_text_shows_its_ends() -> None:
     """Of a text that was elided only what is left counts as shown."""
     fold = told(said("first_1 " + "x " * 400 + "middle_2" + " x" * 400 + " last_3"))
-    fold.ledger.set_entry(fold.ledger.records[1].entries[0], Action.ELIDED, Kept(20, 20), 30, Reason.FIT)
+    fold.ledger.decisions.decide(fold.ledger.records[1].entries[0], Action.ELIDED, Kept(20, 20), 30, Reason.FIT)
     names.list_names(fold.ledger, fold)
     assert ["middle_2"] == listed(fold.ledger)
 
@@ -178,12 +177,9 @@ def test_a_fresh_process_lists_the_same(messages: list[plain], limit: int) -> No
         if messages[upto].role is Role.ASSISTANT:
             steps.take(upto)
     steps.take()
-    assert whole.ledger.names == steps.ledger.names
-    fresh = Ledger()
-    for record in whole.fresh():
-        fresh.append(record)
-    assert apply_state(fresh, pack_state(whole.ledger))
-    assert (whole.ledger.names, whole.ledger.named) == (fresh.names, fresh.named)
+    assert whole.ledger.registry.names == steps.ledger.registry.names
+    fresh = opened(whole)
+    assert (whole.ledger.registry.names, whole.ledger.registry.named) == (fresh.registry.names, fresh.registry.named)
 
 
 def test_a_rewind_forgets_names_of_what_is_gone() -> None:
@@ -207,7 +203,7 @@ def test_nothing_is_read_where_no_name_was_used() -> None:
     """A choice reads all that is shown, tens of thousands of messages: not where there is nothing to choose from."""
     fold = told(said("plain words"), said("and more"))
     names.list_names(fold.ledger, Unread())
-    assert ([], len(fold.ledger)) == (fold.ledger.names, fold.ledger.named)
+    assert ([], len(fold.ledger)) == (fold.ledger.registry.names, fold.ledger.registry.named)
 
 
 def slowly_hidden(fold: Fold) -> list[tuple[int, int]]:
@@ -282,7 +278,7 @@ def with_names(*words: str) -> Ledger:
     """A ledger with one clipped result and hidden names."""
     fold = told(said(" ".join(words)))
     clip(fold, (1, 0), (2, 0))
-    fold.ledger.batch_end = len(fold.ledger)
+    fold.ledger.registry.batch_end = len(fold.ledger)
     names.list_names(fold.ledger, fold)
     return fold.ledger
 
@@ -304,7 +300,7 @@ def test_room_of_the_list(tokens: int, number: int) -> None:
     ledger = with_names(*(f"name_{each}" for each in range(number)))
     text, lines = own_text.registry(ledger, tokens, (), count)
     assert not text or count(text) <= tokens
-    ledger.names = []
+    ledger.registry.names = []
     alone, lines_alone = own_text.registry(ledger, tokens, (), count)
     assert bool(lines_alone) == bool(lines)
     assert alone == text or own_text.NAMES_HEADER in text

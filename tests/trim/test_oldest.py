@@ -41,13 +41,13 @@ def test_a_cut_changes_nothing_before_what_follows_the_oldest() -> None:
     seen: list[int] = []
     before = decisions(fold.ledger)
     for upto in range(1, len(fold.messages) + 1):
-        batches = fold.ledger.batches
+        batches = fold.ledger.registry.batches
         fold.take(upto)
         now = decisions(fold.ledger)
-        if fold.ledger.batches > batches:
+        if fold.ledger.registry.batches > batches:
             seen.append(next((at for at, was in enumerate(before) if was != now[at]), len(before)))
         before = now
-    held = fold.ledger.held
+    held = fold.ledger.queues.held
     assert 2 < held < ITERATIONS / 2
     assert len(seen) > 3
     assert all(first >= fold.ledger.groups[held].start for first in seen[1:])
@@ -58,7 +58,7 @@ def test_a_cut_changes_nothing_before_what_follows_the_oldest() -> None:
 def test_they_take_the_share_that_the_policy_says() -> None:
     """Their results take at most the share times the discount, and nearly that."""
     fold = evaluated(history(), LIMIT, Policy())
-    taken = sum(entry.tokens for entry in results(fold)[: fold.ledger.held])
+    taken = sum(entry.tokens for entry in results(fold)[: fold.ledger.queues.held])
     assert 0.8 * Policy().oldest_share * LIMIT < taken <= Policy().oldest_share * LIMIT
     assert 0.1 * 0.92 == pytest.approx(Policy().oldest_share)
 
@@ -66,7 +66,9 @@ def test_they_take_the_share_that_the_policy_says() -> None:
 def test_prices_decide() -> None:
     """The less a cached token is favoured the less of the beginning stays; without a discount none does."""
     held = [
-        evaluated(history(), LIMIT, Policy().override({"price_cached": cached, "fit_keep_oldest": 0.2})).ledger.held
+        evaluated(
+            history(), LIMIT, Policy().override({"price_cached": cached, "fit_keep_oldest": 0.2})
+        ).ledger.queues.held
         for cached in (0.1, 0.5, 1.0, 1.25, 2.0)
     ]
     assert held == sorted(held, reverse=True)
@@ -80,24 +82,24 @@ def test_prices_decide() -> None:
 )  # fmt: skip
 def test_where_none_stay(policy: Policy) -> None:
     """Other presets, a hard cap and a share of 0 keep none."""
-    assert evaluated(history(), LIMIT, policy).ledger.held <= 0
+    assert evaluated(history(), LIMIT, policy).ledger.queues.held <= 0
 
 
 def test_the_newest_come_first() -> None:
     """Where the newest iterations take what the low mark leaves, nothing is kept for the oldest."""
     fold = evaluated(history(12, result=6_000), LIMIT)
-    assert fold.ledger.batches
-    assert 0 == fold.ledger.held
+    assert fold.ledger.registry.batches
+    assert 0 == fold.ledger.queues.held
 
 
 def test_the_last_resort_takes_them_too() -> None:
     """Under a limit that has come down they are clipped before the newest results are."""
     fold = evaluated(history(), LIMIT)
-    assert fold.ledger.held > 0
+    assert fold.ledger.queues.held > 0
     fold.limit = 4_000
     fold.evaluate()
     assert fold.used() <= fold.limit
-    assert 0 == fold.ledger.held
+    assert 0 == fold.ledger.queues.held
     *_, newest = results(fold)
     assert newest.action is None
 
@@ -157,7 +159,7 @@ def test_they_are_given_up_before_newer_results() -> None:
     fold = evaluated(talking(), LIMIT, policy)
     assert len(light_left(fold)) < ITERATIONS / 2
     assert fold.used() <= 0.99 * LIMIT
-    assert fold.ledger.held > 0
+    assert fold.ledger.queues.held > 0
 
 
 @few
@@ -165,9 +167,9 @@ def test_they_are_given_up_before_newer_results() -> None:
 def test_what_is_held_is_whole(messages: list[plain], limit: int) -> None:
     """Held results are whole, but for the cap's elision; the groups are the first ones and stay."""
     fold = evaluated(messages, limit)
-    held = range(max(fold.ledger.held, 0))
+    held = range(max(fold.ledger.queues.held, 0))
     for group in held:
-        for index in fold.ledger.members(group):
+        for index in fold.ledger.messages.members(group):
             record = fold.ledger.records[index]
             assert not record.dropped or record.dropped_for is Reason.FEEDBACK
             assert all(entry.reason in (None, Reason.CAP) for entry in record.entries if entry.kind is ItemKind.RESULT)

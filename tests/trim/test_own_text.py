@@ -82,8 +82,8 @@ def trimmed(names: list[tuple[str, str]], size: int = 4_000) -> Ledger:
         )
         record.entries[0].tool, record.entries[0].arguments = name, arguments
         ledger.append(record)
-        ledger.set_entry(record.entries[0], Action.CLIPPED, None, 5, Reason.FIT)
-    ledger.batch_end = len(ledger)
+        ledger.decisions.decide(record.entries[0], Action.CLIPPED, None, 5, Reason.FIT)
+    ledger.registry.batch_end = len(ledger)
     return ledger
 
 
@@ -109,7 +109,7 @@ def test_golden_note() -> None:
     ledger = trimmed([("grep", '{"q": 1}')])
     note = own_text.note(ledger, 1, NoteFacts(), 150, count)
     assert "1 item is elided or clipped; search covers iterations 1-2." == note
-    ledger.batch_end = 0
+    ledger.registry.batch_end = 0
     assert (
         "2 items are elided or clipped; search covers iterations 1-2.\n"
         'id=0000200000 tool=grep args="{\\"q\\": 1}" iteration=1 bytes=4000'
@@ -121,7 +121,7 @@ def test_golden_note() -> None:
 def test_tasks_in_the_note() -> None:
     """Open tasks stand in the note, before entries where the room is short, and alone where nothing is trimmed."""
     ledger = trimmed([("grep", '{"q": 1}')])
-    ledger.batch_end = 0
+    ledger.registry.batch_end = 0
     told = NoteFacts('Open tasks:\n1 [pending] "x"', covered_from=4)
     cue = "1 item is elided or clipped; search covers iterations 4-2."
     assert f"{cue}\n{told.tasks}" == own_text.note(ledger, 1, told, count(cue) + count(told.tasks) + 2, count)
@@ -144,9 +144,9 @@ def test_golden_dropped() -> None:
     """The placeholder of dropped iterations, letter by letter."""
     ledger = trimmed([("a", ""), ("b", "")])
     assert "" == own_text.dropped(ledger)
-    ledger.drop(0)
+    ledger.drops.drop(0)
     assert "[1 earlier iteration dropped: 1 assistant message, 1 tool message]" == own_text.dropped(ledger)
-    ledger.drop(1)
+    ledger.drops.drop(1)
     assert "[2 earlier iterations dropped: 2 assistant messages, 2 tool messages]" == own_text.dropped(ledger)
 
 
@@ -197,7 +197,7 @@ def test_dead_entries_are_not_listed() -> None:
 def test_what_was_trimmed_after_the_batch_point_waits() -> None:
     """The registry lists what was trimmed up to the last batch point; the note has the rest."""
     ledger = trimmed([("a", ""), ("b", "")])
-    ledger.batch_end = 3
+    ledger.registry.batch_end = 3
     assert ["0000200000"] == registry(ledger)[1]
     assert "0000400000" in own_text.note(ledger, 2, NoteFacts(), 150, count)
 
@@ -206,7 +206,7 @@ def test_unadvertised_entries_are_not_listed() -> None:
     """An item whose marker shows no id is named nowhere."""
     ledger = trimmed([("a", "")])
     ledger.records[2].entries[0].advertised = False
-    ledger.batch_end = 0
+    ledger.registry.batch_end = 0
     assert ("", []) == registry(ledger)
     assert "id=" not in own_text.note(ledger, 1, NoteFacts(), 150, count)
 

@@ -13,8 +13,7 @@ from prompt_sidecar.trim import elide, own_text
 from prompt_sidecar.trim.entries import Action, Entry
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.policy import Policy
-from prompt_sidecar.trim.revision import apply_state, pack_state
-from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
+from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, opened, plain
 from tests.trim.test_oldest import ITERATIONS, LIMIT, history
 
 DROPPING = Policy().override({"fit_keep_oldest": 0.0})
@@ -28,13 +27,13 @@ def dropped_groups(ledger: Ledger) -> set[int]:
 def test_the_carrier() -> None:
     """The first iteration that would go stays, clipped; the label of its result counts the others."""
     fold = evaluated(history(), LIMIT, DROPPING)
-    ledger, carrier = fold.ledger, fold.ledger.carrier
+    ledger, carrier = fold.ledger, fold.ledger.drops.carrier
     assert carrier is not None
     assert (ItemKind.RESULT, Action.CLIPPED) == (carrier.kind, carrier.action)
     assert 0 == ledger.records[carrier.message].group
     gone = dropped_groups(ledger)
     assert len(gone) > 10
-    assert (len(gone),) == carrier.counts == (ledger.counted_by_carrier,)
+    assert (len(gone),) == carrier.counts == (ledger.drops.by_carrier,)
     assert "" == own_text.dropped(ledger)
     label = elide.placeholder(carrier.kind, carrier.stash_id, carrier.size)
     assert label is not None
@@ -54,8 +53,8 @@ def test_dropped_iterations_are_counted_in_words(number: int, ends: str) -> None
 def test_it_goes_in_the_last_resort() -> None:
     """In a window that it is too large for it goes as well, and a message of ours tells that iterations went."""
     fold = evaluated(history(20, result=400), 120, DROPPING)
-    assert fold.ledger.carrier is None
-    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_placeholder > 0
+    assert fold.ledger.drops.carrier is None
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.drops.by_placeholder > 0
     assert own_text.DROPPED_UNCOUNTED == own_text.dropped(fold.ledger)
 
 
@@ -79,11 +78,11 @@ def spoken(fold: Fold) -> list[int]:
 def test_a_users_words_stay() -> None:
     """The first iteration is clipped and counts the others; what a user said in it, and in dropped ones, stays."""
     fold = evaluated(with_words(3, 9), LIMIT, DROPPING)
-    assert fold.ledger.carrier is not None
-    assert 0 == fold.ledger.records[fold.ledger.carrier.message].group
+    assert fold.ledger.drops.carrier is not None
+    assert 0 == fold.ledger.records[fold.ledger.drops.carrier.message].group
     assert {1, 2, 3} <= dropped_groups(fold.ledger)
     assert [3, 10] == spoken(fold)
-    assert (len(dropped_groups(fold.ledger)),) == fold.ledger.carrier.counts
+    assert (len(dropped_groups(fold.ledger)),) == fold.ledger.drops.carrier.counts
     assert "" == own_text.dropped(fold.ledger)
 
 
@@ -111,7 +110,7 @@ def test_words_past_a_quarter_of_the_limit() -> None:
     fold = evaluated(messages, LIMIT, DROPPING)
     texts = [record.entries[0] for record in fold.ledger.records if record.words]
     assert [Action.ELIDED, None, None, None, None] == [entry.action for entry in texts]
-    assert fold.ledger.words == sum(entry.tokens for entry in texts) <= LIMIT / 4
+    assert fold.ledger.decisions.words == sum(entry.tokens for entry in texts) <= LIMIT / 4
     kept = texts[0].kept
     assert kept is not None
     assert min(kept.head, kept.tail) > 0
@@ -126,7 +125,7 @@ def test_words_go_as_the_last_resort() -> None:
     assert gone
     assert stay
     assert max(record.group for record in gone) < min(record.group for record in stay)
-    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_placeholder
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.drops.by_placeholder
     again = evaluated(with_words(*range(3, 60, 2), count=30), 900, DROPPING)
     assert decisions(again.ledger) == decisions(fold.ledger)
 
@@ -154,24 +153,24 @@ def assert_words(fold: Fold) -> None:
     ledger = fold.ledger
     records = [record for record in ledger.records if record.words]
     live = [record for record in records if not record.dropped]
-    assert ledger.words == sum(entry.tokens for record in live for entry in record.entries)
-    assert ledger.spoken_between(0, len(ledger)) == sum(record.tokens for record in live)
-    assert ledger.newest_words == max((record.entries[0].message for record in records), default=-1)
+    assert ledger.decisions.words == sum(entry.tokens for record in live for entry in record.entries)
+    assert ledger.decisions.spoken_between(0, len(ledger)) == sum(record.tokens for record in live)
+    assert ledger.queues.newest_words == max((record.entries[0].message for record in records), default=-1)
 
 
 def counted(fold: Fold) -> None:
     """The carrier says how many groups are gone, and its message takes that label's tokens."""
-    ledger, carrier = fold.ledger, fold.ledger.carrier
-    assert len(dropped_groups(ledger)) == ledger.counted_by_carrier + ledger.counted_by_placeholder
-    assert bool(own_text.dropped(ledger)) == bool(ledger.counted_by_placeholder)
+    ledger, carrier = fold.ledger, fold.ledger.drops.carrier
+    assert len(dropped_groups(ledger)) == ledger.drops.by_carrier + ledger.drops.by_placeholder
+    assert bool(own_text.dropped(ledger)) == bool(ledger.drops.by_placeholder)
     if carrier is None:
         return
     record = ledger.records[carrier.message]
     assert not record.dropped
     assert carrier.action is Action.CLIPPED
     if not record.pinned:
-        assert ((ledger.counted_by_carrier,) if ledger.counted_by_carrier else ()) == carrier.counts
-    assert 15 + ledger.total == fold.used()
+        assert ((ledger.drops.by_carrier,) if ledger.drops.by_carrier else ()) == carrier.counts
+    assert 15 + ledger.decisions.total == fold.used()
 
 
 @few
@@ -191,10 +190,7 @@ def test_any_history_and_rewind(messages: list[plain], limit: int, data: st.Data
 def test_a_revision_carries_it() -> None:
     """A process that takes the decisions over goes on as this one does."""
     fold = evaluated(history(), LIMIT, DROPPING)
-    other = Fold(list(fold.messages), LIMIT, DROPPING)
-    for record in other.fresh():
-        other.ledger.append(record)
-    assert apply_state(other.ledger, pack_state(fold.ledger))
+    other = Fold(list(fold.messages), LIMIT, DROPPING, opened(fold))
     other.evaluate()
     assert decisions(fold.ledger) == decisions(other.ledger)
     assert [each(fold) for each in FACTS] == [each(other) for each in FACTS]
@@ -212,14 +208,14 @@ def _place(entry: Entry | None) -> tuple[int, int] | None:
 
 
 FACTS = (
-    lambda fold: _place(fold.ledger.carrier),
-    lambda fold: fold.ledger.carrier.counts,
+    lambda fold: _place(fold.ledger.drops.carrier),
+    lambda fold: fold.ledger.drops.carrier.counts,
     lambda fold: (
-        fold.ledger.held,
-        fold.ledger.counted_by_carrier,
-        fold.ledger.counted_by_placeholder,
-        fold.ledger.listed,
-        fold.ledger.total,
+        fold.ledger.queues.held,
+        fold.ledger.drops.by_carrier,
+        fold.ledger.drops.by_placeholder,
+        fold.ledger.registry.listed,
+        fold.ledger.decisions.total,
     ),
 )
 """What decides how it goes on, besides the decisions."""
@@ -230,6 +226,6 @@ def test_instructions_are_not_clipped() -> None:
     messages = history()
     messages.insert(3, plain(Role.SYSTEM, ((ItemKind.TEXT, "Take care of the cat. " * 200),)))
     fold = evaluated(messages, LIMIT, DROPPING)
-    assert fold.ledger.carrier is not None
-    assert 0 == fold.ledger.records[fold.ledger.carrier.message].group == fold.ledger.records[3].group
+    assert fold.ledger.drops.carrier is not None
+    assert 0 == fold.ledger.records[fold.ledger.drops.carrier.message].group == fold.ledger.records[3].group
     assert [None] == [entry.action for entry in fold.ledger.records[3].entries]

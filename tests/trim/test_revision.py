@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.prompt.items import Role
-from prompt_sidecar.trim.entries import Ageing
 from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
-from tests.trim.histories import decisions, evaluated, few, histories, plain
-from tests.trim.test_oldest import LIMIT, history
-from tests.trim.test_residue import DROPPING
+from prompt_sidecar.trim.revision import MAX_STATE_BYTES, RULES, Revision, apply_state, run_digest, seal, unseal
+from tests.trim.histories import decisions, evaluated, few, histories, limits, opened, plain, revision
+from tests.trim.states import state_of
 
 KEY = b"key"
 REVISION = Revision(run_digest(b"run"), 3, b"c" * 16, [b"o" * 16], b"state")
@@ -62,6 +58,12 @@ def test_any_bytes(raw: bytes) -> None:
     assert None is unseal(KEY, raw)
 
 
+def test_rules_that_are_not_known() -> None:
+    """A revision of later rules, or of ones that are no longer read, is nobody's."""
+    for version in {*range(256)} - {5, RULES}:
+        assert None is unseal(KEY, seal(KEY, msgspec.structs.replace(REVISION, version=version)))
+
+
 def test_another_key() -> None:
     """A revision of another deployment is nobody's here."""
     assert None is unseal(b"other", seal(KEY, REVISION))
@@ -82,55 +84,15 @@ def test_run_digest_tells_no_key() -> None:
 
 
 @few
-@given(histories(most=10), st.integers(60, 1_500))
+@given(histories(most=10), limits)
 def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
-    """A ledger that takes a state has the decisions of the one that gave it, and goes on as that one would."""
+    """A ledger that takes a revision has the decisions of the one that gave it, and what follows from them."""
     one = evaluated(messages, limit)
-    other = Ledger()
-    for record in one.fresh():
-        other.append(record)
-    assert apply_state(other, pack_state(one.ledger))
+    other = opened(one)
     assert decisions(one.ledger) == decisions(other)
-    assert one.ledger.total == other.total
-    for ageing in Ageing:
-        assert one.ledger.queues[ageing].done == other.queues[ageing].done
-    leaves = [[entry.leaves for record in each.records for entry in record.entries] for each in (one.ledger, other)]
-    assert leaves[0] == leaves[1]
-    names = ("drop_done", "batch_end", "batch_group", "batches", "evaluated", "words", "newest_words", "words_done")
-    for name in names:
-        assert getattr(one.ledger, name) == getattr(other, name), name
-
-
-def test_a_state_of_an_earlier_version() -> None:
-    """System messages that it left of dropped iterations are dropped; thinking bound to its prompts is not kept."""
-    one = evaluated(history(), LIMIT, DROPPING)
-    dropped = next(index for index, record in enumerate(one.ledger.records) if record.dropped)
-    of_group = list(one.ledger.members(one.ledger.records[dropped].group))
-    place = of_group[-1]  # as if the last message of a dropped iteration were an instruction
-    now, before = Ledger(), Ledger()
-    for ledger in (now, before):
-        for index, record in enumerate(one.fresh()):
-            system = replace(record, role=Role.SYSTEM, tied=True, answers=())
-            ledger.append(system if index == place else record)
-    entries, drops, rest = _parts(pack_state(one.ledger))
-    left = [list(each) for first, end, *how in drops for each in _without(first, end, place, how)]
-    assert apply_state(now, pack_state(one.ledger))
-    assert apply_state(before, zlib.compress(msgspec.msgpack.encode([entries, left, *rest[:-1]])))
-    assert (True, True) == (now.records[place].dropped, before.records[place].dropped)
-    assert (False, True) == (now.moved, before.moved)
-    assert now.total == before.total
-
-
-def _parts(packed: bytes) -> tuple[list[object], list[list[int]], list[object]]:
-    entries, drops, *rest = msgspec.msgpack.decode(zlib.decompress(packed))
-    return entries, drops, rest
-
-
-def _without(first: int, end: int, place: int, how: list[int]) -> list[tuple[int, ...]]:
-    spans = [(first, min(end, place)), (max(first, place + 1), end)] if first <= place < end else [(first, end)]
-    return [(start, stop, *how) for start, stop in spans if start < stop]
+    assert state_of(one.ledger) == state_of(other)
 
 
 def test_a_state_that_is_too_large() -> None:
     """A state that inflates past its bound is not taken."""
-    assert not apply_state(Ledger(), zlib.compress(b"\0" * (MAX_STATE_BYTES + 1)))
+    assert not apply_state(Ledger(), revision(zlib.compress(b"\0" * (MAX_STATE_BYTES + 1))))

@@ -38,12 +38,18 @@ def test_indices_are_those_of_a_fresh_ledger(data: st.DataObject) -> None:
     assert length == len(ledger)
     assert fresh.groups == ledger.groups
     for ageing in Ageing:
-        places = [[(entry.message, entry.item) for entry in one.queues[ageing].entries] for one in (fresh, ledger)]
+        places = [
+            [(entry.message, entry.item) for entry in one.queues.by_age[ageing].entries] for one in (fresh, ledger)
+        ]
         assert places[0] == places[1]
-    assert set(fresh.by_id) == set(ledger.by_id)
-    assert (fresh.media, fresh.not_holdable, fresh.chain) == (ledger.media, ledger.not_holdable, ledger.chain)
-    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.total
-    assert all(index < length for index in ledger.dirty)
+    assert set(fresh.messages.by_id) == set(ledger.messages.by_id)
+    assert (fresh.messages.media, fresh.messages.not_holdable, fresh.chain) == (
+        ledger.messages.media,
+        ledger.messages.not_holdable,
+        ledger.chain,
+    )
+    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.decisions.total
+    assert all(index < length for index in ledger.decisions.dirty)
 
 
 @few
@@ -52,13 +58,13 @@ def test_a_rewind_moves_the_frontiers_back(data: st.DataObject) -> None:
     """What clipping and dropping have passed lies within what is left."""
     fold, _, length, _ = rewound(data)
     ledger = fold.ledger
-    assert all(0 <= queue.done <= len(queue.entries) for queue in ledger.queues.values())
-    assert 0 <= ledger.drop_done <= len(ledger.groups)
-    assert 0 <= ledger.evaluated <= length
-    assert 0 <= ledger.batch_end <= length
-    assert -1 <= ledger.batch_group < max(len(ledger.groups), 1)
-    assert not any(record.dropped for group in range(ledger.drop_done, len(ledger.groups)) for record in (
-        ledger.records[index] for index in ledger.members(group)
+    assert all(0 <= queue.done <= len(queue.entries) for queue in ledger.queues.by_age.values())
+    assert 0 <= ledger.drops.done <= len(ledger.groups)
+    assert 0 <= ledger.decisions.evaluated <= length
+    assert 0 <= ledger.registry.batch_end <= length
+    assert -1 <= ledger.registry.batch_group < max(len(ledger.groups), 1)
+    assert not any(record.dropped for group in range(ledger.drops.done, len(ledger.groups)) for record in (
+        ledger.records[index] for index in ledger.messages.members(group)
     ))  # fmt: skip
 
 
@@ -74,7 +80,7 @@ def test_the_newest_iteration_stays(data: st.DataObject) -> None:
     fold.evaluate()
     ledger = fold.ledger
     assert not ledger.groups or not any(
-        ledger.records[index].dropped for index in ledger.members(len(ledger.groups) - 1)
+        ledger.records[index].dropped for index in ledger.messages.members(len(ledger.groups) - 1)
     )
 
 
@@ -129,8 +135,11 @@ def test_going_on_after_a_rewind(data: st.DataObject, more: list[plain]) -> None
     before = decisions(fold.ledger)
     fold.messages += more[1:]
     fold.take()
-    assert 15 + fold.ledger.total == fold.used()
-    carrier, carried = fold.ledger.carrier, fold.ledger.carrier_tokens  # its label counts what this branch has dropped
+    assert 15 + fold.ledger.decisions.total == fold.used()
+    carrier, carried = (
+        fold.ledger.drops.carrier,
+        fold.ledger.drops.carrier_tokens,
+    )  # its label counts what this branch has dropped
     for index, (was, now) in enumerate(zip(before, decisions(fold.ledger)[:length], strict=True)):
         assert now[0] or not was[0]
         assert now[1] - (carried if carrier is not None and index == carrier.message else 0) <= was[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ all_policies = st.sampled_from(["cache_first", "fit_only", "cap_only"]).map(pres
 RANK = {None: 0, Action.ELIDED: 1, Action.CLIPPED: 2}
 
 
-def ranks(records: list[Record]) -> list[tuple[bool, list[tuple[int, int, int, int]]]]:
+def ranks(records: Sequence[Record]) -> list[tuple[bool, list[tuple[int, int, int, int]]]]:
     """How far each item has come: its action, its tokens and what is kept of it, all of which only fall."""
     return [
         (
@@ -59,10 +60,10 @@ def test_sums_and_monotony(messages: list[plain], limit: int, policy: Policy) ->
     for upto in range(1, len(messages) + 1):
         fold.take(upto)
         ledger = fold.ledger
-        assert 15 + ledger.total == fold.used()
+        assert 15 + ledger.decisions.total == fold.used()
         for record in ledger.records:
             saved = sum(entry.full_tokens - entry.tokens for entry in record.entries)
-            carried = ledger.carrier_tokens if ledger.carrier in record.entries else 0
+            carried = ledger.drops.carrier_tokens if ledger.drops.carrier in record.entries else 0
             assert record.full_tokens - saved + carried == record.tokens
         now = ranks(ledger.records)
         for (was_dropped, old), (is_dropped, new) in zip(before, now, strict=False):
@@ -73,9 +74,9 @@ def test_sums_and_monotony(messages: list[plain], limit: int, policy: Policy) ->
                 if one[0] == other[0] == 1:
                     assert other[2:] >= one[2:] or (other[2] >= one[2] and other[3] >= one[3])
         before = now
-        batches = ledger.batches
+        batches = ledger.registry.batches
         fold.evaluate()
-        assert (now, batches) == (ranks(ledger.records), ledger.batches)
+        assert (now, batches) == (ranks(ledger.records), ledger.registry.batches)
 
 
 @few
@@ -107,7 +108,7 @@ def test_protected_text(messages: list[plain], limit: int, policy: Policy) -> No
         if record.group < 0 or record.role is Role.USER:
             assert not (record.dropped and record.group < 0)
             trimmed = [entry for entry in record.entries if entry.action and entry.reason is not Reason.CAP]
-            if record.group < 0 or index >= ledger.closed or said <= WORDS_SHARE * limit:
+            if record.group < 0 or index >= ledger.thinking.closed or said <= WORDS_SHARE * limit:
                 assert [] == trimmed
             assert all(entry.action is Action.ELIDED for entry in trimmed)
         if record.group == newest and record.role is Role.ASSISTANT:
@@ -137,7 +138,7 @@ def test_fits_or_only_protected_text_is_left(messages: list[plain], limit: int) 
         fold = evaluated(messages, limit, preset(name))
         if fold.used() <= limit:
             continue
-        for entry in (entry for kind in HEAVY for entry in fold.ledger.queues[kind].entries):
+        for entry in (entry for kind in HEAVY for entry in fold.ledger.queues.by_age[kind].entries):
             record = fold.ledger.records[entry.message]
             if not record.dropped and not record.pinned and entry.holdable and entry.action is not Action.CLIPPED:
                 assert entry.tokens < MIN_SAVING + 20
@@ -151,7 +152,7 @@ def test_below_the_mark_nothing_is_fitted(messages: list[plain], limit: int) -> 
     if 15 + sum(record.tokens for record in fold.fresh()) <= fold.policy.fit_high * limit:
         fold.take()
         assert {None, Reason.CAP} >= {entry.reason for record in fold.ledger.records for entry in record.entries}
-        assert 0 == fold.ledger.batches
+        assert 0 == fold.ledger.registry.batches
 
 
 @few
@@ -250,7 +251,7 @@ def test_a_batch_ends_at_its_low_mark() -> None:
     low = preset("cache_first").fit_low * fold.limit
     steps = iter(range(1, len(messages) + 1))
     for batches, expected in ((1, Action.ELIDED), (2, Action.CLIPPED)):
-        while fold.ledger.batches < batches:
+        while fold.ledger.registry.batches < batches:
             fold.take(next(steps))
         assert 0.95 * low < fold.used() <= low  # a cut moves to a line's end, and the marker takes its part
         assert expected is fold.ledger.records[2].entries[0].action
@@ -286,9 +287,9 @@ def test_a_cut_goes_down_to_the_low_mark(light: float, most: float) -> None:
     fold = Fold(messages, 6_000, Policy().override({"fit_keep_light": light}))
     points = []
     for upto in range(1, len(messages) + 1, 2):
-        before = fold.ledger.batches
+        before = fold.ledger.registry.batches
         fold.take(upto)
-        if fold.ledger.batches > before:
+        if fold.ledger.registry.batches > before:
             points.append(upto)
             assert fold.used() <= most * 6_000
     assert 2 <= len(points) <= 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.trim.sums import Sums
+from prompt_sidecar.trim.ledger.sums import Sums
 from tests.steps import steps
 
 

@@ -73,7 +73,7 @@ def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
         fold.take(upto)
         if not fold.ledger.groups or fold.ledger.groups[-1].start > new:
             continue
-        members = fold.ledger.members(len(fold.ledger.groups) - 1)
+        members = fold.ledger.messages.members(len(fold.ledger.groups) - 1)
         entries = [entry for index in members for entry in fold.ledger.records[index].entries]
         trimmed = {
             (entry.message, entry.item)

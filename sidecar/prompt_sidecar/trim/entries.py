@@ -1,11 +1,11 @@
-"""The data of a ledger: records of messages, entries of their items, groups, and queues of items by kind.
+"""The data of a ledger: records of messages, entries of their items, and groups.
 
 `prompt_sidecar.trim.ledger` and `prompt_sidecar.trim.stages` define how it changes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -210,16 +210,3 @@ class Group:
     """Tokens of the prompts that this and all earlier groups answered, raw, as they were decided on."""
     said: int = 0
     """Tokens of the model's messages in all earlier groups, raw and untrimmed."""
-
-
-@dataclass(slots=True)
-class Queue:
-    """Entries of one kind, oldest first, and how many of them clipping has processed."""
-
-    entries: list[Entry] = field(default_factory=list)
-    done: int = 0
-
-    @property
-    def head(self) -> Entry | None:
-        """The entry to be clipped next."""
-        return self.entries[self.done] if self.done < len(self.entries) else None

@@ -45,8 +45,8 @@ class Inputs:
 def used(ledger: Ledger, inputs: Inputs) -> int:
     """Tokens of the prompt as decided so far."""
     own = inputs.reserve
-    if ledger.counted_by_placeholder and inputs.recall:  # it is written even with no reserve for own text
+    if ledger.drops.by_placeholder and inputs.recall:  # it is written even with no reserve for own text
         own = max(own, DROPPED_TOKENS)
-    if ledger.carrier is not None:  # its count is written last and must not exceed a mark then
-        own += max(0, COUNT_TOKENS - ledger.carrier_tokens)
-    return inputs.overhead + own + ledger.weight(inputs.opaque_factor)
+    if ledger.drops.carrier is not None:  # its count is written last and must not exceed a mark then
+        own += max(0, COUNT_TOKENS - ledger.drops.carrier_tokens)
+    return inputs.overhead + own + ledger.decisions.weight(inputs.opaque_factor)

@@ -189,10 +189,10 @@ def list_names(ledger: Ledger, texts: Shown) -> None:
 
     A choice looks at what is shown, so that all choices of a run together cost in proportion to its history.
     """
-    if ledger.named and len(ledger) - ledger.named < len(ledger) // GROWTH:
+    named = ledger.registry.named
+    if named and len(ledger) - named < len(ledger) // GROWTH:
         return
-    ledger.names = hidden_names(ledger, texts)
-    ledger.named = len(ledger)
+    ledger.registry.choose_names(hidden_names(ledger, texts))
 
 
 def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
@@ -202,7 +202,7 @@ def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
     """
     used = _used(ledger)
     shown = _shown(ledger, texts, frozenset(name for name, _ in used)) if used else frozenset()
-    hidden = (place for name, place in used if name not in shown and name not in ledger.by_id)
+    hidden = (place for name, place in used if name not in shown and name not in ledger.messages.by_id)
     return list(islice(hidden, NAMES_LISTED))
 
 

@@ -30,8 +30,8 @@ def newest_that_fit(ledger: Ledger, most: int, room: float) -> int:
     Not fewer than `FEWEST_NEWEST`. If more were kept, a cut could not reach its mark, and the next would follow soon.
     """
     for number in range(1, min(most, len(ledger.groups)) + 1):
-        members = ledger.members(len(ledger.groups) - number)
-        room -= ledger.tokens_between(members.start, members.stop)
+        members = ledger.messages.members(len(ledger.groups) - number)
+        room -= ledger.decisions.tokens_between(members.start, members.stop)
         if room < 0:
             return min(most, max(number - 1, FEWEST_NEWEST))
     return most
@@ -50,9 +50,9 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
         fixed: tokens of system prompt, tool schemas and the reserve for our own text.
     """
     old = len(ledger.groups) - max(policy.keep(kind) for kind in HEAVY)
-    if policy.age_hard_cap_iterations or old <= 0 or (ledger.held < 0 and ledger.batches):
+    if policy.age_hard_cap_iterations or old <= 0 or (ledger.queues.held < 0 and ledger.registry.batches):
         ledger.release()
-    if ledger.held >= 0:
+    if ledger.queues.held >= 0:
         return
     newest = ledger.groups[old].start if old < len(ledger.groups) else len(ledger)
     stays = (*ledger.records[: ledger.groups[0].start], *ledger.records[newest:])
@@ -60,7 +60,7 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
     room = min(room, policy.oldest_share * limit)
     groups = 0
     while groups < old:
-        records = (ledger.records[index] for index in ledger.members(groups))
+        records = (ledger.records[index] for index in ledger.messages.members(groups))
         room -= sum(
             entry.tokens for record in records for entry in record.entries if QUEUE_OF.get(entry.kind) not in LIGHT
         )
@@ -76,7 +76,7 @@ def newest_light(ledger: Ledger, room: float) -> int:
     They are what the model did and said. Its next actions refer to them more than to results of the same age, and they
     are small. While they stay their iteration is not dropped, so what else is left of it counts too.
     """
-    queues = [ledger.queues[kind] for kind in LIGHT]
+    queues = [ledger.queues.by_age[kind] for kind in LIGHT]
     left = heapq.merge(
         *(itertools.islice(reversed(queue.entries), len(queue.entries) - queue.done) for queue in queues),
         key=lambda entry: entry.message,

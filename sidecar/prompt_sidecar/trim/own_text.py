@@ -193,7 +193,7 @@ def registry(
     candidates = [
         (entry.size, entry.message, entry.item)
         for record, entry in ledger.trimmed()
-        if entry.message < ledger.batch_end
+        if entry.message < ledger.registry.batch_end
         and entry.advertised
         and not entry.recalled
         and entry.kind is not ItemKind.OPAQUE
@@ -242,7 +242,7 @@ def _registry_text(lines: Sequence[RegistryLine], entries: int) -> str:
 
 def _names(ledger: Ledger, tokens: int, count: Callable[[str], int]) -> str:
     """The list of names, those used last as far as there is room, in alphabetical order; empty if there are none."""
-    names = [ledger.records[message].names[place] for message, place in ledger.names]
+    names = [ledger.records[message].names[place] for message, place in ledger.registry.names]
     tokens -= count(NAMES_HEADER) + 1
     fit = min(len(names), max(0, tokens) // TOKENS_OF_NAME)
     while fit >= FEWEST_NAMES:
@@ -298,7 +298,7 @@ def note(ledger: Ledger, trimmed: int, facts: NoteFacts, tokens: int, count: Cal
 def _newest_entries(ledger: Ledger, left: int, count: Callable[[str], int]) -> list[str]:
     """Lines of items trimmed since the last batch point, newest first, as many as fit in `left` tokens."""
     lines: list[str] = []
-    for record in reversed(ledger.records[ledger.batch_end :]):
+    for record in reversed(ledger.records[ledger.registry.batch_end :]):
         for entry in record.entries:
             if entry.action is None or not entry.advertised or entry.recalled:
                 continue
@@ -333,11 +333,11 @@ def dropped(ledger: Ledger) -> str:
 
     While no prompt can be made to fit it states no numbers, as they would change at every call.
     """
-    if not ledger.counted_by_placeholder:
+    if not ledger.drops.by_placeholder:
         return ""
-    if ledger.unfit_since:
+    if ledger.registry.unfit_since:
         return DROPPED_UNCOUNTED
-    carrier = ledger.carrier
+    carrier = ledger.drops.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group
     # The label of its stretch counts a dropped feedback message.
     counted = [

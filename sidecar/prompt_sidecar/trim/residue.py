@@ -10,41 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Ageing, Entry, Reason
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.ledger import Ledger
-
-
-def drop_again(ledger: Ledger, indices: Sequence[int], count: Callable[[str], int]) -> None:
-    """Drop messages that a rewind restored and the agent no longer has; those already dropped are left alone."""
-    back = [index for index in indices if not ledger.records[index].dropped]
-    for index in back:
-        record = ledger.records[index]
-        ledger.drop_record(index, record.dropped_in, record.dropped_for)
-    if back:
-        ledger.count_dropped_groups()
-        count_dropped(ledger, count)
-
-
-def count_dropped(ledger: Ledger, count: Callable[[str], int]) -> None:
-    """Update the number of dropped groups in the carrier's label."""
-    entry = ledger.carrier
-    counts = (ledger.counted_by_carrier,) if ledger.counted_by_carrier else ()
-    if entry is None or entry.counts == counts or ledger.records[entry.message].pinned:
-        return
-    entry.counts = counts
-    label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
-    _carry_tokens(ledger, entry, max(0, count(elide.carrier(label, ledger.counted_by_carrier)) - entry.tokens))
-
-
-def _carry_tokens(ledger: Ledger, entry: Entry, tokens: int) -> None:
-    """Set the tokens of the count in the carrier's label."""
-    ledger.records[entry.message].tokens += tokens - ledger.carrier_tokens
-    ledger.change_total(entry.message, tokens - ledger.carrier_tokens)
-    ledger.carrier_tokens = tokens
-    ledger.mark(entry.message)
-
 
 Carry = Callable[[Sequence[Entry], Reason], Entry | None]
 """Clips the items of an iteration that would be dropped, for that reason, and returns the carrier among them; if it
@@ -79,21 +47,21 @@ class Residue:
         ledger, limit = self._ledger, self._limit
         kept = max(1, *(self._policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
         passed = len(ledger.groups) - kept
-        for queue in ledger.queues.values():
+        for queue in ledger.queues.by_age.values():
             if queue.head is not None:
                 passed = min(passed, ledger.records[queue.head.message].group)
-        added = max(ledger.drop_done, self._passed)
+        added = max(ledger.drops.done, self._passed)
         if added < passed:
-            first, last = ledger.groups[added].start, ledger.members(passed - 1).stop
-            self._tokens += ledger.tokens_between(first, last) - ledger.spoken_between(first, last)
+            first, last = ledger.groups[added].start, ledger.messages.members(passed - 1).stop
+            self._tokens += ledger.decisions.tokens_between(first, last) - ledger.decisions.spoken_between(first, last)
         self._passed = max(self._passed, passed)
         if self._tokens <= self._policy.fit_residue_high * limit:
             return
-        while ledger.drop_done < passed and self._tokens > self._policy.fit_residue_low * limit:
-            before = ledger.total
+        while ledger.drops.done < passed and self._tokens > self._policy.fit_residue_low * limit:
+            before = ledger.decisions.total
             if not self.drop_next(passed, Reason.RESIDUE, carry):
                 break
-            self._tokens -= before - ledger.total
+            self._tokens -= before - ledger.decisions.total
 
     def drop_next(self, bound: int, reason: Reason, carry: Carry | None = None) -> bool:
         """Drop the next group and those that answer its calls, if allowed; return False when `bound` is reached.
@@ -101,21 +69,22 @@ class Residue:
         `carry`: given if it may be kept as the carrier instead.
         """
         ledger = self._ledger
-        first = ledger.drop_done
+        first = ledger.drops.done
         if first >= bound:
             return False
-        end = ledger.pairs.unit_end(first)
+        end = ledger.messages.pairs.unit_end(first)
         if end >= bound:
             return False
-        ledger.drop_done = end + 1
+        ledger.drops.advance(end + 1)
         if not self._droppable(first, end):
             return True
-        if carry is not None and ledger.carrier is None:
-            ledger.carrier = carry(self._entries(first, end), reason)
-            self.changed |= ledger.carrier is not None
-        if ledger.carrier is None or not first <= ledger.records[ledger.carrier.message].group <= end:
+        if carry is not None and ledger.drops.carrier is None:
+            ledger.drops.carry(carry(self._entries(first, end), reason))
+            self.changed |= ledger.drops.carrier is not None
+        carrier = ledger.drops.carrier
+        if carrier is None or not first <= ledger.records[carrier.message].group <= end:
             for group in range(first, end + 1):
-                self.changed |= ledger.drop(group, reason)
+                self.changed |= ledger.drops.drop(group, reason)
         return True
 
     def drop_next_words(self) -> bool:
@@ -124,54 +93,52 @@ class Residue:
         The last resort: a prompt over the limit would be refused.
         """
         ledger = self._ledger
-        first = ledger.words_done
-        newest = ledger.records[ledger.newest_words].group if ledger.newest_words >= 0 else 0
+        first = ledger.drops.words_done
+        newest = ledger.queues.newest_words
+        newest = ledger.records[newest].group if newest >= 0 else 0
         bound = min(len(ledger.groups) - 1, newest)
-        end = ledger.pairs.unit_end(first, words=True) if first < bound else bound
+        end = ledger.messages.pairs.unit_end(first, words=True) if first < bound else bound
         if end >= bound:
             return False
-        ledger.words_done = end + 1
-        ledger.drop_done = max(ledger.drop_done, end + 1)
+        ledger.drops.advance(end + 1, words=True)
         if self._droppable(first, end, words=True):
             for group in range(first, end + 1):
-                self.changed |= ledger.drop(group, Reason.FIT, words=True)
+                self.changed |= ledger.drops.drop(group, Reason.FIT, words=True)
         return True
 
     def _droppable(self, first: int, end: int, *, words: bool = False) -> bool:
         """Whether groups that can only be dropped together may be dropped; `words`: with what a user said in them."""
         groups = self._ledger.groups[first : end + 1]
-        if groups[0].start <= self._ledger.task < self._ledger.members(end).stop:
+        if groups[0].start <= self._ledger.messages.task < self._ledger.messages.members(end).stop:
             return False  # the model spoke first, and the task came then
         # Reasoning may be absent before the user's last text but not after it: without that text everything before it
         # would seem to belong to the current turn.
         ledger = self._ledger
-        if ledger.reasons and groups[0].start <= ledger.closed < ledger.members(end).stop:
+        if ledger.messages.reasons and groups[0].start <= ledger.thinking.closed < ledger.messages.members(end).stop:
             return False
         # A group that answers a call before `first` answers one that was kept: a dropped group has no open calls.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):
             return False
         # A user's own text stays, and with it its iteration where its message also answers calls or where messages of
         # the user and of the model must alternate.
-        members = (ledger.records[index] for index in range(groups[0].start, ledger.members(end).stop))
+        members = (ledger.records[index] for index in range(groups[0].start, ledger.messages.members(end).stop))
         if not words and any(record.words and (record.answers or self._alternating) for record in members):
             return False
         return all(entry.holdable for entry in self._entries(first, end))
 
     def _entries(self, first: int, end: int) -> list[Entry]:
-        members = range(self._ledger.groups[first].start, self._ledger.members(end).stop)
+        members = range(self._ledger.groups[first].start, self._ledger.messages.members(end).stop)
         return [entry for index in members for entry in self._ledger.records[index].entries]
 
     def drop_carrier(self) -> None:
         """Drop the carrier too, as the last resort in a small window; our placeholder message counts from then on."""
         ledger = self._ledger
-        entry = ledger.carrier
+        entry = ledger.drops.carrier
         if entry is None:
             return
         first = ledger.records[entry.message].group
         while ledger.groups[first].back < first:
             first = ledger.groups[first].back
-        _carry_tokens(ledger, entry, 0)
-        ledger.carrier, entry.counts = None, ()
-        ledger.count_dropped_groups()
-        for group in range(first, ledger.pairs.unit_end(first) + 1):
-            self.changed |= ledger.drop(group, Reason.FIT)
+        ledger.drops.uncarry()
+        for group in range(first, ledger.messages.pairs.unit_end(first) + 1):
+            self.changed |= ledger.drops.drop(group, Reason.FIT)

@@ -56,19 +56,21 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Reason
 from prompt_sidecar.trim.inputs import Inputs, used
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.ledger.queues import Largest, Queue
 from prompt_sidecar.trim.names import list_names
 from prompt_sidecar.trim.oldest import hold_oldest, newest_light, newest_that_fit
 from prompt_sidecar.trim.policy import AgeStage, Arguments, FitStage
 from prompt_sidecar.trim.reasoning import Reasoning
-from prompt_sidecar.trim.residue import Residue, count_dropped
+from prompt_sidecar.trim.residue import Residue
 
 MIN_SAVING: Final = 12
 """Least tokens that an edit must save: less is not worth the lost content and the rewritten cache."""
@@ -143,6 +145,7 @@ class Evaluation:
         self._most_kept = self._largest_keep = max(self._policy.keep(kind) for kind in Ageing)
         """Newest groups that are not clipped at most; see `_newest_below`."""
         self._changed = False
+        self._decide = partial(ledger.decisions.decide, advertised=inputs.recall)
         self._residue = Residue(ledger, inputs)
         self._reasoning = Reasoning(ledger, inputs, count)
 
@@ -157,16 +160,16 @@ class Evaluation:
         Evaluating the same history again changes nothing, unless the limit has decreased since.
         """
         ledger = self._ledger
-        placeholder_needed = bool(ledger.counted_by_placeholder)
-        new = range(ledger.evaluated, len(ledger))
+        placeholder_needed = bool(ledger.drops.by_placeholder)
+        new = ledger.decisions.begin()
         for index in new:
             self._cap(index)
-        ledger.evaluated = len(ledger)
-        count_dropped(ledger, self._count)  # a rewind may have restored some
+        ledger.drops.write_count(self._count)  # a rewind may have restored some
         self._changed = self._residue.changed = self._reasoning.changed = False
-        ledger.changed_from = self._light_from = len(ledger)
+        ledger.decisions.watch()
+        self._light_from = len(ledger)
         self._most_kept = self._largest_keep
-        if ledger.reopened:
+        if ledger.thinking.reopened:
             self._reasoning.restore_open(self._texts.has)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
         places = self._reasoning.own_places() if bound else (0, 0, 0)
@@ -178,18 +181,20 @@ class Evaluation:
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
         if self._changed or self._residue.changed or self._reasoning.changed:
-            count_dropped(ledger, self._count)
+            ledger.drops.write_count(self._count)
             # Otherwise only messages of the newest iteration were trimmed, which no earlier prompt holds.
-            listing = bool(ledger.groups) and ledger.changed_from < ledger.groups[-1].start
+            listing = bool(ledger.groups) and ledger.decisions.changed_from < ledger.groups[-1].start
             listing = listing and self._batch(placeholder_needed=placeholder_needed)
             if bound:
                 self._reasoning.unbind(places, listing=listing)
             if listing:
-                stays = self._inputs.behind_registry + ledger.tokens_between(0, ledger.changed_from)
-                cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)
-                if not ledger.listed or cheap:
-                    ledger.listed = ledger.iteration
-                if self._policy.registry_share and (self._inputs.own_in_history or ledger.listed == ledger.iteration):
+                unchanged = ledger.decisions.tokens_between(0, ledger.decisions.changed_from)
+                stays = self._inputs.behind_registry + unchanged
+                cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.thinking.left)
+                if not ledger.registry.listed or cheap:
+                    ledger.registry.list_all()
+                listed = self._inputs.own_in_history or ledger.registry.listed == ledger.iteration
+                if self._policy.registry_share and listed:
                     list_names(ledger, self._texts)
 
     def _batch(self, *, placeholder_needed: bool) -> bool:
@@ -200,14 +205,11 @@ class Evaluation:
         placeholder, which is added when first needed. `placeholder_needed`: whether it was needed before.
         """
         ledger = self._ledger
-        ledger.batches += 1
-        too_large = self.used > self._inputs.limit
-        if too_large and ledger.unfit_since and bool(ledger.counted_by_placeholder) == placeholder_needed:
+        ledger.registry.batch()
+        fits = self.used <= self._inputs.limit
+        if not fits and ledger.registry.unfit_since and bool(ledger.drops.by_placeholder) == placeholder_needed:
             return False
-        ledger.unfit_since = ledger.iteration if too_large else 0
-        ledger.listings += 1
-        ledger.batch_end = len(ledger)
-        ledger.batch_group = self._group_after_registry()
+        ledger.registry.rewrite(self._group_after_registry(), fits=fits)
         return True
 
     def _group_after_registry(self) -> int:
@@ -218,9 +220,9 @@ class Evaluation:
         """
         ledger = self._ledger
         newest = group = len(ledger.groups) - 1
-        while self._inputs.own_after_user and group >= max(ledger.held, 0):
+        while self._inputs.own_after_user and group >= max(ledger.queues.held, 0):
             start = ledger.groups[group].start
-            before = ledger.live_before(start)
+            before = ledger.decisions.live_before(start)
             if before < 0:
                 break
             if ledger.records[before].role is Role.USER and not ledger.records[start].dropped:
@@ -308,13 +310,14 @@ class Evaluation:
     def _collapse_feedback(self) -> None:
         """Collapse old feedback, except the newest of each kind and a single one that is shorter than its label."""
         ledger = self._ledger
-        for stretch in ledger.feedback.take_old(len(ledger.groups) - self._policy.keep(None), ledger.records):
-            if len(stretch) == 1 and not ledger.has_label(stretch[0].stretch) and self._shorter_than_label(stretch[0]):
-                ledger.feedback.leave(stretch[0])
+        stretches = ledger.stretches
+        for stretch in stretches.waiting.take_old(len(ledger.groups) - self._policy.keep(None), ledger.records):
+            first = stretch[0]
+            if len(stretch) == 1 and not stretches.has_label(first.stretch) and self._shorter_than_label(first):
+                stretches.waiting.leave(first)
                 continue
             for entry in stretch:
-                entry.advertised = self._inputs.recall
-                ledger.collapse(entry, self._count)
+                stretches.collapse(entry, self._count, advertised=self._inputs.recall)
                 self._changed = True
 
     def _shorter_than_label(self, entry: Entry) -> bool:
@@ -324,13 +327,12 @@ class Evaluation:
         """Clip results that were returned again to a pointer to the newer copy."""
         if not self._policy.age_repeats:
             return
-        for entry, iteration in self._ledger.take_repeated():
+        for entry, iteration in self._ledger.queues.take_repeated():
             if self._done(entry):
                 continue
             tokens = self._count(elide.repeated(self._label(entry), entry.size, iteration))
             if entry.tokens - tokens >= MIN_SAVING:
-                self._decide(entry, Action.CLIPPED, None, tokens, Reason.REPEATED)
-                entry.again = iteration
+                self._decide(entry, Action.CLIPPED, None, tokens, Reason.REPEATED, again=iteration)
                 self._changed = True
 
     # -- fit ---------------------------------------------------------------------------------------------------------
@@ -380,7 +382,7 @@ class Evaluation:
     def _newest_below(self, low: float) -> int:
         """How many of the newest groups fit below the low-water mark, next to what is never trimmed."""
         ledger = self._ledger
-        opening = ledger.tokens_between(0, ledger.groups[0].start) if ledger.groups else 0
+        opening = ledger.decisions.tokens_between(0, ledger.groups[0].start) if ledger.groups else 0
         return newest_that_fit(ledger, self._largest_keep, low - self._inputs.overhead - self._inputs.reserve - opening)
 
     def _give_up_light(self) -> bool:
@@ -404,7 +406,7 @@ class Evaluation:
                 if drop and self._shorten(entry, target):
                     break
                 self._count_ahead(queue)
-                queue.done += 1
+                queue.advance()
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
                     self._residue.drop(self._carry)
@@ -415,19 +417,19 @@ class Evaluation:
         What this passes is clipped, protected, kept as the oldest, or small by now. It is not visited again, unless the
         oldest are let go.
         """
-        ledger, queue = self._ledger, self._ledger.large
+        ledger, queue = self._ledger, self._ledger.queues.large
         old = len(ledger.groups) - self._keep(Ageing.RESULTS)
         while self.used > target and queue.head is not None:
             entry = queue.head
             group = ledger.records[entry.message].group
             if group >= old:
                 break
-            if group >= ledger.held and entry.tokens > LARGE:
+            if group >= ledger.queues.held and entry.tokens > LARGE:
                 if self._shorten(entry, target):
                     break
                 self._clip(entry, Reason.FIT)
                 self._residue.drop(self._carry)
-            queue.done += 1
+            queue.advance()
 
     def _keep(self, kind: Ageing) -> int:
         """Newest groups of which entries of a queue are not clipped."""
@@ -437,18 +439,18 @@ class Evaluation:
         """Elide the longest of users' own texts where all together exceed their share, except in the newest message."""
         ledger, left = self._ledger, WORDS_SHARE * self._inputs.limit
         newest: list[Entry] = []
-        while ledger.words > left:
-            entry = ledger.pop_longest()
+        while ledger.decisions.words > left:
+            entry = ledger.queues.pop_longest()
             if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
-            if entry.message >= ledger.closed:
+            if entry.message >= ledger.thinking.closed:
                 newest.append(entry)
                 continue
-            wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - int(ledger.words - left)))
+            wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - int(ledger.decisions.words - left)))
             if self._elide(entry, wanted):
-                ledger.offer_words(entry)
+                ledger.queues.offer_words(entry)
         for entry in newest:
-            ledger.offer_words(entry)
+            ledger.queues.offer_words(entry)
 
     def _shorten(self, entry: Entry, target: float) -> bool:
         """Elide a result that is larger than what is still to be freed; return whether that met the target.
@@ -459,7 +461,7 @@ class Evaluation:
         if entry.kind is not ItemKind.RESULT or wanted < ELIDE_FLOOR or self._done(entry):
             return False
         if self._elide(entry, wanted):
-            self._ledger.offer(entry)
+            self._ledger.queues.offer(entry)
         return self.used <= target
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
@@ -468,7 +470,7 @@ class Evaluation:
         found: Queue | None = None
         oldest = (len(ledger), 0)
         for kind in kinds:
-            queue = ledger.queues[kind]
+            queue = ledger.queues.by_age[kind]
             head = queue.head
             if head is None or (head.message, head.item) >= oldest:
                 continue
@@ -481,7 +483,7 @@ class Evaluation:
 
     def _clip_newest(self, target: float) -> None:
         """Clip the newest results, oldest first, as the last resort."""
-        queues = [self._ledger.queues[kind] for kind in HEAVY]
+        queues = [self._ledger.queues.by_age[kind] for kind in HEAVY]
         left = heapq.merge(*(queue.entries[queue.done :] for queue in queues), key=lambda it: (it.message, it.item))
         for entry in left:
             if self.used <= target:
@@ -496,7 +498,7 @@ class Evaluation:
         ledger = self._ledger
         spared: list[Entry] = []
         while self.used > target:
-            entry = ledger.pop_largest()
+            entry = ledger.queues.pop_largest()
             if entry is None:
                 break
             if entry.tokens <= ELIDE_FLOOR:
@@ -508,9 +510,9 @@ class Evaluation:
             need = int(self.used - target) + 1
             wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - need))
             if entry.holdable and self._elide(entry, wanted):
-                ledger.offer(entry)
+                ledger.queues.offer(entry)
         for entry in spared:
-            ledger.offer(entry)
+            ledger.queues.offer(entry)
 
     def _has_room_for_unseen(self, high: float) -> bool:
         """Whether the newest iteration can stay whole next to what is never trimmed, if all else goes.
@@ -520,7 +522,7 @@ class Evaluation:
         ledger = self._ledger
         if not ledger.groups:
             return False
-        others = ledger.tokens_between(ledger.groups[0].start, ledger.groups[-1].start)
+        others = ledger.decisions.tokens_between(ledger.groups[0].start, ledger.groups[-1].start)
         return self.used - others <= high
 
     def _elide_unseen(self, target: float) -> None:
@@ -530,17 +532,17 @@ class Evaluation:
         """
         ledger = self._ledger
         newest = ledger.groups[-1].start if ledger.groups else len(ledger)
-        unseen = itertools.takewhile(lambda it: it.message >= newest, reversed(ledger.queues[Ageing.RESULTS].entries))
-        heap = [(-entry.tokens, entry.message, entry.item, entry) for entry in unseen if not self._done(entry)]
-        heapq.heapify(heap)
-        while heap and self.used > target:
-            entry = heapq.heappop(heap)[-1]
-            if entry.tokens <= ELIDE_FLOOR:
+        results = ledger.queues.by_age[Ageing.RESULTS].entries
+        unseen = itertools.takewhile(lambda it: it.message >= newest, reversed(results))
+        largest = Largest(entry for entry in unseen if not self._done(entry))
+        while self.used > target:
+            entry = largest.pop()
+            if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
             wanted = max(ELIDE_FLOOR, entry.tokens // 2, entry.tokens - int(self.used - target) - 1)
             if self._elide(entry, wanted):
-                ledger.offer(entry)
-                heapq.heappush(heap, (-entry.tokens, entry.message, entry.item, entry))
+                ledger.queues.offer(entry)
+                largest.add(entry)
 
     def _elide(self, entry: Entry, target: int) -> bool:
         head, tail = self._texts.ends(entry)
@@ -573,8 +575,8 @@ class Evaluation:
         tokens = EMPTY_ARGUMENTS_TOKENS if text is None else self._count(text) if known is None else known
         if entry.tokens - tokens < least:
             return
-        entry.leaves = entry.kind is ItemKind.ARGUMENTS and self._policy.age_arguments is Arguments.LEAVES
-        self._decide(entry, Action.CLIPPED, None, tokens, reason)
+        leaves = entry.kind is ItemKind.ARGUMENTS and self._policy.age_arguments is Arguments.LEAVES
+        self._decide(entry, Action.CLIPPED, None, tokens, reason, leaves=leaves)
         self._changed |= reason is not Reason.CAP
 
     def _done(self, entry: Entry) -> bool:
@@ -600,11 +602,6 @@ class Evaluation:
         texts = [self._placeholder(entry) or "" for entry in ahead]
         for entry, tokens in zip(ahead, self._count_many(texts), strict=True):
             self._clipped_tokens[entry.message, entry.item] = tokens
-
-    def _decide(self, entry: Entry, action: Action, kept: elide.Kept | None, tokens: int, reason: Reason) -> None:
-        if entry.action is None:
-            entry.advertised = self._inputs.recall
-        self._ledger.set_entry(entry, action, kept, tokens, reason)
 
     def _carry(self, entries: Sequence[Entry], reason: Reason) -> Entry | None:
         """Clip an iteration's items, and choose the one whose label will count the dropped iterations.

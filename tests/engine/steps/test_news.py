@@ -187,7 +187,7 @@ def test_branching_for_ever_keeps_no_ids() -> None:
         run = core.table.known("local", "run")
         assert run is not None
         assert run.memory.shown
-        assert run.memory.shown <= set(run.memory.ledger.by_id)
+        assert run.memory.shown <= set(run.memory.ledger.messages.by_id)
 
 
 def test_trims_of_an_abandoned_branch_are_not_told() -> None:

@@ -113,7 +113,7 @@ def home_of(record: Record) -> SizeKind:
 def told(tracker: SizeTracker, ledger: Ledger, limit: int) -> HistorySize:
     """Measure as a call does: then what was changed is no longer news."""
     size = tracker.measure(ledger, AROUND, limit)
-    ledger.dirty = set()
+    ledger.decisions.dirty = set()
     return size
 
 
@@ -155,7 +155,7 @@ def test_kinds_add_up_to_the_prompt(messages: list[plain], limit: int, name: str
     fold.take()
     size = told(SizeTracker(), fold.ledger, limit)
     before = AROUND.overhead + sum(record.full_tokens for record in fold.ledger.records)
-    after = AROUND.overhead + fold.ledger.total + AROUND.own_tokens
+    after = AROUND.overhead + fold.ledger.decisions.total + AROUND.own_tokens
     assert (before, after) == (size.tokens_sent, size.tokens_returned)
     assert before == sum(kind.tokens_sent for kind in size.by_kind.values())
     assert after == sum(kind.tokens_returned for kind in size.by_kind.values())
@@ -195,7 +195,7 @@ def test_what_was_trimmed_at_a_place_is_forgotten_with_it() -> None:
     fold, tracker = Fold([words] * 2, 100_000), SizeTracker()
     fold.take()
     entry = fold.ledger.records[1].entries[0]
-    fold.ledger.set_entry(entry, Action.CLIPPED, None, 9, Reason.FIT)
+    fold.ledger.decisions.decide(entry, Action.CLIPPED, None, 9, Reason.FIT)
     assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
     for _ in range(2):
         fold.ledger.rewind(1)
@@ -211,7 +211,7 @@ def test_only_what_changed_is_counted_again() -> None:
     fold.ledger.records[1].tokens -= 40
     fold.ledger.records[1].touched += 1
     assert before == told(tracker, fold.ledger, fold.limit)
-    fold.ledger.dirty = {1}
+    fold.ledger.decisions.dirty = {1}
     assert before.tokens_returned - 40 == told(tracker, fold.ledger, fold.limit).tokens_returned
 
 

@@ -49,7 +49,8 @@ def trim_single(run: Run, opened: Opened, limit: int, store: RunStore, watch: St
     result = take(work, store)
     watch.mark()
     answer = answer_of(work, result, RevisionUse.NONE, b"")
-    iteration, trims = run.memory.ledger.iteration, answer.trimmed.trims
+    ledger, trims = run.memory.ledger, answer.trimmed.trims
+    iteration, batches = ledger.iteration, ledger.registry.batches
     return replace(
         answer,
         prompt=_as_edits(answer.prompt, opened) if as_edits else answer.prompt,
@@ -57,7 +58,7 @@ def trim_single(run: Run, opened: Opened, limit: int, store: RunStore, watch: St
             answer.trimmed, trims=_at(iteration, trims), stash_entries=_entries(opened.memory, trims, iteration)
         ),
         news=replace(answer.news, trims=_at(iteration, answer.news.trims), repeated=()),
-        cache=CacheFigures(-1, 0, answer.tokens.after, batch_point=False, batch_points=run.memory.ledger.batches),
+        cache=CacheFigures(-1, 0, answer.tokens.after, batch_point=False, batch_points=batches),
         iteration=iteration,
         size=None,
         guard=GuardFacts([finding_of(each, 0) for each in opened.guard.sightings]),

@@ -249,7 +249,7 @@ class Trimming:
                 opaque_factor=factors.opaque,
                 limit=model.limit,
                 reserve=model.reserve,
-                media=bool(memory.ledger.media),
+                media=bool(memory.ledger.messages.media),
                 exact=model.exact,
                 revision=answer.prompt.revision,
                 charge=metered.charge,

@@ -86,7 +86,7 @@ def _without_parts(rows: list[Row], ledger: Ledger) -> list[Row]:
     absent = [index for index in range(length) if index not in sent and _in_pairs(records[index])]
     if not absent:
         return rows
-    units = ledger.units()
+    units = ledger.messages.units()
     torn = {units[records[index].group] for index in absent}
     for number, row in enumerate(rows):
         if row.place >= 0 and _in_pairs(records[row.place]) and units[records[row.place].group] in torn:
@@ -105,7 +105,7 @@ def _find(
     present = matches(identity, expected)
     if not records[expected].dropped:
         return expected if present else -1
-    live = ledger.next_live(expected)
+    live = ledger.decisions.next_live(expected)
     if live >= len(records) or not matches(identity, live):
         if present:
             return expected
@@ -124,7 +124,7 @@ def _find(
             place = following(place + 1)
         return min(LOOK_AHEAD, len(reads) - index)
 
-    with_dropped, without = alike(expected, lambda place: place), alike(live, ledger.next_live)
+    with_dropped, without = alike(expected, lambda place: place), alike(live, ledger.decisions.next_live)
     if with_dropped == without:
         return expected if len(reads) - index >= len(records) - expected else live
     return expected if with_dropped > without else live

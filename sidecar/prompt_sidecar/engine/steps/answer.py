@@ -55,7 +55,7 @@ def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> 
     )
     return TrimAnswer(
         prompt=_with_messages(prompt, opened, result.framed),
-        trimmed=Trimmed(memory.listed.trims, memory.own.entries, result.compacted, memory.ledger.not_holdable),
+        trimmed=Trimmed(memory.listed.trims, memory.own.entries, result.compacted, memory.ledger.messages.not_holdable),
         tokens=result.tokens,
         no_fit=None if result.tokens.after <= work.inputs.limit else _why_not(memory, work.inputs),
         cache=result.cache,
@@ -154,7 +154,7 @@ def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed) -> Re
 def most_bytes(opened: Opened) -> int:
     """Bytes that the answer to a prompt takes at the most, known before anything is done."""
     body = opened.body
-    items = len(opened.memory.ledger.by_id) + 8 * (len(body) - body.same)
+    items = len(opened.memory.ledger.messages.by_id) + 8 * (len(body) - body.same)
     return len(body.raw) + BYTES_AROUND + BYTES_PER_TRIM * items
 
 
@@ -177,7 +177,7 @@ def check_size(answer: TrimAnswer, accept: int) -> None:
 def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
     if inputs.policy.fit_stage is FitStage.OFF:
         return NoFit.POLICY
-    return NoFit.NOT_STASHABLE if memory.ledger.not_holdable else NoFit.PROTECTED_TEXT
+    return NoFit.NOT_STASHABLE if memory.ledger.messages.not_holdable else NoFit.PROTECTED_TEXT
 
 
 # -- edits -----------------------------------------------------------------------------------------------------------

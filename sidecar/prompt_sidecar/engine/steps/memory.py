@@ -133,7 +133,7 @@ class Memory:
     def returned(self, recall: bool) -> None:
         """Note that a prompt is returned, before what its call has changed in the ledger is forgotten."""
         ledger = self.ledger
-        for index in chain(ledger.dirty, range(self.answered.records, len(ledger))):
+        for index in chain(ledger.decisions.dirty, range(self.answered.records, len(ledger))):
             record = ledger.records[index]
             for entry in record.entries:
                 if entry.recalled:  # a copy of what has the id
@@ -144,16 +144,18 @@ class Memory:
                 else:
                     self.whole.discard(entry.stash_id)
         length = len(ledger)
-        self.answered = Answered(length, ledger.batches, ledger.listings, ledger.reasoning_from, recall, length)
+        registry = ledger.registry
+        looked_from = ledger.thinking.looked_from
+        self.answered = Answered(length, registry.batches, registry.listings, looked_from, recall, length)
         self.brought = None
-        ledger.dirty = set()
-        ledger.returned()
+        ledger.decisions.rendered()
+        ledger.thinking.note_returned()
         if self.returned_at[-2:] != [len(ledger)] * 2:
             self.returned_at.append(len(ledger))
 
     def id_now(self, stash_id: str) -> str:
         """The item's id by the run's key, of one by another of the sidecar's keys; of no known item the id itself."""
-        if stash_id in self.ledger.by_id:
+        if stash_id in self.ledger.messages.by_id:
             return stash_id
         for key in self.recorder.other_keys:
             for record in self.ledger.records:
@@ -167,7 +169,7 @@ class Memory:
 
         `prompts`: how many prompts of the run there were.
         """
-        original = self.ledger.by_id.get(stash_id) if stash_id in self.whole else None
+        original = self.ledger.messages.by_id.get(stash_id) if stash_id in self.whole else None
         known = [(tag, page) for tag in tags if (page := self.pages.get(tag)) is not None]
         return InPrompt(
             prompts,
@@ -193,8 +195,8 @@ class Memory:
         """
         self.ledger.rewind(length, sent)
         self.answered = replace(self.answered, records=min(self.answered.records, length))
-        self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
-        self.whole.intersection_update(self.ledger.by_id)
+        self.shown.intersection_update(self.ledger.messages.by_id)  # an agent that branches for ever must not grow it
+        self.whole.intersection_update(self.ledger.messages.by_id)
         self.pages = {tag: entry for tag, entry in self.pages.items() if entry.message < length}
         self.recorder.repeated.rewind(length)
         self.rendered.cut(length)

@@ -120,7 +120,7 @@ class Gathered:
         for listed in entries:
             if listed.stash_id not in shown:
                 shown.add(listed.stash_id)
-                known = ledger.by_id.get(listed.stash_id)
+                known = ledger.messages.by_id.get(listed.stash_id)
                 self.advertised += known is not None and self._listed_first(ledger.records[known.message], known)
 
     def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:

@@ -15,7 +15,8 @@ from prompt_sidecar.engine.steps.frame import OwnTexts, Places
 from prompt_sidecar.engine.steps.rendering import Rendered
 from prompt_sidecar.facts.trim_calls import CacheBreak
 from prompt_sidecar.prompt.format import Placement, Stands
-from prompt_sidecar.trim.ledger import Ledger, weighed
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.ledger.decisions import weighed
 
 
 @dataclass(frozen=True, slots=True)

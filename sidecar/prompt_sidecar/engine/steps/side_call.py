@@ -57,7 +57,7 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
     before = after = inputs.overhead
     leading = format_.leading_system
     ledger = memory.ledger
-    closings = set(ledger.closings)
+    closings = set(ledger.thinking.closings)
     words = max((index for index, read in enumerate(reads) if where.get(read.identity) in closings), default=-1)
     for index, read in enumerate(reads):
         raw = split.message(index)
@@ -100,7 +100,7 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
             before, after, inputs.limit, model.encoding, model.exact, 1.0, 0, window_assumed=model.window_assumed
         ),
         no_fit=None if after <= inputs.limit else NoFit.POLICY,
-        cache=CacheFigures(-1, 0, after, batch_point=False, batch_points=memory.ledger.batches),
+        cache=CacheFigures(-1, 0, after, batch_point=False, batch_points=memory.ledger.registry.batches),
         iteration=memory.ledger.iteration,
         model=model.name,
     )

@@ -5,7 +5,7 @@ when it is appended; when a decision changes it, what it last added to the secon
 is added; when a rewind forgets it, both are taken back. So a call costs what is new, changed or forgotten, and the sums
 are those that a recount of the whole ledger gives:
 
-    returned by all kinds  =  overhead + ledger.total + own text  =  the prompt's tokens after trimming
+    returned by all kinds  =  overhead + ledger.decisions.total + own text  =  the prompt's tokens after trimming
     sent by all kinds      =  overhead + the untrimmed history
 
 An agent that goes on from trimmed prompts sends less than the second line: the size is that of the run's history.
@@ -33,7 +33,8 @@ from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.tokens.weigh import PRIMING
 from prompt_sidecar.trim.entries import Record
-from prompt_sidecar.trim.ledger import Ledger, weighed
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.ledger.decisions import weighed
 
 _PLACE: Final = {kind: place for place, kind in enumerate(SizeKind)}
 _BY_ROLE: Final = {
@@ -132,14 +133,14 @@ class SizeTracker:
     def measure(self, ledger: Ledger, around: Around, limit: int, opaque_factor: float = 1.0) -> HistorySize:
         """Take in what has happened since the last call, and return the size.
 
-        Call it once for each prompt, after the last decision is written and before `ledger.dirty` is cleared.
+        Call it once for each prompt, after the last decision is written and before `ledger.decisions.dirty` is cleared.
         """
         self._follow(ledger)
         plus = _beside(around)
         sent = _sum(self._sent, plus)
         returned = _plus(_sum(self._returned, plus), SizeKind.OWN_TEXT, around.own_tokens)
-        sent = _plus(sent, SizeKind.REASONING, weighed(ledger.full_opaque, opaque_factor))
-        returned = _plus(returned, SizeKind.REASONING, weighed(ledger.opaque, opaque_factor))
+        sent = _plus(sent, SizeKind.REASONING, weighed(ledger.messages.full_opaque, opaque_factor))
+        returned = _plus(returned, SizeKind.REASONING, weighed(ledger.decisions.opaque, opaque_factor))
         items = _plus(self._items, SizeKind.SYSTEM, around.system_texts)
         items = _plus(items, SizeKind.TOOL_SCHEMAS, around.schema_members)
         items = _plus(items, SizeKind.OWN_TEXT, around.own_texts)
@@ -157,7 +158,7 @@ class SizeTracker:
         mine, records = self._records, ledger.records
         while mine and (len(mine) > len(records) or mine[-1] is not records[len(mine) - 1]):
             self._forget(len(mine) - 1)
-        for index in ledger.dirty:
+        for index in ledger.decisions.dirty:
             if index < len(mine):
                 self._count_again(index)
         if len(mine) < len(records):

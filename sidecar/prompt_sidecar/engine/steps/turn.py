@@ -38,10 +38,9 @@ from prompt_sidecar.tokens.weigh import weigh
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept, refitted
 from prompt_sidecar.trim.entries import Entry, Record
-from prompt_sidecar.trim.ledger import weighed
+from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.trim.residue import drop_again
 from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
@@ -148,23 +147,23 @@ class _Turn:
         before, known = memory.received, last.records
         changed_from = self._align(before)
         if self._bound and known and last.recall != inputs.recall:  # our text comes or goes, in front of all thinking
-            ledger.moved = True
+            ledger.thinking.own_text_moved()
             self._served = Served(iterations=0)
-        moved = ledger.moved or not self._bound
+        moved = ledger.thinking.moved or not self._bound
         applied = self._extend()
         changed_from = agents_first = min(changed_from, known)
-        dirty = ledger.dirty
-        relist = ledger.listings != last.listings or last.recall != inputs.recall
-        passed = ledger.reasoning_from != last.reasoning_from
+        dirty = ledger.decisions.dirty
+        relist = ledger.registry.listings != last.listings or last.recall != inputs.recall
+        passed = ledger.thinking.looked_from != last.reasoning_from
         self._put_originals()
-        drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
+        ledger.drops.drop_again([index for index in dirty if self._sent(index) is None], self._count)
         # A call that had to end may have gone back in the history before this one.
         rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
         if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
-            as_then = applied is True and ledger.batches == memory.sealed_batches
+            as_then = applied is True and ledger.registry.batches == memory.sealed_batches
             # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
             lists = relist or (rewritten and moved) or applied is True
             self._write(lists=lists, then=self._work.revision if as_then else None)
@@ -174,7 +173,7 @@ class _Turn:
         since = Since(ledger, self._rendered, changed_from, last.length)
         placement = self._format.placement
         shared = compare(prefix, memory.prefix, since, placement, inputs.opaque_factor, self._count)
-        batch = ledger.batches != last.batches and applied is not True
+        batch = ledger.registry.batches != last.batches and applied is not True
         # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
@@ -188,9 +187,9 @@ class _Turn:
                 kept=shared.kept,
                 rewritten=tokens.after - shared.kept,
                 batch_point=(cut and applied is not True) or moved,
-                batch_points=ledger.batches,
+                batch_points=ledger.registry.batches,
             ),
-            opaque=ledger.opaque,
+            opaque=ledger.decisions.opaque,
             untrimmed=size.tokens_sent - memory.size.recalls,
             untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if last.length >= 0 else 0,
             recalls=self._recalls(known),
@@ -208,10 +207,10 @@ class _Turn:
         end = self._rows[-1] if self._rows else FIRST
         return TokenFigures(
             before=inputs.overhead + end.tokens + weighed(end.opaque, inputs.opaque_factor),
-            after=inputs.overhead + own.tokens + ledger.weight(inputs.opaque_factor),
+            after=inputs.overhead + own.tokens + ledger.decisions.weight(inputs.opaque_factor),
             limit=inputs.limit,
             encoding=model.encoding,
-            exact=model.exact and not ledger.media,
+            exact=model.exact and not ledger.messages.media,
             factor=1.0,
             own_text=own.tokens,
             window_assumed=model.window_assumed,
@@ -454,23 +453,24 @@ class _Turn:
             waiting = sealed is not None and not applied
             # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
             # has come down since may change it only together with what the model said.
-            if record.role is Role.ASSISTANT and len(ledger) > ledger.evaluated and not waiting:
+            if record.role is Role.ASSISTANT and len(ledger) > ledger.decisions.evaluated and not waiting:
                 evaluation.run()
             if waiting or not self._begins(record):
                 ledger.append(record)
             else:
                 self._append_group(record, own)
             for again in reversed(repeated.get(len(ledger) - 1, ())):
-                ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
+                for at, item in again.older:
+                    ledger.queues.repeat(ledger.records[at].entries[item], again.iteration)
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 masked_since = bool(self._opened.guard.unmasked)
-                applied = apply_state(ledger, sealed.state, self._refitted if masked_since else None)
+                applied = apply_state(ledger, sealed, self._refitted if masked_since else None)
                 if masked_since and applied:
                     self._weigh_masked()
                 memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.guard.masks))
-                memory.sealed_batches = ledger.batches
+                memory.sealed_batches = ledger.registry.batches
                 if applied:
-                    ledger.returned()
+                    ledger.thinking.note_returned()
                     self._brought.news.take_over(ledger.iteration, pending[sealed.length :], sealed.length)
         return applied
 
@@ -496,11 +496,8 @@ class _Turn:
             if record.dropped or self._memory.sent_at[index] not in self._opened.guard.unmasked:
                 continue
             for entry in record.entries:
-                if entry.action is None or entry.reason is None or entry.kind is ItemKind.REASONING:
-                    continue
-                was = entry.decided, entry.first, entry.earlier
-                ledger.set_entry(entry, entry.action, entry.kept, self._count(self._sources.shown(entry)), entry.reason)
-                entry.decided, entry.first, entry.earlier = was
+                if entry.action is not None and entry.kind is not ItemKind.REASONING:
+                    ledger.decisions.set_tokens(entry, self._count(self._sources.shown(entry)))
 
     def _begins(self, record: Record) -> bool:
         """Whether a record, the next one, begins a group."""
@@ -515,15 +512,15 @@ class _Turn:
             own: tokens of our own text in that prompt.
         """
         ledger, inputs = self._ledger, self._work.inputs
-        asked = inputs.overhead + own + ledger.weight(inputs.opaque_factor)
+        asked = inputs.overhead + own + ledger.decisions.weight(inputs.opaque_factor)
+        said = 0
+        if ledger.groups:
+            last = ledger.groups[-1]
+            asked += last.asked
+            answers = (each for each in ledger.records[last.start :] if each.role is Role.ASSISTANT)
+            said = last.said + sum(each.full_tokens for each in answers)
         ledger.append(record)
-        group = ledger.groups[-1]
-        group.asked = asked
-        if len(ledger.groups) > 1:
-            last = ledger.groups[-2]
-            said = ledger.records[last.start : group.start]
-            group.asked += last.asked
-            group.said = last.said + sum(each.full_tokens for each in said if each.role is Role.ASSISTANT)
+        ledger.messages.answer(asked, said)
 
     # -- stash and render --------------------------------------------------------------------------------------------
 
@@ -531,12 +528,12 @@ class _Turn:
         """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
         ledger, store = self._ledger, self._store
         for stash_id in store.missing():
-            entry = ledger.by_id.get(stash_id)
+            entry = ledger.messages.by_id.get(stash_id)
             came = self._sent(entry.message) if entry is not None else None
             if entry is not None and came is not None and came[1] == ledger.records[entry.message].identity:
                 item, original = self._sources.original(entry)
                 store.again(stash_id, original, item.content_type)
-        for index in sorted(ledger.dirty):
+        for index in sorted(ledger.decisions.dirty):
             for entry, item, original in self._sources.originals(ledger.records[index], store.renew):
                 store.put(entry.stash_id, original, item.content_type)
                 entry.stored = True
@@ -545,7 +542,7 @@ class _Turn:
     def _render(self) -> None:
         rendered, ledger = self._rendered, self._ledger
         moved = False
-        for index in sorted(ledger.dirty | self._brought.respelled):
+        for index in sorted(ledger.decisions.dirty | self._brought.respelled):
             record = ledger.records[index]
             was_dropped = rendered.slices[index] is None
             if record.dropped:
@@ -557,7 +554,7 @@ class _Turn:
             if came is None:
                 raise RuntimeError("what the agent no longer has is dropped")
             raw = self._sources.render(index, came[0]) if record.touched else came[0]
-            if index in ledger.dirty:
+            if index in ledger.decisions.dirty:
                 rendered.known_forms(index, self._format)  # the form that goes: a slow agent may still send it
                 rendered.unidentified.add(index)
             moved |= was_dropped
@@ -578,7 +575,7 @@ class _Turn:
 
     def _lists(self, then: Revision | None) -> Lists:
         """How the lists are written; with the room of an earlier call where they are its own."""
-        work, ledger = self._work, self._ledger
+        work, registry = self._work, self._ledger.registry
         room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
         if self._bound:  # only what another process writes too: it may know other tasks, and hold other originals
             room = 0
@@ -586,7 +583,7 @@ class _Turn:
             registry_room=work.room.registry if then is None else then.registry_room,
             closing_room=room,
             closing=own_text.closing(work.shown, room, self._count) if room else ("", ""),
-            until=ledger.unfit_since or None if self._format.placement.lists is Stands.INSIDE else ledger.listed,
+            until=registry.unfit_since or None if self._format.placement.lists is Stands.INSIDE else registry.listed,
             dead=tuple if self._bound else self._store.dead,
         )
 
@@ -628,7 +625,7 @@ class _Turn:
         """
         memory, listed = self._memory, self._memory.trims_by_record
         new: list[Trim] = []
-        for index in self._ledger.dirty:
+        for index in self._ledger.decisions.dirty:
             record = self._ledger.records[index]
             trims = trims_of(record)
             new += self._brought.news.trim(listed.get(index, ()), trims, record)
@@ -667,7 +664,7 @@ class _Turn:
             system_messages=len(memory.system),
             overhead=inputs.overhead,
             tokens=inputs.overhead
-            + self._ledger.weight(inputs.opaque_factor)
+            + self._ledger.decisions.weight(inputs.opaque_factor)
             + memory.own.tokens
             - memory.own.note_tokens,
         )
@@ -712,7 +709,7 @@ class _Turn:
 
     def _places(self) -> Places:
         ledger = self._ledger
-        groups, batch, held = ledger.groups, ledger.batch_group, max(ledger.held, 0)
+        groups, batch, held = ledger.groups, ledger.registry.batch_group, max(ledger.queues.held, 0)
         live = self._rendered.live
         end = len(ledger) - bool(live and ledger.records[live[-1]].final)
         gap = self._rendered.position(groups[held].start if held < len(groups) else end)

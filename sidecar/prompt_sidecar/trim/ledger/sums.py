@@ -35,6 +35,10 @@ class Sums:
             step <<= 1
         self._tree.append(value)
 
+    def cut(self, length: int) -> None:
+        """Forget the values from index `length` on."""
+        del self._tree[length + 1 :]
+
     def add(self, index: int, change: int) -> None:
         """Add `change` to one value."""
         place = index + 1

@@ -1,0 +1,53 @@
+"""States of ledgers as earlier rules wrote them, converted to what the parts of a ledger save now.
+
+A revision outlives the version that made it. What that decided stays, so that the prompt goes on as it was returned;
+what is decided from here on follows the rules of this version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from prompt_sidecar.trim.entries import ALONE
+from prompt_sidecar.trim.ledger import Ledger, LedgerState
+from prompt_sidecar.trim.ledger.decisions import Fit
+
+
+def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
+    """Have a ledger take over what version 5 wrote of the same history: the fields of all parts in one list.
+
+    The last two came to it later: from which message on reasoning has yet to be looked at, and whether system messages
+    were dropped with their iterations (`Record.tied`).
+    """
+    entries, dropped, done, drop_done, held, carrier, *more = msgspec.msgpack.decode(plain, type=list[Any])
+    listed, batch_end, batch_group, batches, pins, marks, mid_block, *more = more
+    unfit_since, words_done, names, named, *later = more
+    looked_from, tied = later + [0, False][len(later) :]
+    parts = (
+        (pins, marks),
+        (entries, dropped),
+        (done, held),
+        (drop_done, words_done, carrier),
+        (looked_from, mid_block),
+        (listed, batch_end, batch_group, batches, unfit_since, names, named),
+    )
+    ledger.load(msgspec.convert(parts, LedgerState), fit)
+    if not tied:
+        _drop_tied(ledger)
+
+
+def _drop_tied(ledger: Ledger) -> None:
+    """Drop system messages whose iterations were dropped without them.
+
+    Our own text may also have been placed next to others, where it is no longer written. So reasoning that is bound to
+    the prompts that were returned then is no longer valid.
+    """
+    for index, record in enumerate(ledger.records):
+        if not record.tied:
+            continue
+        ledger.thinking.own_text_moved()
+        opens = ledger.records[ledger.groups[record.group].start] if record.group >= 0 else record
+        if opens.dropped and opens.dropped_for not in ALONE and not (record.dropped or record.kept):
+            ledger.decisions.drop_record(index, opens.dropped_in, opens.dropped_for)

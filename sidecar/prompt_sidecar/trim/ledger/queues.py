@@ -1,0 +1,242 @@
+"""The items that may be trimmed, in the orders in which they are: by age, and by size."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, QUEUE_OF, Action, Ageing, Entry, Record
+from prompt_sidecar.trim.ledger.decisions import is_words
+from prompt_sidecar.trim.ledger.messages import Messages
+
+
+@dataclass(slots=True)
+class Queue:
+    """Entries of one kind, oldest first, and how many of them clipping has processed."""
+
+    entries: list[Entry] = field(default_factory=list)
+    done: int = 0
+
+    @property
+    def head(self) -> Entry | None:
+        """The entry to be clipped next."""
+        return self.entries[self.done] if self.done < len(self.entries) else None
+
+    def advance(self) -> None:
+        """Go on to the entry after the head."""
+        self.done += 1
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out, if it is in the queue."""
+        at = bisect_left(self.entries, (entry.message, entry.item), key=_place)
+        if at < len(self.entries) and self.entries[at] is entry:
+            del self.entries[at]
+            self.done -= at < self.done
+
+    def rewind(self, length: int) -> None:
+        """Forget the entries of messages from `length` on."""
+        while self.entries and self.entries[-1].message >= length:
+            self.entries.pop()
+        self.done = min(self.done, len(self.entries))
+
+
+def _place(entry: Entry) -> tuple[int, int]:
+    return entry.message, entry.item
+
+
+class Largest:
+    """Entries by their tokens, largest first, of equals the oldest. Those that have changed since are left out."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        """Begin with these."""
+        self._heap = [(-entry.tokens, entry.message, entry.item, entry) for entry in entries]
+        heapify(self._heap)
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry with its current tokens."""
+        heappush(self._heap, (-entry.tokens, entry.message, entry.item, entry))
+
+    def pop(self) -> Entry | None:
+        """Take the largest out; None if there is none."""
+        while self._heap:
+            tokens, _, _, entry = heappop(self._heap)
+            if -tokens == entry.tokens:
+                return entry
+        return None
+
+
+class QueuesState(msgspec.Struct, frozen=True, array_like=True):
+    """How far the queues were processed."""
+
+    done: list[int]
+    """Entries of each queue that clipping has processed, in the order of `Ageing`."""
+    held: int
+
+
+class Queues:
+    """Items of messages that are not pinned.
+
+    These are arguments and text of assistant messages; results, images and snapshots of any message.
+    """
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self.by_age = {ageing: Queue() for ageing in Ageing}
+        self._longest = Largest()
+        """Users' own texts after the opening, of messages that are not pinned."""
+        self.newest_words = -1
+        """The newest message with such a text; -1: there is none."""
+        self.large = Queue()
+        """Results of more than `LARGE` tokens, which are clipped before smaller ones."""
+        self._largest = Largest()
+        """Results."""
+        self._kept_whole: list[Entry] = []
+        """Results that are kept whole as the oldest: taken out of the heap so that no batch visits them again."""
+        self.held = -1
+        """Number of oldest groups whose results stay whole, to keep that prefix cached; -1: not chosen yet."""
+        self._repeated: list[tuple[Entry, int]] = []
+        """Results that were returned again, each with the iteration of the newer copy, until `take_repeated`."""
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def append(self, record: Record) -> None:
+        """Take the items of a new message, of which `Decisions` has found out whether it has a user's words."""
+        self._append_words(record)
+        for entry in record.entries if not record.pinned else ():
+            ageing = self._ageing(record, entry)
+            if ageing is None:
+                continue
+            self.by_age[ageing].entries.append(entry)
+            if entry.kind is ItemKind.RESULT:
+                self._largest.add(entry)
+                if entry.full_tokens > LARGE:
+                    self.large.entries.append(entry)
+
+    def _append_words(self, record: Record) -> None:
+        for entry in filter(is_words, record.entries if record.words else ()):
+            self.newest_words = entry.message
+            if entry.holdable and not (entry.fixed or record.pinned):
+                self._longest.add(entry)
+
+    def _ageing(self, record: Record, entry: Entry) -> Ageing | None:
+        """The queue of an entry; None: it has none. Of user messages only snapshots and images have."""
+        if entry.fixed or (entry.feedback is not None and record.group >= 0):
+            return None
+        if record.group < 0 and (entry.kind is not ItemKind.SNAPSHOT or entry.message == self._messages.task):
+            return None
+        ageing = QUEUE_OF.get(entry.kind)
+        return None if ageing in LIGHT and record.role is not Role.ASSISTANT else ageing
+
+    def pin(self, record: Record) -> None:
+        """Take the items of a message out, which is pinned now."""
+        for entry in record.entries:
+            for queue in self._all():
+                queue.remove(entry)
+
+    def _all(self) -> Iterable[Queue]:
+        return (*self.by_age.values(), self.large)
+
+    def rewind(self, length: int) -> None:
+        """Forget the messages from `length` on, after `Messages` has."""
+        for queue in self._all():
+            queue.rewind(length)
+        self.held = min(self.held, len(self._messages.groups))
+        now = self._messages.iteration
+        self._repeated = [each for each in self._repeated if each[0].message < length and each[1] < now]
+        self._order()
+
+    def _order(self) -> None:
+        self._largest = Largest(self.by_age[Ageing.RESULTS].entries)
+        self._kept_whole = []
+        self._longest, self.newest_words = Largest(), -1
+        for record in self._messages.records:
+            self._append_words(record)
+
+    def save(self) -> QueuesState:
+        """How far the queues are processed."""
+        return QueuesState([self.by_age[ageing].done for ageing in Ageing], self.held)
+
+    def load(self, state: QueuesState) -> None:
+        """Take over how far the queues were processed elsewhere.
+
+        Annotations and pins may have changed what they hold. What was passed along the queue of large results is no
+        state of its own: it is passed again.
+        """
+        for queue in self._all():
+            queue.entries.clear()
+        for record in self._messages.records:
+            self.append(record)
+        for ageing, done in zip(Ageing, state.done, strict=True):
+            self.by_age[ageing].done = done
+        self.held = state.held
+        self._order()
+
+    # -- by size -----------------------------------------------------------------------------------------------------
+
+    def offer(self, entry: Entry) -> None:
+        """Have `pop_largest` return a result again, by its current tokens."""
+        self._largest.add(entry)
+
+    def pop_largest(self) -> Entry | None:
+        """Remove and return the result with the most tokens, the oldest of equals; None if there is none.
+
+        Results of the oldest groups that are kept whole are not returned until `release`.
+        """
+        while (entry := self._largest.pop()) is not None:
+            record = self._messages.records[entry.message]
+            if entry.action is Action.CLIPPED:
+                continue
+            if record.group < self.held:
+                self._kept_whole.append(entry)
+            elif not record.dropped and not record.pinned:
+                return entry
+        return None
+
+    def offer_words(self, entry: Entry) -> None:
+        """Have `pop_longest` return a user's text again, by its current tokens."""
+        self._longest.add(entry)
+
+    def pop_longest(self) -> Entry | None:
+        """Remove and return a user's longest text, the oldest of equals; None if there is none."""
+        while (entry := self._longest.pop()) is not None:
+            record = self._messages.records[entry.message]
+            if not (record.pinned or record.dropped):
+                return entry
+        return None
+
+    # -- the oldest --------------------------------------------------------------------------------------------------
+
+    def hold(self, groups: int) -> None:
+        """Keep the results of the oldest `groups` groups whole."""
+        self.held = groups
+        for ageing in HEAVY:
+            queue = self.by_age[ageing]
+            while queue.head is not None and self._messages.records[queue.head.message].group < groups:
+                queue.advance()
+
+    def release(self) -> bool:
+        """Stop keeping the oldest groups whole; return whether any was."""
+        any_held, self.held = self.held > 0, 0
+        if any_held:
+            for queue in (self.large, *(self.by_age[ageing] for ageing in HEAVY)):
+                queue.done = 0
+        for entry in self._kept_whole:
+            self.offer(entry)
+        self._kept_whole = []
+        return any_held
+
+    # -- repeated results --------------------------------------------------------------------------------------------
+
+    def repeat(self, entry: Entry, iteration: int) -> None:
+        """Note that an iteration has returned a result again."""
+        self._repeated.append((entry, iteration))
+
+    def take_repeated(self) -> list[tuple[Entry, int]]:
+        """Results that were returned again since the last call, each with the iteration of the newer copy."""
+        taken, self._repeated = self._repeated, []
+        return taken
