@@ -123,7 +123,7 @@ def test_the_largest_first(messages: list[plain], data: st.DataObject) -> None:
         match data.draw(st.sampled_from(["leave", "leave", "shrink", "clip", "drop", "pin"])):
             case "shrink":
                 ledger.decisions.decide(entry, Action.ELIDED, None, entry.tokens // 2, Reason.FIT)
-                ledger.queues.offer(entry)
+                ledger.queues.largest.offer(entry)
             case "clip":
                 ledger.decisions.decide(entry, Action.CLIPPED, None, 1, Reason.FIT)
             case "drop":

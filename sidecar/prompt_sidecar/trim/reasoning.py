@@ -12,10 +12,6 @@ from prompt_sidecar.trim.inputs import Inputs, used
 from prompt_sidecar.trim.ledger import Ledger
 
 
-def _never(entry: Entry) -> bool:  # noqa: ARG001 - of no entry
-    return False
-
-
 class Reasoning:
     """The reasoning in one evaluation, and whether any was removed."""
 
@@ -100,7 +96,9 @@ class Reasoning:
         An agent that goes on from trimmed prompts does not have it any more; `has` says what the prompt at hand holds.
         Not where reasoning is bound to its prompt: it was removed because it was no longer valid.
         """
-        self._ledger.thinking.restore_open(has if self._inputs.reasoning is ReasoningRule.CLOSED_TURNS else _never)
+        self._ledger.thinking.restore_open(
+            has if self._inputs.reasoning is ReasoningRule.CLOSED_TURNS else lambda _: False
+        )
 
     def remove_from(self, first: int) -> bool:
         """Remove all reasoning from message `first` on; return whether there was any.

@@ -440,7 +440,7 @@ class Evaluation:
         ledger, left = self._ledger, WORDS_SHARE * self._inputs.limit
         newest: list[Entry] = []
         while ledger.decisions.words > left:
-            entry = ledger.queues.pop_longest()
+            entry = ledger.queues.longest.pop()
             if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
             if entry.message >= ledger.thinking.closed:
@@ -448,9 +448,9 @@ class Evaluation:
                 continue
             wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - int(ledger.decisions.words - left)))
             if self._elide(entry, wanted):
-                ledger.queues.offer_words(entry)
+                ledger.queues.longest.offer(entry)
         for entry in newest:
-            ledger.queues.offer_words(entry)
+            ledger.queues.longest.offer(entry)
 
     def _shorten(self, entry: Entry, target: float) -> bool:
         """Elide a result that is larger than what is still to be freed; return whether that met the target.
@@ -461,7 +461,7 @@ class Evaluation:
         if entry.kind is not ItemKind.RESULT or wanted < ELIDE_FLOOR or self._done(entry):
             return False
         if self._elide(entry, wanted):
-            self._ledger.queues.offer(entry)
+            self._ledger.queues.largest.offer(entry)
         return self.used <= target
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
@@ -510,9 +510,9 @@ class Evaluation:
             need = int(self.used - target) + 1
             wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - need))
             if entry.holdable and self._elide(entry, wanted):
-                ledger.queues.offer(entry)
+                ledger.queues.largest.offer(entry)
         for entry in spared:
-            ledger.queues.offer(entry)
+            ledger.queues.largest.offer(entry)
 
     def _has_room_for_unseen(self, high: float) -> bool:
         """Whether the newest iteration can stay whole next to what is never trimmed, if all else goes.
@@ -534,15 +534,15 @@ class Evaluation:
         newest = ledger.groups[-1].start if ledger.groups else len(ledger)
         results = ledger.queues.by_age[Ageing.RESULTS].entries
         unseen = itertools.takewhile(lambda it: it.message >= newest, reversed(results))
-        largest = Largest(entry for entry in unseen if not self._done(entry))
+        largest = Largest(ledger.records, (entry for entry in unseen if not self._done(entry)))
         while self.used > target:
             entry = largest.pop()
             if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
             wanted = max(ELIDE_FLOOR, entry.tokens // 2, entry.tokens - int(self.used - target) - 1)
             if self._elide(entry, wanted):
-                ledger.queues.offer(entry)
-                largest.add(entry)
+                ledger.queues.largest.offer(entry)
+                largest.offer(entry)
 
     def _elide(self, entry: Entry, target: int) -> bool:
         head, tail = self._texts.ends(entry)

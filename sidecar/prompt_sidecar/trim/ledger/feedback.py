@@ -92,17 +92,14 @@ class Stretches:
         if record.role is not Role.USER:
             return
         texts = [entry for entry in record.entries if entry.kind is ItemKind.TEXT]
+        may_collapse = record.group >= 0 and not record.pinned
         self._user_texts += any(entry.feedback is None for entry in texts)
         for entry in texts:
             entry.stretch = self._user_texts
             if entry.counts and entry.action is Action.COLLAPSED:
                 self._labels[entry.stretch] = entry
-            elif entry.feedback is not None and entry.action is None and self._may_collapse(record, entry):
+            elif entry.feedback is not None and entry.action is None and may_collapse and not entry.fixed:
                 self.waiting.append(entry)
-
-    @staticmethod
-    def _may_collapse(record: Record, entry: Entry) -> bool:
-        return record.group >= 0 and not (record.pinned or entry.fixed)
 
     def derive(self) -> None:
         """Find the stretches again; the counts of their labels stay as they were written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -50,22 +50,27 @@ def _place(entry: Entry) -> tuple[int, int]:
 
 
 class Largest:
-    """Entries by their tokens, largest first, of equals the oldest. Those that have changed since are left out."""
+    """Entries by their tokens, largest first, of equals the oldest."""
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        """Begin with these."""
+    def __init__(self, records: Sequence[Record], entries: Iterable[Entry] = ()) -> None:
+        """Begin with these entries of these records."""
+        self._records = records
         self._heap = [(-entry.tokens, entry.message, entry.item, entry) for entry in entries]
         heapify(self._heap)
 
-    def add(self, entry: Entry) -> None:
-        """Add an entry with its current tokens."""
+    def offer(self, entry: Entry) -> None:
+        """Have `pop` return an entry, by its current tokens."""
         heappush(self._heap, (-entry.tokens, entry.message, entry.item, entry))
 
     def pop(self) -> Entry | None:
-        """Take the largest out; None if there is none."""
+        """Remove and return the largest; None if there is none.
+
+        Left out are entries that have changed since they were offered, and those of pinned or dropped messages.
+        """
         while self._heap:
             tokens, _, _, entry = heappop(self._heap)
-            if -tokens == entry.tokens:
+            record = self._records[entry.message]
+            if -tokens == entry.tokens and not (record.dropped or record.pinned):
                 return entry
         return None
 
@@ -87,14 +92,14 @@ class Queues:
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self.by_age = {ageing: Queue() for ageing in Ageing}
-        self._longest = Largest()
-        """Users' own texts after the opening, of messages that are not pinned."""
-        self.newest_words = -1
-        """The newest message with such a text; -1: there is none."""
         self.large = Queue()
         """Results of more than `LARGE` tokens, which are clipped before smaller ones."""
-        self._largest = Largest()
-        """Results."""
+        self.largest = Largest(messages.records)
+        """Results; `pop_largest` takes from it."""
+        self.longest = Largest(messages.records)
+        """Users' own texts after the opening."""
+        self.newest_words = -1
+        """The newest message with such a text; -1: there is none."""
         self._kept_whole: list[Entry] = []
         """Results that are kept whole as the oldest: taken out of the heap so that no batch visits them again."""
         self.held = -1
@@ -113,15 +118,15 @@ class Queues:
                 continue
             self.by_age[ageing].entries.append(entry)
             if entry.kind is ItemKind.RESULT:
-                self._largest.add(entry)
+                self.largest.offer(entry)
                 if entry.full_tokens > LARGE:
                     self.large.entries.append(entry)
 
     def _append_words(self, record: Record) -> None:
         for entry in filter(is_words, record.entries if record.words else ()):
             self.newest_words = entry.message
-            if entry.holdable and not (entry.fixed or record.pinned):
-                self._longest.add(entry)
+            if entry.holdable and not entry.fixed:
+                self.longest.offer(entry)
 
     def _ageing(self, record: Record, entry: Entry) -> Ageing | None:
         """The queue of an entry; None: it has none. Of user messages only snapshots and images have."""
@@ -151,10 +156,10 @@ class Queues:
         self._order()
 
     def _order(self) -> None:
-        self._largest = Largest(self.by_age[Ageing.RESULTS].entries)
-        self._kept_whole = []
-        self._longest, self.newest_words = Largest(), -1
-        for record in self._messages.records:
+        records = self._messages.records
+        self.largest, self._kept_whole = Largest(records, self.by_age[Ageing.RESULTS].entries), []
+        self.longest, self.newest_words = Largest(records), -1
+        for record in records:
             self._append_words(record)
 
     def save(self) -> QueuesState:
@@ -178,35 +183,17 @@ class Queues:
 
     # -- by size -----------------------------------------------------------------------------------------------------
 
-    def offer(self, entry: Entry) -> None:
-        """Have `pop_largest` return a result again, by its current tokens."""
-        self._largest.add(entry)
-
     def pop_largest(self) -> Entry | None:
-        """Remove and return the result with the most tokens, the oldest of equals; None if there is none.
+        """Remove and return the result with the most tokens that is not clipped; None if there is none.
 
         Results of the oldest groups that are kept whole are not returned until `release`.
         """
-        while (entry := self._largest.pop()) is not None:
-            record = self._messages.records[entry.message]
+        while (entry := self.largest.pop()) is not None:
             if entry.action is Action.CLIPPED:
                 continue
-            if record.group < self.held:
-                self._kept_whole.append(entry)
-            elif not record.dropped and not record.pinned:
+            if self._messages.records[entry.message].group >= self.held:
                 return entry
-        return None
-
-    def offer_words(self, entry: Entry) -> None:
-        """Have `pop_longest` return a user's text again, by its current tokens."""
-        self._longest.add(entry)
-
-    def pop_longest(self) -> Entry | None:
-        """Remove and return a user's longest text, the oldest of equals; None if there is none."""
-        while (entry := self._longest.pop()) is not None:
-            record = self._messages.records[entry.message]
-            if not (record.pinned or record.dropped):
-                return entry
+            self._kept_whole.append(entry)
         return None
 
     # -- the oldest --------------------------------------------------------------------------------------------------
@@ -226,7 +213,7 @@ class Queues:
             for queue in (self.large, *(self.by_age[ageing] for ageing in HEAVY)):
                 queue.done = 0
         for entry in self._kept_whole:
-            self.offer(entry)
+            self.largest.offer(entry)
         self._kept_whole = []
         return any_held
 
