@@ -78,7 +78,7 @@ def test_rewound_before_anything_is_decided(messages: list[plain], data: st.Data
 
 @few
 @given(st.data())
-def test_rewound(data: st.DataObject) -> None:
+def test_rewound_after_decisions(data: st.DataObject) -> None:
     """A ledger that is rewound knows what one of the shorter history does that takes the same decisions."""
     fold = fold_of(data)
     length = data.draw(st.integers(0, len(fold.messages) - 1))

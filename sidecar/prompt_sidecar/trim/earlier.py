@@ -6,13 +6,15 @@ what is decided from here on follows the rules of this version.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from prompt_sidecar.trim.entries import ALONE
-from prompt_sidecar.trim.ledger import Ledger, LedgerState
+from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
+
+_list: Final = msgspec.msgpack.Decoder(list[Any])
 
 
 def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
@@ -21,7 +23,7 @@ def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
     The last two came to it later: from which message on reasoning has yet to be looked at, and whether system messages
     were dropped with their iterations (`Record.tied`).
     """
-    entries, dropped, done, drop_done, held, carrier, *more = msgspec.msgpack.decode(plain, type=list[Any])
+    entries, dropped, done, drop_done, held, carrier, *more = _list.decode(plain)
     listed, batch_end, batch_group, batches, pins, marks, mid_block, *more = more
     unfit_since, words_done, names, named, *later = more
     looked_from, tied = later + [0, False][len(later) :]
@@ -33,7 +35,7 @@ def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
         (looked_from, mid_block),
         (listed, batch_end, batch_group, batches, unfit_since, names, named),
     )
-    ledger.load(msgspec.convert(parts, LedgerState), fit)
+    ledger.load(STATE.decode(msgspec.msgpack.encode(parts)), fit)
     if not tied:
         _drop_tied(ledger)
 

@@ -27,7 +27,7 @@ import msgspec
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.earlier import load_5
 from prompt_sidecar.trim.ids import sign
-from prompt_sidecar.trim.ledger import Ledger, LedgerState
+from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
 
 _TAG: Final = 16
@@ -76,11 +76,10 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
 _revision: Final = msgspec.msgpack.Decoder(Revision)
-_state: Final = msgspec.msgpack.Decoder(LedgerState)
 
 
 def _load(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
-    ledger.load(_state.decode(plain), fit)
+    ledger.load(STATE.decode(plain), fit)
 
 
 _LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {5: load_5, RULES: _load}

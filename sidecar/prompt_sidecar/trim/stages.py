@@ -440,7 +440,7 @@ class Evaluation:
         ledger, left = self._ledger, WORDS_SHARE * self._inputs.limit
         newest: list[Entry] = []
         while ledger.decisions.words > left:
-            entry = ledger.queues.longest.pop()
+            entry = ledger.queues.longest.take()
             if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
             if entry.message >= ledger.thinking.closed:
@@ -536,7 +536,7 @@ class Evaluation:
         unseen = itertools.takewhile(lambda it: it.message >= newest, reversed(results))
         largest = Largest(ledger.records, (entry for entry in unseen if not self._done(entry)))
         while self.used > target:
-            entry = largest.pop()
+            entry = largest.take()
             if entry is None or entry.tokens <= ELIDE_FLOOR:
                 break
             wanted = max(ELIDE_FLOOR, entry.tokens // 2, entry.tokens - int(self.used - target) - 1)

@@ -28,6 +28,7 @@ The state is in parts, and only a part changes its own:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -50,6 +51,10 @@ class LedgerState(msgspec.Struct, frozen=True, array_like=True):
     drops: DropsState
     thinking: ThinkingState
     registry: RegistryState
+
+
+STATE: Final = msgspec.msgpack.Decoder(LedgerState)
+"""Made before there are threads: msgspec crashes where two of them decode a type for the first time at once."""
 
 
 class Ledger:

@@ -59,10 +59,10 @@ class Largest:
         heapify(self._heap)
 
     def offer(self, entry: Entry) -> None:
-        """Have `pop` return an entry, by its current tokens."""
+        """Have `take` return an entry, by its current tokens."""
         heappush(self._heap, (-entry.tokens, entry.message, entry.item, entry))
 
-    def pop(self) -> Entry | None:
+    def take(self) -> Entry | None:
         """Remove and return the largest; None if there is none.
 
         Left out are entries that have changed since they were offered, and those of pinned or dropped messages.
@@ -188,7 +188,7 @@ class Queues:
 
         Results of the oldest groups that are kept whole are not returned until `release`.
         """
-        while (entry := self.largest.pop()) is not None:
+        while (entry := self.largest.take()) is not None:
             if entry.action is Action.CLIPPED:
                 continue
             if self._messages.records[entry.message].group >= self.held:
