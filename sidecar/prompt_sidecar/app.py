@@ -44,7 +44,7 @@ from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
 from prompt_sidecar.tokens import Counter, lazy_counter, warm
-from prompt_sidecar.tokens.models import ESTIMATE
+from prompt_sidecar.tokens.encodings import ESTIMATE
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.values import is_loopback, split_address
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from prompt_sidecar.providers.anthropic_messages import ANTHROPIC
 from prompt_sidecar.providers.api import Provider, signs_body
+from prompt_sidecar.providers.bedrock_converse import BEDROCK
+from prompt_sidecar.providers.gemini_contents import GEMINI
+from prompt_sidecar.providers.openai_chat import OPENAI
 from prompt_sidecar.providers.table import LONGEST_PATH, api_of, provider_of
 
 
@@ -88,13 +92,13 @@ def test_another_path_holds_no_prompt(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "headers", "provider"),
     [
-        ("/v1/models", {}, Provider.OPENAI),
-        ("/v1/models", {"anthropic-version": "2023-06-01"}, Provider.ANTHROPIC),
-        ("/v1/messages/batches", {}, Provider.ANTHROPIC),
-        ("/v1beta/files", {}, Provider.GEMINI),
-        ("/v1/models/g:embedContent", {}, Provider.GEMINI),
-        ("/upload", {"x-goog-api-key": "k"}, Provider.GEMINI),
-        ("/model/x/invoke", {}, Provider.BEDROCK),
+        ("/v1/models", {}, OPENAI),
+        ("/v1/models", {"anthropic-version": "2023-06-01"}, ANTHROPIC),
+        ("/v1/messages/batches", {}, ANTHROPIC),
+        ("/v1beta/files", {}, GEMINI),
+        ("/v1/models/g:embedContent", {}, GEMINI),
+        ("/upload", {"x-goog-api-key": "k"}, GEMINI),
+        ("/model/x/invoke", {}, BEDROCK),
     ],
 )
 def test_a_request_without_a_prompt_goes_to_its_provider(

@@ -135,11 +135,11 @@ def test_a_secret_rule_is_a_row(tmp_path: Path) -> None:
 
 def test_a_model_is_a_row(tmp_path: Path) -> None:
     """Its window holds under every spelling of its name, its figures are its own, and the page of windows tells it."""
-    change = [(f"{PACKAGE}/tokens/models.py", '        "gpt-4.1": ', '        "made-up-9": 77_000,\n')]
+    change = [(f"{PACKAGE}/providers/models.py", '        "gpt-4.1": ', '        "made-up-9": 77_000,\n')]
     run(
         copied(tmp_path, change),
         """
-        from prompt_sidecar.tokens.models import known_window
+        from prompt_sidecar.providers.models import known_window
         from tests.tokens.windows_page import PAGE, remade
 
         assert 77_000 == known_window("openai/made-up-9-2027-01-01")

@@ -9,11 +9,11 @@ import pytest
 
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.providers.models import known_family
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.labels import FIRST_TOOLS, MOST_TOOLS, AgentTools, ModelNames
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
-from prompt_sidecar.tokens.models import known_family
 from tests.doors.grpc.serving import failure, runs
 from tests.telemetry.watched import Watched, prompt, prompt_of, watched
 
@@ -121,7 +121,7 @@ def test_models_are_told_apart_up_to_a_bound() -> None:
 
 def test_the_bound_on_models_holds_whoever_comes_first() -> None:
     """All known families are more than are distinguished; which came first stay."""
-    from prompt_sidecar.tokens import models as table
+    from prompt_sidecar.providers import models as table
 
     names = list(table.WINDOWS)
     assert len(names) > MOST_MODELS

@@ -26,14 +26,13 @@ from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
-from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_json import read, write
 from prompt_sidecar.answers.histories import History
 from prompt_sidecar.answers.restoring import Arguments, Restore
 from prompt_sidecar.answers.sse import EVENTS, Event, Splitter
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, appended, array, loads
-from prompt_sidecar.providers.table import APIS
-from prompt_sidecar.providers.untyped import member, token_count
+from prompt_sidecar.providers.untyped import member, string, token_count
 from prompt_sidecar.providers.usage import ProviderUsage
 
 BETWEEN: Final = "\n\n"
@@ -215,8 +214,7 @@ class Dialect(History):
 
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition; empty: it has none."""
-        found = member(definition, "name")
-        return found if isinstance(found, str) else ""
+        return string(self.api.tool_name(definition))
 
     def tool_names(self, members: Members) -> frozenset[str]:
         """The names of the agent's tools."""
@@ -230,9 +228,11 @@ class Dialect(History):
     def forbid_tools(self, members: Members, answers: Sequence[Any]) -> None:
         """Have the model answer without tools; `answers` are the entries that will be the last ones."""
 
-    @abstractmethod
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Entries that answer calls with a text each, and whether it is an error."""
+        return self.api.joined(
+            [self.api.result(call.id, call.name, text, is_error=is_error) for call, text, is_error in results]
+        )
 
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
         """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
@@ -256,17 +256,16 @@ class Dialect(History):
 
     def continues_stored(self, members: Members) -> bool:
         """Whether a request goes on from a history that the provider holds."""
-        del members
-        return False
+        return any(members.get(name) for name in self.api.stored)
 
     def stored_id(self, members: Members) -> str:
         """The id of the stored response from which a request goes on; empty: none, or it goes on otherwise."""
-        del members
-        return ""
+        return next((string(members.get(name)) for name in self.api.stored), "")
 
     def go_on_from(self, members: Members, stored_id: str) -> None:
-        """Have a request go on from another stored response."""
-        raise NotImplementedError
+        """Have a request that goes on from a stored response go on from another one."""
+        for name in self.api.stored[:1]:
+            members.set(name, write(stored_id))
 
     def as_entries(self, members: Members) -> None:
         """Write a history that is one text as entries, so that more can be added."""
@@ -284,7 +283,7 @@ class Dialect(History):
 
     def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
         """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
-        return APIS[self.format].call_places(answer)
+        return self.api.call_places(answer)
 
     @abstractmethod
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

@@ -1,23 +1,119 @@
-"""A stream of content blocks, each begun, continued and ended by events with its index: Anthropic's and Bedrock's.
+"""Messages of content blocks, each begun, continued and ended by events with its index: Anthropic's and Bedrock's.
 
-Where blocks are left out, the others are numbered anew. Reasoning waits until the turn shows something.
+Where blocks are left out of a stream, the others are numbered anew. Reasoning waits until the turn shows something.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from prompt_sidecar.answers.base import Filter
+import orjson
+
+from prompt_sidecar.answers.answer_json import write_sound
+from prompt_sidecar.answers.base import Call, Dialect, Filter, Shown, Turn
+from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments
 from prompt_sidecar.answers.sse import Event
-from prompt_sidecar.providers.untyped import ordinal
+from prompt_sidecar.prompt.members import Members, array, elements, loads
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+
+_WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
+"""Reasons to stop after which a turn is whole."""
+
+
+class BlockDialect(Dialect):
+    """An API whose messages are of blocks."""
+
+    call_id: ClassVar[str]
+    """The member of a call that is its id."""
+
+    @abstractmethod
+    def call_in(self, block: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the call in a block; None: it holds none."""
+
+    @abstractmethod
+    def thinks(self, block: Mapping[str, Any]) -> bool:
+        """Whether a block is the model's thinking."""
+
+    @abstractmethod
+    def says(self, block: Mapping[str, Any]) -> bool:
+        """Whether a block is text."""
+
+    def is_own(self, block: Mapping[str, Any], own: Collection[str]) -> bool:
+        """Whether a block is a call of the sidecar's tools."""
+        call = self.call_in(block)
+        return call is not None and within(call.get("name"), own)
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls."""
+        found = [call for each in objects(member(entry, "content")) if (call := self.call_in(each)) is not None]
+        return [named(call.get(self.call_id), call.get("name"), call.get("input")) for call in found]
+
+    def blocks(self, message: Members) -> list[bytes]:
+        """The blocks of a message."""
+        return elements(message.raw("content"))
+
+    def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
+        """Put the sidecar's answers into the message that holds the agent's."""
+        if not answers or not following or member(loads(following[0]), "role") != "user":
+            return super().joined(answers, following)
+        merged = Members(following[0])
+        merged.set("content", array([*map(orjson.dumps, answers[0]["content"]), *self.blocks(merged)]))
+        return [merged.bytes(), *following[1:]]
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn."""
+        return [block for entry in entries for block in objects(member(entry, "content")) if self.is_own(block, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The turn's message without its text: its thinking stays, as the provider may want a call to begin with it."""
+        made = []
+        for entry in entries:
+            blocks = objects(member(entry, "content"))
+            if any(self.is_own(block, own) for block in blocks):
+                kept = [each for each in blocks if self.thinks(each) or self.is_own(each, own)]
+                made.append({**entry, "content": kept})
+        return made
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
+        """Add calls to the message."""
+        if not calls:
+            return list(entries)
+        last = Members(entries[-1])
+        last.set("content", array([*self.blocks(last), *calls]))
+        return [*entries[:-1], last.bytes()]
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's text."""
+        for entry in turn.entries:
+            shown.texts += filter(self.says, entry["content"])
+
+    def turn_of(
+        self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
+    ) -> Turn:
+        """Return the turn that has these blocks and this reason to stop."""
+        calls = [call for block in blocks if (call := self.call_in(block)) is not None]
+        ours = [call for call in calls if within(call.get("name"), own)]
+        return Turn(
+            entries=[{"role": "assistant", "content": blocks}] if blocks else [],
+            own=[self._call(each) for each in ours],
+            waits=len(ours) < len(calls) or stop == "pause_turn",
+            whole=within(stop, _WHOLE),
+            usage=usage,
+        )
+
+    def _call(self, call: Mapping[str, Any]) -> Call:
+        arguments = write_sound(call.get("input") or {}).decode()
+        return Call(sound(str(call.get(self.call_id))), str(call["name"]), arguments)
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class Block(ABC):
     """A content block, as it is pieced together."""
 
     content: dict[str, Any] = field(default_factory=dict)
@@ -27,9 +123,9 @@ class Block:
     arguments: Arguments | None = None
     """Of a call of the agent's, where masks are restored."""
 
+    @abstractmethod
     def joined(self) -> dict[str, Any]:
         """Return the block as its pieces make it."""
-        raise NotImplementedError
 
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
@@ -41,8 +137,9 @@ class BlockFilter(Filter, Generic[AnyBlock]):
     index: ClassVar[str]
     """The member of an event that has its block's index."""
 
-    def __init__(self, own: Collection[str]) -> None:
+    def __init__(self, dialect: BlockDialect, own: Collection[str]) -> None:
         super().__init__(own)
+        self.dialect = dialect
         self._next = 0
         """The index of the agent's next block, where one was left out."""
         self._visible: list[AnyBlock] = []
@@ -63,8 +160,16 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         """Write an event with other data."""
 
     @abstractmethod
-    def _continued(self, place: Any, text: str) -> bytes:
-        """Write an event with a piece of the arguments of the call at a place."""
+    def _continued(self, data: dict[str, Any]) -> bytes:
+        """Write an event that continues a block."""
+
+    @abstractmethod
+    def _piece(self, data: dict[str, Any]) -> Any:
+        """Return the piece of a call's arguments in an event's data."""
+
+    @abstractmethod
+    def _arguments(self, place: Any, text: str) -> dict[str, Any]:
+        """Return the data of an event with a piece of the arguments of the call at a place."""
 
     def rest(self) -> bytes:
         """Return what has waited, where the message was cut off."""
@@ -81,10 +186,36 @@ class BlockFilter(Filter, Generic[AnyBlock]):
             return b""
         return event.raw
 
+    def _passed(self, event: Event, data: dict[str, Any], block: AnyBlock, *, ends: bool) -> bytes:
+        """Take an event of a block, which it may end; return what goes on now."""
+        if self.dialect.is_own(block.content, self.own):
+            self.left_out = True
+            return b""
+        if self.own and self.dialect.thinks(block.content):
+            self._held.append((event, data, block))
+            return b""
+        return self._flushed() + self._restored(event, data, block, ends=ends)
+
+    def _restored(self, event: Event, data: dict[str, Any], block: AnyBlock, *, ends: bool) -> bytes:
+        """Send an event, with values in place of masks in a call's arguments."""
+        call = self.dialect.call_in(block.content)
+        if self.restore is None or call is None:
+            return self._sent(event, data, block)
+        if block.arguments is None:
+            block.arguments = Arguments(str(call.get("name")), self.restore)
+        if ends:
+            return self._more(block) + self._sent(event, data, block)
+        if isinstance(text := self._piece(data), str):
+            kept = self._give(block, block.arguments, text)
+            if kept != text:
+                self._placed(block, data.get(self.index))
+                return self._changed(event, data | self._arguments(block.place, kept))
+        return self._sent(event, data, block)
+
     def _more(self, block: AnyBlock | None) -> bytes:
         """Return what has waited of a call's arguments, as an event."""
         rest = self._release(block)
-        return b"" if block is None or not rest else self._continued(block.place, rest)
+        return b"" if block is None or not rest else self._continued(self._arguments(block.place, rest))
 
     def _flushed(self) -> bytes:
         held, self._held = self._held, []

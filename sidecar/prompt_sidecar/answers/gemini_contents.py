@@ -24,17 +24,19 @@ import orjson
 from prompt_sidecar.answers.answer_json import read, write_sound
 from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, arguments_digest, gist_of, named
-from prompt_sidecar.answers.reported_usage import read_usage
 from prompt_sidecar.answers.restoring import restored
 from prompt_sidecar.answers.sse import Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, NotJson, array, elements, loads
+from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
 from prompt_sidecar.providers.gemini_contents import parts as parts_of
 from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
+API: Final = APIS["gemini_contents"]
 PLACEHOLDER: Final = "skip_thought_signature_validator"
 """What the provider takes in place of a signature that is not there."""
 _SIGNATURES: Final = ("thoughtSignature", "thought_signature")
@@ -63,9 +65,7 @@ def declarations(tool: bytes) -> tuple[str, bytes]:
 class GeminiContents(Dialect):
     """See the module."""
 
-    format: ClassVar[str] = "gemini_contents"
-    messages: ClassVar[str] = "contents"
-    system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
+    api: ClassVar[ProviderApi] = API
     answers_have_entries: ClassVar[bool] = True
 
     def speaker(self, entry: Any) -> str:
@@ -142,15 +142,6 @@ class GeminiContents(Dialect):
         configuration.set(inner, b'{"mode":"NONE"}')
         members.set(outer, configuration.bytes())
 
-    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
-        """One content of the user's: the provider wants all responses of a turn in one."""
-        parts = []
-        for call, text, is_error in results:
-            named = {"id": call.id, "name": call.name} if call.id else {"name": call.name}
-            response = {"error" if is_error else "output": text}
-            parts.append({"functionResponse": {**named, "response": response}})
-        return [{"role": "user", "parts": parts}] if parts else []
-
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
         """Put the sidecar's answers into the content that holds the agent's."""
         first = loads(following[0]) if following else None
@@ -204,7 +195,7 @@ class GeminiContents(Dialect):
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         candidate = _first(answer) or {}
-        usage = read_usage(self.format, answer)
+        usage = API.usage.read(answer)
         return _turn(parts_of(candidate.get("content")), candidate.get("finishReason"), own, usage)
 
     def show(self, shown: Shown, turn: Turn) -> None:
@@ -466,7 +457,7 @@ class _Pieces(Filter):
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
         told = {"usageMetadata": self._usage, "modelVersion": self._model}
-        return read_usage(GeminiContents.format, told) if self._usage else None
+        return API.usage.read(told) if self._usage else None
 
     def turn(self) -> Turn:
         """Return the turn."""

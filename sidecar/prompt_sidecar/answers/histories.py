@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from prompt_sidecar.prompt.members import Members, each_element, elements, loads
+from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.untyped import member
 
 _INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
@@ -49,14 +50,25 @@ class NamedCall:
 class History(ABC):
     """One format's history."""
 
-    format: ClassVar[str]
-    """Its name in `prompt_sidecar.prompt.formats`."""
-    messages: ClassVar[str]
-    """The member that holds the history."""
-    system: ClassVar[tuple[str, ...]] = ()
-    """The members that hold the system prompt, where it is not in the history."""
+    api: ClassVar[ProviderApi]
+    """What is known of the provider's API."""
     answers_have_entries: ClassVar[bool] = False
     """Whether an answer of the model may be several entries."""
+
+    @property
+    def format(self) -> str:
+        """The format's name, a key of `prompt_sidecar.prompt.formats.FORMATS`."""
+        return self.api.format
+
+    @property
+    def messages(self) -> str:
+        """The member that holds the history."""
+        return self.api.messages
+
+    @property
+    def system(self) -> tuple[str, ...]:
+        """The members that hold the system prompt, where it is not in the history."""
+        return self.api.system
 
     def agent_tools(self, members: Members) -> list[bytes]:
         """The definitions of the agent's tools."""

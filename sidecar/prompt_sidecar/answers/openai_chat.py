@@ -16,15 +16,17 @@ from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, T
 from prompt_sidecar.answers.chat_calls import Called
 from prompt_sidecar.answers.chat_choices import OtherChoices
 from prompt_sidecar.answers.histories import NamedCall, named
-from prompt_sidecar.answers.reported_usage import read_usage
 from prompt_sidecar.answers.restoring import Arguments
 from prompt_sidecar.answers.sse import DONE, Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, array, elements
+from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
+API: Final = APIS["openai_chat"]
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members of a message in which servers of this API give what the model thought."""
 _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
@@ -34,8 +36,7 @@ _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
 class OpenAIChat(Dialect):
     """See the module."""
 
-    format: ClassVar[str] = "openai_chat"
-    messages: ClassVar[str] = "messages"
+    api: ClassVar[ProviderApi] = API
 
     def text(self, entry: Any) -> str | None:
         """A message's text."""
@@ -57,18 +58,9 @@ class OpenAIChat(Dialect):
             return RecallOffer.FORCED
         return RecallOffer.OFFERED if members.get("n") in (None, 1) else RecallOffer.SEVERAL_ANSWERS
 
-    def tool_name(self, definition: Any) -> str:
-        """The name in a tool's definition."""
-        found = member(definition, "function", "name") or member(definition, "custom", "name")
-        return found if isinstance(found, str) else ""
-
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
-
-    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
-        """Messages that answer calls; the format has no flag for an error."""
-        return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text, _ in results]
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
         """The sidecar's calls in a turn."""
@@ -92,7 +84,7 @@ class OpenAIChat(Dialect):
         """Read a whole answer."""
         choices = objects(answer.get("choices"))
         message = member(choices[0], "message") if choices else None
-        usage = read_usage(self.format, answer)
+        usage = API.usage.read(answer)
         if not isinstance(message, dict):
             return Turn(usage=usage)
         return _turn(message, member(choices[0], "finish_reason"), own, usage)
@@ -200,7 +192,7 @@ class _Chunks(Filter):
             return self._unread(event)
         usage, before = chunk.get("usage"), self.turns > 1
         if isinstance(usage, dict):
-            self._usage = read_usage(OpenAIChat.format, chunk)
+            self._usage = API.usage.read(chunk)
         choices = objects(chunk.get("choices"))
         if not choices or ordinal(choices[0].get("index")) not in (None, 0):
             if self._hidden or (before and self._usage is None):

@@ -12,19 +12,21 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.answer_json import read, write
+from prompt_sidecar.answers.answer_json import read
 from prompt_sidecar.answers.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
-from prompt_sidecar.answers.reported_usage import read_usage
 from prompt_sidecar.answers.restoring import Arguments, restored
 from prompt_sidecar.answers.sse import Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, array, each_element
+from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
-from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
+from prompt_sidecar.providers.table import APIS
+from prompt_sidecar.providers.untyped import member, objects, ordinal, string, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
+API: Final = APIS["openai_responses"]
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _FAILURES: Final = frozenset({"error", "response.failed"})
@@ -33,9 +35,7 @@ _FAILURES: Final = frozenset({"error", "response.failed"})
 class OpenAIResponses(Dialect):
     """See the module."""
 
-    format: ClassVar[str] = "openai_responses"
-    messages: ClassVar[str] = "input"
-    system: ClassVar[tuple[str, ...]] = ("instructions",)
+    api: ClassVar[ProviderApi] = API
     answers_have_entries: ClassVar[bool] = True
 
     def entries(self, members: Members) -> Iterator[bytes]:
@@ -66,8 +66,7 @@ class OpenAIResponses(Dialect):
 
     def item(self, entry: Any) -> str:
         """An item's id."""
-        found = member(entry, "id")
-        return found if isinstance(found, str) else ""
+        return string(member(entry, "id"))
 
     def referred(self, entry: Any) -> str:
         """The id in a reference, whose type may be left out."""
@@ -83,10 +82,6 @@ class OpenAIResponses(Dialect):
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
-
-    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
-        """Items that answer calls."""
-        return [{"type": "function_call_output", "call_id": call.id, "output": text} for call, text, _ in results]
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
         """The sidecar's calls in a turn, without ids of items.
@@ -118,19 +113,6 @@ class OpenAIResponses(Dialect):
         answer["output"] = [*shown.texts, *items]
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return list(answer["output"])
-
-    def continues_stored(self, members: Members) -> bool:
-        """Whether a request names a response before it, or a conversation."""
-        return bool(members.get("previous_response_id") or members.get("conversation"))
-
-    def stored_id(self, members: Members) -> str:
-        """The id of the response before it."""
-        found = members.get("previous_response_id")
-        return found if isinstance(found, str) else ""
-
-    def go_on_from(self, members: Members, stored_id: str) -> None:
-        """Name another response before it."""
-        members.set("previous_response_id", write(stored_id))
 
     def as_entries(self, members: Members) -> None:
         """Write an input that is a string as a message."""
@@ -164,12 +146,6 @@ def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
     return item.get("type") == "function_call" and within(item.get("name"), own)
 
 
-def _name(content: Mapping[str, Any], member: str) -> str:
-    """An item's name of a kind; empty: it has none."""
-    found = content.get(member)
-    return found if isinstance(found, str) else ""
-
-
 def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
     ours = [item for item in items if _is_own(item, own)]
     theirs = any(
@@ -184,7 +160,7 @@ def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collect
         ],
         waits=theirs,
         whole=response.get("status") == "completed",
-        usage=read_usage(OpenAIResponses.format, response),
+        usage=API.usage.read(response),
         id="" if response.get("store") is False else sound(str(response.get("id") or "")),
     )
 
@@ -447,7 +423,7 @@ class _Items(Filter):
         calls = {name: each for each in self._items if isinstance(name := each.content.get("call_id"), str)}
         found: list[_Item] = []
         for index, content in enumerate(contents):
-            item = self._by_id.get(_name(content, "id")) or calls.get(_name(content, "call_id"))
+            item = self._by_id.get(string(content.get("id"))) or calls.get(string(content.get("call_id")))
             item = item or self._current.get(index)
             if item is None:
                 item = _Item(content)
@@ -467,7 +443,7 @@ class _Items(Filter):
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
-        return read_usage(OpenAIResponses.format, self._response) if self._response else None
+        return API.usage.read(self._response) if self._response else None
 
     def turn(self) -> Turn:
         """Return the turn."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from prompt_sidecar.answers.answer_json import read
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall
 from prompt_sidecar.providers import usage_reader
@@ -17,11 +14,6 @@ class UsageReader(usage_reader.UsageReader):
 
     def __init__(self, format_name: str, status: int, content_type: str, *, encoded: bool = False) -> None:
         super().__init__(APIS.get(format_name), status, content_type, encoded=encoded, read=read)
-
-
-def read_usage(format_name: str, answer: Mapping[str, Any]) -> ProviderUsage:
-    """Return what one answer, or one event of it, reports."""
-    return APIS[format_name].usage.read(answer)
 
 
 def usage_call(usage: ProviderUsage, caller: str, run_id: str, revision: bytes) -> UsageCall:

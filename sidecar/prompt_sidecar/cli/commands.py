@@ -261,10 +261,10 @@ def _replay(asked: Namespace) -> int:
 
 def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcript) -> int:
     from prompt_sidecar.guard.ceilings import Prices
+    from prompt_sidecar.providers.models import known_window
     from prompt_sidecar.report.prices import RelativePrices
     from prompt_sidecar.report.replay import Plan, replay, show
     from prompt_sidecar.tokens.loading import lazy_counter
-    from prompt_sidecar.tokens.models import known_window
 
     model = asked.model or run.model
     plan = Plan(

@@ -16,8 +16,9 @@ from prompt_sidecar.providers.refusals import (
     says_bound_thinking,
     says_too_long,
 )
-from prompt_sidecar.providers.sdk import SdkApi, sdk_member
+from prompt_sidecar.providers.sdk import SdkApi
 from prompt_sidecar.providers.table import SDKS
+from prompt_sidecar.providers.untyped import sdk_member, string
 from prompt_sidecar.providers.usage import ProviderUsage
 
 _LABEL: Final = re.compile(
@@ -62,13 +63,13 @@ class ModelCall:
 
     def result(self, content: str, *, is_error: bool = False) -> dict[str, Any]:
         """Return the tool's answer as an entry of this provider's history."""
-        return self.api.result(self.id, content, is_error=is_error)
+        return self.api.result(self.id, self.name, content, is_error=is_error)
 
 
 def model_calls(api: SdkApi, response: Any) -> list[ModelCall]:
     """Return the calls of functions in a response."""
     return [
-        ModelCall(_text(id), _text(name), _arguments(arguments), native, api)
+        ModelCall(string(id), string(name), _arguments(arguments), native, api)
         for id, name, arguments, native in api.functions(response)
     ]
 
@@ -84,14 +85,9 @@ def usage_of(api: SdkApi, response: Any) -> Usage:
     return {} if usage is None else counted(ProviderUsage(*api.usage.counts(usage, sdk_member)))
 
 
-def _text(value: Any) -> str:
-    """A text; empty where an answer holds something else in its place."""
-    return value if isinstance(value, str) else ""
-
-
 def _arguments(value: Any) -> str:
     """Arguments as JSON text; some servers give an object."""
-    return json.dumps(value) if isinstance(value, Mapping | list) else _text(value)
+    return json.dumps(value) if isinstance(value, Mapping | list) else string(value)
 
 
 def counted(usage: ProviderUsage) -> Usage:

@@ -38,6 +38,7 @@ from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.files import read_file
 from prompt_sidecar.guard.ceilings import Ceilings, Price
 from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.providers.table import PROVIDERS
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
@@ -614,10 +615,10 @@ def _caller_conflicts(settings: Settings) -> Iterator[str]:
 
 
 def _http_conflicts(http: HttpOptions) -> Iterator[str]:
-    for name in ("openai_upstream", "anthropic_upstream", "gemini_upstream", "bedrock_upstream"):
-        address = urlsplit(getattr(http, name))
+    for name in (f"{provider}_upstream" for provider in PROVIDERS):
+        address = urlsplit(found := getattr(http, name, ""))
         if address.scheme == "http" and not is_loopback(f"[{address.hostname}]:0"):
-            yield f"http.{name} is {getattr(http, name)}; it must be https, as credentials travel there"
+            yield f"http.{name} is {found}; it must be https, as credentials travel there"
 
 
 def table(settings: Settings) -> Sequence[tuple[str, str, str]]:

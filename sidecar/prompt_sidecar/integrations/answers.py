@@ -159,9 +159,8 @@ class WholeAnswer:
 class _Call:
     """A call of a stream."""
 
-    choice: Any = None
-    """Its choice and its index, as the provider wrote them."""
-    index: Any = None
+    more: Callable[[str], dict[str, Any]]
+    """Makes an event with a further piece of its arguments."""
     id: str = ""
     name: str = ""
     begun: bool = False
@@ -171,8 +170,6 @@ class _Call:
     """What has come and was not sent."""
     waits: list[str] | None = None
     """From the first mask on, what has come until the end of the call; None: there was no mask."""
-    like: dict[str, Any] = field(default_factory=dict)
-    """The last event with a piece of it, without usage."""
 
     def feed(self, text: str) -> str:
         """Take a piece; return what goes on now."""
@@ -245,10 +242,10 @@ class Events:
                 changed = (yield from self._end(piece.key, here.pop(piece.key, None), before, data)) or changed
                 call = None
             if call is None:
-                call = self._calls[piece.key] = _Call(piece.choice, piece.index)
+                call = self._calls[piece.key] = _Call(piece.more)
                 self._undo.append(partial(self._calls.pop, piece.key, None))
                 self._count += 1
-            changed = self._taken(piece, call, data) or changed
+            changed = self._taken(piece, call) or changed
             here[piece.key] = piece
         ended = dict.fromkeys(read.ended)
         if read.ended_choices:
@@ -269,7 +266,7 @@ class Events:
         """Whether a piece is the first of another call than the one that has its key."""
         return piece.begins or another(piece.id, piece.name, call.id, call.name, begun=call.begun)
 
-    def _taken(self, piece: CallPiece, call: _Call, data: dict[str, Any]) -> bool:
+    def _taken(self, piece: CallPiece, call: _Call) -> bool:
         """Take a piece; return whether it has changed."""
         call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
         if isinstance(piece.name, str) and not call.begun and piece.name != call.name and len(call.name) < LONGEST_NAME:
@@ -279,7 +276,7 @@ class Events:
             return False
         self._size += len(text)
         call.begun = call.begun or bool(text)
-        call.like = {name: value for name, value in data.items() if name != "usage"}
+        call.more = piece.more
         self._undo.append(call.undo())
         made = call.feed(text)
         piece.holder[piece.member] = made
@@ -313,12 +310,12 @@ class Events:
 
     def _added(self, call: _Call, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
         """Make an event of its own of what has waited; `behind`: the event that follows it."""
-        like = dict(call.like)
-        if "sequence_number" in like:
-            number = (behind or like).get("sequence_number")
-            like["sequence_number"] = number + self._more if isinstance(number, int) else number
+        made = call.more(text)
+        if "sequence_number" in made:
+            number = (behind or made).get("sequence_number")
+            made["sequence_number"] = number + self._more if isinstance(number, int) else number
             self._more += 1
-        return self._api.piece_event(call.choice, call.index, text, like)
+        return made
 
 
 class Stream:

@@ -11,7 +11,7 @@ class AiSdk(Messages):
     """See the module."""
 
     format: ClassVar[Format] = "ai_sdk"
-    before: ClassVar[tuple[str, ...]] = ("system", "tools")
+    system: ClassVar[tuple[str, ...]] = ("system",)
 
     def from_model(self, message: Message) -> bool:
         """See `Messages`."""

@@ -8,15 +8,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
 from prompt_sidecar.providers.messages import Format, Message, has_type, parts_of, role_of, texts_of, without_parts
-from prompt_sidecar.providers.sdk import FunctionCall, SdkApi, sdk_member
-from prompt_sidecar.providers.untyped import object_of, objects, ordinal
+from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn, sdk_members
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import (
+    member,
+    object_of,
+    objects,
+    ordinal,
+    read_json,
+    sdk_member,
+    string,
+)
 from prompt_sidecar.providers.usage import UsageMembers
 
+ANTHROPIC: Final = Provider("anthropic", "https://api.anthropic.com")
 ERROR_TYPES: Final[Mapping[int, str]] = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -27,6 +39,8 @@ ERROR_TYPES: Final[Mapping[int, str]] = {
     529: "overloaded_error",
 }
 """Types of errors by status."""
+INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+"""Counts of a prompt's tokens."""
 
 
 def thinks(block: Any) -> bool:
@@ -38,13 +52,107 @@ def _blocks(response: Any) -> Sequence[Any]:
     return sdk_member(response, "content") or ()
 
 
+def arguments_event(index: Any, text: str) -> dict[str, Any]:
+    """Return an event with a piece of a call's arguments."""
+    delta = {"type": "input_json_delta", "partial_json": text}
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+@dataclass(slots=True, eq=False)
+class Pieces:
+    """A content block, as a stream's events make it."""
+
+    content: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """Pieces of its members that are texts."""
+    input: list[str] | None = None
+    """Pieces of a call's arguments; None: there were none."""
+
+    def gather(self, delta: Any) -> None:
+        """Take a piece, of JSON's types."""
+        kind = member(delta, "type")
+        if kind == "input_json_delta":
+            self.input = self.input or []
+            self.input.append(string(delta.get("partial_json")))
+        elif kind == "citations_delta":
+            cited = self.content.get("citations")
+            self.content["citations"] = cited if isinstance(cited, list) else []
+            self.content["citations"].append(delta.get("citation"))
+        else:
+            for name, value in object_of(delta).items():
+                if name != "type" and isinstance(value, str):
+                    self.texts.setdefault(name, []).append(value)
+
+    def joined(self, whole: Callable[[str], str], read: Callable[[str], Any]) -> dict[str, Any]:
+        """Return the block as its pieces make it.
+
+        Args:
+            whole: mends what is left of characters that were cut in two.
+            read: returns the value of a JSON text; None: it is none.
+        """
+        for name, pieces in self.texts.items():
+            self.content[name] = whole(string(self.content.get(name)) + "".join(pieces))
+        self.texts.clear()
+        if self.input is not None:
+            text = whole("".join(self.input))
+            self.content["input"] = (read(text) if text.strip() else {}) or {}
+        return self.content
+
+
+@dataclass(slots=True, eq=False)
+class _Block(Part):
+    pieces: Pieces = field(default_factory=Pieces)
+
+
+class _Streamed(StreamedTurn):
+    """Events of messages."""
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self._current: dict[int, _Block] = {}
+        """By the provider's index."""
+        self._usage: dict[str, Any] = {}
+        self._stop: Any = None
+
+    def take(self, event: Any) -> StreamedEvent:
+        """See `StreamedTurn`."""
+        kind, given = sdk_member(event, "type"), sdk_member(event, "index")
+        if kind == "message_start":
+            self._count(sdk_member(event, "message", "usage"))
+            return StreamedEvent(begins=True)
+        if kind == "message_delta":
+            self._count(sdk_member(event, "usage"))
+            self._stop = sdk_member(event, "delta", "stop_reason") or self._stop
+        index = ordinal(given)
+        if index is None or kind in ("message_delta", "message_stop"):
+            return StreamedEvent(ends=kind in ("message_delta", "message_stop"))
+        if kind == "content_block_start":
+            content = sdk_members(sdk_member(event, "content_block"))
+            name = string(content.get("name")) if content.get("type") == "tool_use" else ""
+            self._blocks.append(_Block(name, pieces=Pieces(content)))
+            self._current[index] = self._blocks[-1]
+        block = self._current.setdefault(index, _Block())
+        if kind == "content_block_delta":
+            block.pieces.gather(sdk_members(sdk_member(event, "delta")))
+        return StreamedEvent([Piece(block, event, given)])
+
+    def _count(self, usage: Any) -> None:
+        found = {name: sdk_member(usage, name) for name in (*INPUTS, "output_tokens")}
+        self._usage |= {name: count for name, count in found.items() if count is not None}
+
+    def response(self) -> Any:
+        """See `StreamedTurn`."""
+        content = [block.pieces.joined(sound, read_json) for block in self._blocks]
+        return {"role": "assistant", "content": content, "stop_reason": self._stop, "usage": self._usage}
+
+
 class AnthropicMessages(SdkApi):
     """See the module."""
 
     format: ClassVar[Format] = "anthropic_messages"
-    provider: ClassVar[Provider] = Provider.ANTHROPIC
+    provider: ClassVar[Provider] = ANTHROPIC
     route: ClassVar[str] = "messages"
-    before: ClassVar[tuple[str, ...]] = ("system", "tools")
+    system: ClassVar[tuple[str, ...]] = ("system",)
     # Not OpenAI's `/threads/{id}/messages`, which adds one message to a thread.
     paths: ClassVar[tuple[ApiPath, ...]] = (
         ApiPath(re.compile(r"/v\d+/messages/?$")),
@@ -123,23 +231,21 @@ class AnthropicMessages(SdkApi):
     def call_event(self, data: dict[str, Any], name_of: NameOf) -> CallEvent:
         """See `ProviderApi`."""
         index, read, kind = data.get("index"), CallEvent(), data.get("type")
-        key, block = (None, ordinal(index)), object_of(data.get("content_block"))
+        key, block, more = (None, ordinal(index)), object_of(data.get("content_block")), partial(arguments_event, index)
         if kind == "content_block_start" and block.get("type") == "tool_use":
-            read.pieces.append(CallPiece(key, {}, "", index=index, name=block.get("name"), begins=True))
+            read.pieces.append(CallPiece(key, {}, "", more, name=block.get("name"), begins=True))
             read.whole.append((block, "input", str(block.get("name"))))
         elif kind == "content_block_delta" and name_of(key) is not None:
-            read.pieces.append(CallPiece(key, object_of(data.get("delta")), "partial_json", index=index))
+            read.pieces.append(CallPiece(key, object_of(data.get("delta")), "partial_json", more))
         elif kind == "content_block_stop":
             read.ended.append(key)
         elif kind in ("message_delta", "message_stop"):
             read.ended_choices.append(None)
         return read
 
-    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
-        """See `ProviderApi`."""
-        del choice, like
-        delta = {"type": "input_json_delta", "partial_json": text}
-        return {"type": "content_block_delta", "index": index, "delta": delta}
+    def streamed(self) -> StreamedTurn:
+        """See `SdkApi`."""
+        return _Streamed()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`. A turn without content is refused when it comes back."""
@@ -157,9 +263,10 @@ class AnthropicMessages(SdkApi):
         """Whether the turn pauses for the provider's own tools: the caller has to send it on."""
         return bool(sdk_member(response, "stop_reason") == "pause_turn")
 
-    def result(self, call_id: str, content: str, *, is_error: bool) -> dict[str, Any]:
-        """See `SdkApi`."""
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        del name
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": text}
         return block | {"is_error": True} if is_error else block
 
     def joined(self, results: Sequence[Any]) -> list[Any]:

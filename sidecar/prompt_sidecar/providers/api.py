@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, ClassVar
 
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPlace, NameOf
 from prompt_sidecar.providers.messages import Messages
+from prompt_sidecar.providers.untyped import sdk_member
 from prompt_sidecar.providers.usage import UsageMembers
 
 
-class Provider(StrEnum):
-    """Whose API it is: the upstream that a request goes to."""
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Whose API it is."""
 
-    OPENAI = "openai"
-    ANTHROPIC = "anthropic"
-    GEMINI = "gemini"
-    BEDROCK = "bedrock"
+    name: str
+    upstream: str
+    """Where its requests go, unless the setting `http.{name}_upstream` says otherwise."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,9 @@ class ProviderApi(Messages):
     """Whether its streams are server-sent events."""
     may_stream_array: ClassVar[bool] = False
     """Whether a stream may be a JSON array in pieces."""
+    stored: ClassVar[tuple[str, ...]] = ()
+    """The body's members by which a request goes on from a history that the provider holds; the first one names the
+    response that it goes on from. Empty: the provider holds none."""
 
     def claims(self, path: str, headers: Mapping[str, str]) -> bool:
         """Whether a request that is no prompt's is for this provider, by its path and its headers in lower case."""
@@ -95,13 +101,14 @@ class ProviderApi(Messages):
         del name_of
         return CallEvent(whole=list(self.call_places(data)))
 
-    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
-        """Return an event with a piece of a call's arguments.
+    def tool_name(self, definition: Any) -> Any:
+        """Return the name in a tool's definition, of JSON's types or an SDK's; empty or None if it has none."""
+        return sdk_member(definition, "name")
 
-        Args:
-            choice: the call's, as the provider wrote it.
-            index: the call's, as the provider wrote it.
-            text: the piece.
-            like: the last event with a piece of that call.
-        """
-        raise NotImplementedError
+    @abstractmethod
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """Return the answer to a call of a tool as an entry of the history, or a part of one: see `joined`."""
+
+    def joined(self, results: Sequence[Any]) -> list[Any]:
+        """Return the answers of one turn's calls as the history holds them."""
+        return list(results)

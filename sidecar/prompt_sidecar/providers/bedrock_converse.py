@@ -6,15 +6,16 @@ Source: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.htm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider, ProviderApi
 from prompt_sidecar.providers.call_pieces import CallPlace
 from prompt_sidecar.providers.messages import Format, Message, holds, parts_of, role_of, texts_of, without_parts
-from prompt_sidecar.providers.untyped import member, objects
+from prompt_sidecar.providers.untyped import member, objects, sdk_member
 from prompt_sidecar.providers.usage import UsageMembers
 
+BEDROCK: Final = Provider("bedrock", "https://bedrock-runtime.us-east-1.amazonaws.com")
 ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
 """By which Amazon's SDKs know an error."""
 _ERROR_TYPES: Final[Mapping[int, str]] = {
@@ -39,10 +40,11 @@ class BedrockConverse(ProviderApi):
     """See the module."""
 
     format: ClassVar[Format] = "bedrock_converse"
-    provider: ClassVar[Provider] = Provider.BEDROCK
+    provider: ClassVar[Provider] = BEDROCK
     route: ClassVar[str] = "converse"
     streams_events: ClassVar[bool] = False
-    before: ClassVar[tuple[str, ...]] = ("system", "toolConfig")
+    system: ClassVar[tuple[str, ...]] = ("system",)
+    tools: ClassVar[str] = "toolConfig"
     paths: ClassVar[tuple[ApiPath, ...]] = (
         ApiPath(re.compile(r"/model/(?P<model>[^/]+)/(?P<method>converse|converse-stream)$")),
     )
@@ -105,6 +107,19 @@ class BedrockConverse(ProviderApi):
         """See `ProviderApi`."""
         otherwise = "ValidationException" if status < 500 else "InternalServerException"
         return {ERROR_TYPE_HEADER: _ERROR_TYPES.get(status, otherwise)}
+
+    def tool_name(self, definition: Any) -> Any:
+        """See `ProviderApi`."""
+        return sdk_member(definition, "toolSpec", "name")
+
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """See `ProviderApi`. Not all models take a status of a result; the text says what went wrong."""
+        del name, is_error
+        return {"toolResult": {"toolUseId": call_id, "content": [{"text": text}]}}
+
+    def joined(self, results: Sequence[Any]) -> list[Any]:
+        """Return one message of the user's: the provider wants all results of a turn in one."""
+        return [{"role": "user", "content": list(results)}] if results else []
 
     def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:
         """See `ProviderApi`."""

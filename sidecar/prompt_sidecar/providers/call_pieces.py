@@ -28,10 +28,8 @@ class CallPiece:
     holder: dict[str, Any]
     member: str
     """The member of `holder` that is the piece of the arguments."""
-    choice: Any = None
-    """Its choice, as the provider wrote it."""
-    index: Any = None
-    """Its index, as the provider wrote it."""
+    more: Callable[[str], dict[str, Any]]
+    """Makes an event with a further piece of the same arguments."""
     id: Any = None
     name: Any = None
     begins: bool = False

@@ -7,7 +7,7 @@ read in November 2026.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider, ProviderApi
@@ -16,6 +16,7 @@ from prompt_sidecar.providers.messages import Format, Message, holds, role_of, w
 from prompt_sidecar.providers.untyped import member, objects
 from prompt_sidecar.providers.usage import UsageMembers
 
+GEMINI: Final = Provider("gemini", "https://generativelanguage.googleapis.com")
 ERROR_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -46,10 +47,10 @@ class GeminiContents(ProviderApi):
     """See the module."""
 
     format: ClassVar[Format] = "gemini_contents"
-    provider: ClassVar[Provider] = Provider.GEMINI
+    provider: ClassVar[Provider] = GEMINI
     route: ClassVar[str] = "generate_content"
     messages: ClassVar[str] = "contents"
-    before: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction", "tools")
+    system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
     paths: ClassVar[tuple[ApiPath, ...]] = (
         ApiPath(re.compile(_MODEL + r"(?P<method>generateContent|streamGenerateContent)$")),
         ApiPath(re.compile(_MODEL + r"countTokens$"), counts=True),
@@ -97,6 +98,15 @@ class GeminiContents(ProviderApi):
         name = ERROR_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
         named = "FAILED_PRECONDITION" if final else name
         return {"error": {"code": status, "message": f"{reason}: {message}", "status": named}}
+
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        named = {"id": call_id, "name": name} if call_id else {"name": name}
+        return {"functionResponse": {**named, "response": {"error" if is_error else "output": text}}}
+
+    def joined(self, results: Sequence[Any]) -> list[Any]:
+        """Return one content of the user's: the provider wants all responses of a turn in one."""
+        return [{"role": "user", "parts": list(results)}] if results else []
 
     def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:
         """See `ProviderApi`."""

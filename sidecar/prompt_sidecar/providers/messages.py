@@ -32,8 +32,15 @@ class Messages(ABC):
     """The format's name: a key of `prompt_sidecar.prompt.formats.FORMATS`."""
     messages: ClassVar[str] = "messages"
     """The body's member that holds the messages."""
-    before: ClassVar[tuple[str, ...]] = ("tools",)
-    """The members that precede the messages, as the provider sees them: system prompt and tools."""
+    system: ClassVar[tuple[str, ...]] = ()
+    """The body's members that hold the system prompt, in all spellings; empty: it is in the messages."""
+    tools: ClassVar[str] = "tools"
+    """The body's member that holds the tools."""
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The members that precede the messages, as the provider sees them."""
+        return (*self.system, self.tools)
 
     @abstractmethod
     def from_model(self, message: Message) -> bool:

@@ -6,16 +6,32 @@ Source: platform.openai.com/docs/api-reference/chat, read in November 2026.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider
-from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
+from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallEvent, CallPiece, CallPlace, NameOf, another
 from prompt_sidecar.providers.messages import Format, Message, parts_of, role_of, texts_of
-from prompt_sidecar.providers.sdk import FunctionCall, SdkApi, sdk_member
-from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal
+from prompt_sidecar.providers.sdk import (
+    FunctionCall,
+    Part,
+    Piece,
+    SdkApi,
+    StreamedEvent,
+    StreamedTurn,
+    is_object,
+    sdk_changed,
+    sdk_members,
+    several,
+)
+from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal, sdk_member, string
 from prompt_sidecar.providers.usage import UsageMembers
+
+OPENAI: Final = Provider("openai", "https://api.openai.com")
 
 
 def openai_error(status: int, message: str, reason: str) -> dict[str, Any]:
@@ -35,11 +51,122 @@ def _calls(response: Any) -> Sequence[Any]:
     return sdk_member(_message(response), "tool_calls") or ()
 
 
+def _more(like: dict[str, Any], choice: Any, index: Any, text: str) -> dict[str, Any]:
+    """Return a chunk with a further piece of a call's arguments, like one before it."""
+    piece = {"index": index, "function": {"arguments": text}}
+    made = {**like, "choices": [{"index": choice, "delta": {"tool_calls": [piece]}, "finish_reason": None}]}
+    made.pop("usage", None)
+    return made
+
+
+@dataclass(slots=True, eq=False)
+class Called(Part):
+    """A call, as it is pieced together: see `prompt_sidecar.providers.call_pieces`."""
+
+    id: str = ""
+    arguments: list[str] = field(default_factory=list)
+    inner: dict[str, Any] = field(default_factory=dict)
+    """Other members of its function."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Other members."""
+
+    def ends_with(self, piece: Mapping[str, Any]) -> bool:
+        """Whether a piece with the same index begins another call."""
+        name = member(piece, "function", "name")
+        return another(piece.get("id"), name, self.id, self.name, begun=bool(self.arguments))
+
+    def take(self, piece: Mapping[str, Any]) -> None:
+        """Take a piece."""
+        for name, value in piece.items():
+            if name == "function":
+                self._function(value)
+            elif name == "id":
+                self.id = self.id or string(value)
+            elif name != "index" and value is not None:
+                self.more[name] = value
+
+    def _function(self, function: Any) -> None:
+        for name, value in object_of(function).items():
+            if name == "arguments":
+                if isinstance(value, str) and value:
+                    self.arguments.append(value)
+            elif name == "name":
+                if isinstance(value, str) and value != self.name and len(self.name) < LONGEST_NAME:
+                    self.name += value
+            elif value is not None:
+                self.inner[name] = value
+
+    def entry(self, whole: Callable[[str], str] = paired) -> dict[str, Any]:
+        """Return it as an entry of a message; `whole` mends what is left of characters that were cut in two."""
+        function = {"name": self.name, "arguments": whole("".join(self.arguments)), **self.inner}
+        named = {"id": self.id} if self.id else {}
+        return {**named, "type": "function", **self.more, "function": function}
+
+
+class _Streamed(StreamedTurn):
+    """Chunks of chat completions."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {"content": []}
+        """Pieces of the message's texts: its content, a refusal, reasoning of OpenAI's kin."""
+        self._calls: list[Called] = []
+        self._current: dict[int | None, Called] = {}
+        """By the provider's index, of which several calls may have the same."""
+        self._usage: Any = None
+        self._finish: Any = None
+
+    def take(self, event: Any) -> StreamedEvent:
+        """See `StreamedTurn`."""
+        usage, choices = sdk_member(event, "usage"), several(sdk_member(event, "choices"))
+        self._usage = self._usage if usage is None else usage
+        if not choices:
+            return StreamedEvent(ends=True, says_more=True, is_usage=usage is not None)
+        delta, finish = sdk_member(choices[0], "delta"), sdk_member(choices[0], "finish_reason")
+        self._finish = finish or self._finish
+        said = {name: text for name in _TEXTS if isinstance(text := sdk_member(delta, name), str)}
+        for name, text in said.items():
+            self._texts.setdefault(name, []).append(text)
+        pieces = [self._piece(call) for call in several(sdk_member(delta, "tool_calls"))]
+        says = bool(said.get("content") or said.keys() - {"content"})
+        begins = not (pieces or says or finish) and bool(sdk_member(delta, "role"))
+        return StreamedEvent(pieces, begins=begins, ends=bool(finish), says_more=bool(said.get("content") or finish))
+
+    def _piece(self, call: Any) -> Piece:
+        if not is_object(call):
+            return Piece(None, call)
+        given, read = sdk_member(call, "index"), sdk_members(call)
+        known = self._current.get(ordinal(given))
+        if known is None or known.ends_with(read):
+            known = self._current[ordinal(given)] = Called()
+            self._calls.append(known)
+        known.take(read)
+        return Piece(known, call, given)
+
+    def only(self, event: Any, kept: Sequence[Any]) -> Any:
+        """See `StreamedTurn`."""
+        first, *others = sdk_member(event, "choices")
+        delta = sdk_changed(sdk_member(first, "delta"), tool_calls=[*kept] or None)
+        return sdk_changed(event, choices=[sdk_changed(first, delta=delta), *others])
+
+    def response(self) -> Any:
+        """See `StreamedTurn`."""
+        message: dict[str, Any] = {"role": "assistant"}
+        message |= {name: sound("".join(pieces)) for name, pieces in self._texts.items()}
+        message["content"] = message["content"] or None
+        if self._calls:
+            message["tool_calls"] = [call.entry(sound) for call in self._calls]
+        return {"choices": [{"index": 0, "message": message, "finish_reason": self._finish}], "usage": self._usage}
+
+
+_TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
+"""Members of a message that a stream gives in pieces; the last two are OpenAI's kin's."""
+
+
 class OpenAIChat(SdkApi):
     """See the module."""
 
     format: ClassVar[Format] = "openai_chat"
-    provider: ClassVar[Provider] = Provider.OPENAI
+    provider: ClassVar[Provider] = OPENAI
     route: ClassVar[str] = "chat_completions"
     paths: ClassVar[tuple[ApiPath, ...]] = (ApiPath(re.compile(r"/chat/completions/?$")),)
     usage: ClassVar[UsageMembers] = UsageMembers(
@@ -86,20 +213,19 @@ class OpenAIChat(SdkApi):
             which = ordinal(choice.get("index"))
             for call in objects(member(choice, "delta", "tool_calls")):
                 function, key = object_of(call.get("function")), (which, ordinal(call.get("index")))
-                given = choice.get("index"), call.get("index"), call.get("id"), function.get("name")
-                read.pieces.append(CallPiece(key, function, "arguments", *given))
+                more = partial(_more, {**data}, choice.get("index"), call.get("index"))
+                read.pieces.append(CallPiece(key, function, "arguments", more, call.get("id"), function.get("name")))
             if choice.get("finish_reason"):
                 read.ended_choices.append(which)
         return read
 
-    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
-        """See `ProviderApi`."""
-        piece = {"index": index, "function": {"arguments": text}}
-        return {**like, "choices": [{"index": choice, "delta": {"tool_calls": [piece]}, "finish_reason": None}]}
-
     def tool_name(self, definition: Any) -> Any:
-        """See `SdkApi`."""
+        """See `ProviderApi`."""
         return sdk_member(definition, "function", "name") or sdk_member(definition, "custom", "name")
+
+    def streamed(self) -> StreamedTurn:
+        """See `SdkApi`."""
+        return _Streamed()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`."""
@@ -115,10 +241,10 @@ class OpenAIChat(SdkApi):
         """See `SdkApi`."""
         return any(sdk_member(call, "function") is None for call in _calls(response))
 
-    def result(self, call_id: str, content: str, *, is_error: bool) -> dict[str, Any]:
-        """See `SdkApi`. The format has no flag for an error; the content describes it."""
-        del is_error
-        return {"role": "tool", "tool_call_id": call_id, "content": content}
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """See `ProviderApi`. The format has no flag for an error; the text describes it."""
+        del name, is_error
+        return {"role": "tool", "tool_call_id": call_id, "content": text}
 
     def strict_only(self, function: str) -> bool:
         """See `SdkApi`: it is `chat.completions.parse`."""

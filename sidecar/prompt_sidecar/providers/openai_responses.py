@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
 from prompt_sidecar.providers.messages import Format, Message, role_of, texts_of, value_of
-from prompt_sidecar.providers.openai_chat import openai_error
-from prompt_sidecar.providers.sdk import FunctionCall, SdkApi, sdk_member
-from prompt_sidecar.providers.untyped import object_of, objects, ordinal
+from prompt_sidecar.providers.openai_chat import OPENAI, openai_error
+from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn
+from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_member, string
 from prompt_sidecar.providers.usage import UsageMembers
 
 
@@ -42,14 +43,54 @@ def _output(response: Any) -> Sequence[Any]:
     return sdk_member(response, "output") or ()
 
 
+_ARGUMENTS_DELTA: Final = "response.function_call_arguments.delta"
+"""The event with a piece of a call's arguments."""
+
+
+def _more(like: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return an event with a further piece of a call's arguments, like one before it."""
+    return {**like, "delta": text}
+
+
+class _Streamed(StreamedTurn):
+    """Events of responses."""
+
+    index: ClassVar[str] = "output_index"
+
+    def __init__(self) -> None:
+        self._whole: Any = None
+        self._items: dict[int, Part] = {}
+        """By the provider's index."""
+
+    def take(self, event: Any) -> StreamedEvent:
+        """See `StreamedTurn`."""
+        given, item = sdk_member(event, "output_index"), sdk_member(event, "item")
+        if sdk_member(event, "type") in ("response.completed", "response.incomplete", "response.failed"):
+            self._whole = sdk_member(event, "response")
+            return StreamedEvent(ends=True)
+        index = ordinal(given)
+        if index is None:
+            return StreamedEvent(begins=True)
+        part = self._items.setdefault(index, Part())
+        if sdk_member(item, "type") == "function_call":
+            part.name = part.name or string(sdk_member(item, "name"))
+        return StreamedEvent([Piece(part, event, given)])
+
+    def response(self) -> Any:
+        """See `StreamedTurn`."""
+        if self._whole is None:
+            raise ValueError("the stream ended before the response did")
+        return self._whole
+
+
 class OpenAIResponses(SdkApi):
     """See the module."""
 
     format: ClassVar[Format] = "openai_responses"
-    provider: ClassVar[Provider] = Provider.OPENAI
+    provider: ClassVar[Provider] = OPENAI
     route: ClassVar[str] = "responses"
     messages: ClassVar[str] = "input"
-    before: ClassVar[tuple[str, ...]] = ("instructions", "tools")
+    system: ClassVar[tuple[str, ...]] = ("instructions",)
     paths: ClassVar[tuple[ApiPath, ...]] = (ApiPath(re.compile(r"/responses/?$")),)
     # The last event of a stream holds the whole response.
     usage: ClassVar[UsageMembers] = UsageMembers(
@@ -58,6 +99,7 @@ class OpenAIResponses(SdkApi):
         outputs=(("output_tokens",),),
         within="response",
     )
+    stored: ClassVar[tuple[str, ...]] = ("previous_response_id", "conversation")
 
     def from_model(self, message: Message) -> bool:
         """See `Messages`."""
@@ -96,9 +138,10 @@ class OpenAIResponses(SdkApi):
         index, read, kind = data.get("output_index"), CallEvent(), data.get("type")
         key, item = (None, ordinal(index)), object_of(data.get("item"))
         if kind == "response.output_item.added" and item.get("type") == "function_call":
-            read.pieces.append(CallPiece(key, {}, "", index=index, name=item.get("name"), begins=True))
-        elif kind == "response.function_call_arguments.delta":
-            read.pieces.append(CallPiece(key, data, "delta", index=index))
+            first = {"type": _ARGUMENTS_DELTA, "item_id": item.get("id"), "output_index": index}
+            read.pieces.append(CallPiece(key, {}, "", partial(_more, first), name=item.get("name"), begins=True))
+        elif kind == _ARGUMENTS_DELTA:
+            read.pieces.append(CallPiece(key, data, "delta", partial(_more, {**data})))
         elif kind in ("response.function_call_arguments.done", "response.output_item.done"):
             read.ended.append(key)
             name = name_of(key)
@@ -108,14 +151,13 @@ class OpenAIResponses(SdkApi):
             read.whole.extend(self.call_places(object_of(data.get("response"))))
         return read
 
-    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
-        """See `ProviderApi`."""
-        del choice, index
-        return {**like, "delta": text}
-
     def history(self, given: Any) -> list[Any]:
         """See `SdkApi`."""
         return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+
+    def streamed(self) -> StreamedTurn:
+        """See `SdkApi`."""
+        return _Streamed()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`."""
@@ -131,7 +173,7 @@ class OpenAIResponses(SdkApi):
         """See `SdkApi`."""
         return any(sdk_member(item, "type") in AGENT_ANSWERS for item in _output(response))
 
-    def result(self, call_id: str, content: str, *, is_error: bool) -> dict[str, Any]:
-        """See `SdkApi`."""
-        del is_error
-        return {"type": "function_call_output", "call_id": call_id, "output": content}
+    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        del name, is_error
+        return {"type": "function_call_output", "call_id": call_id, "output": text}

@@ -6,8 +6,9 @@ history as the SDK's own objects, which the SDK accepts as they are.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,6 +16,62 @@ from prompt_sidecar.providers.api import ProviderApi
 
 FunctionCall: TypeAlias = tuple[Any, Any, Any, Any]
 """Id, name, arguments, and the SDK's own object of a call."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A block, an item or a call of a turn, of which a stream gives pieces."""
+
+    name: str = ""
+    """The function that it calls; empty: none, as far as is known."""
+    place: Any = None
+    """The index that the agent sees; None: it has seen nothing of it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a part."""
+
+    part: Part | None
+    """None: it is unreadable, and goes on as it came."""
+    native: Any
+    """The SDK's object that has the part's index."""
+    index: Any = None
+    """That index, as the provider wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedEvent:
+    """What an event of a stream holds."""
+
+    pieces: Sequence[Piece] = ()
+    begins: bool = False
+    """Whether it does no more than begin an answer."""
+    ends: bool = False
+    """Whether it belongs to the end of an answer."""
+    says_more: bool = False
+    """Whether it has something to say even without its pieces."""
+    is_usage: bool = False
+    """Whether it holds usage and nothing else."""
+
+
+class StreamedTurn(ABC):
+    """One turn of the model, put together from its stream's events."""
+
+    index: ClassVar[str] = "index"
+    """The member of an event, or of a part of it, that is a part's index."""
+
+    @abstractmethod
+    def take(self, event: Any) -> StreamedEvent:
+        """Take an event; return what it holds."""
+
+    def only(self, event: Any, kept: Sequence[Any]) -> Any:
+        """Return an event with what is kept of its pieces' objects; by default an event is its only piece."""
+        return kept[0] if kept else event
+
+    @abstractmethod
+    def response(self) -> Any:
+        """Return the turn as one response."""
 
 
 class SdkApi(ProviderApi):
@@ -27,9 +84,9 @@ class SdkApi(ProviderApi):
         """Return the history, from the value of the keyword that holds it (`messages`)."""
         return list(given)
 
-    def tool_name(self, definition: Any) -> Any:
-        """Return the name in a tool's definition; empty or None if it has none."""
-        return sdk_member(definition, "name")
+    @abstractmethod
+    def streamed(self) -> StreamedTurn:
+        """Return what puts a turn together from the events of a stream."""
 
     @abstractmethod
     def turn(self, response: Any) -> list[Any]:
@@ -43,22 +100,29 @@ class SdkApi(ProviderApi):
     def waits_otherwise(self, response: Any) -> bool:
         """Whether a response holds anything else that the caller has to answer."""
 
-    @abstractmethod
-    def result(self, call_id: str, content: str, *, is_error: bool) -> dict[str, Any]:
-        """Return a tool's answer as an entry of the history, or a part of one: see `joined`."""
-
-    def joined(self, results: Sequence[Any]) -> list[Any]:
-        """Return the answers of one turn's calls as the history holds them."""
-        return list(results)
-
     def strict_only(self, function: str) -> bool:
         """Whether a function of the SDK, by its name, refuses tools that are not strict."""
         del function
         return False
 
 
-def sdk_member(value: Any, *path: str) -> Any:
-    """Return a member of an SDK's object or of a dict; None: it has none."""
-    for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    return value
+def is_object(value: Any) -> bool:
+    """Whether a value has members: an SDK's object, or a dict."""
+    return isinstance(value, Mapping) or hasattr(value, "model_copy")
+
+
+def sdk_members(value: Any) -> dict[str, Any]:
+    """Return the members of an SDK's object or of a dict; none if it is something else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return dict(value.model_dump(exclude_none=True)) if hasattr(value, "model_dump") else {}
+
+
+def sdk_changed(value: Any, **members: Any) -> Any:
+    """Return a copy of an SDK's object or of a dict with other members."""
+    return {**value, **members} if isinstance(value, Mapping) else value.model_copy(update=members)
+
+
+def several(value: Any) -> Sequence[Any]:
+    """Return an array; an empty one, if it is none."""
+    return value if isinstance(value, list | tuple) else ()

@@ -24,6 +24,8 @@ APIS: Final[Mapping[str, ProviderApi]] = {
 """By format."""
 SDKS: Final[Mapping[str, SdkApi]] = {name: api for name, api in APIS.items() if isinstance(api, SdkApi)}
 """APIs whose SDKs `complete` drives, by format."""
+PROVIDERS: Final = tuple(dict.fromkeys(api.provider for api in APIS.values()))
+"""The first is whose a request is taken to be for where nothing says otherwise: others' servers speak its APIs too."""
 MESSAGES: Final[Mapping[str, Messages]] = {**APIS, AiSdk.format: AiSdk()}
 """Formats with a history, by name. A format that is not here has none, such as a single tool result."""
 LONGEST_PATH: Final = 4_096
@@ -67,11 +69,11 @@ def api_of(path: str) -> PathFound | None:
 
 
 def provider_of(path: str, headers: Mapping[str, str]) -> Provider:
-    """Return whose API a request is for that holds no prompt; OpenAI's, where nothing says otherwise.
+    """Return whose API a request is for that holds no prompt.
 
     Args:
         path: without the query.
         headers: the request's, their names in lower case.
     """
     claiming = (api.provider for api in reversed([*APIS.values()]) if api.claims(path, headers))
-    return next(claiming, Provider.OPENAI)
+    return next(claiming, PROVIDERS[0])

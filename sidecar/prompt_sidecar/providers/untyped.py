@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 MOST_TOKENS: Final = 100_000_000
 """The largest number of tokens that is believed: no prompt has more, and `tokens.refusals` accepts no more."""
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; None: it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def member(value: Any, *path: str) -> Any:
@@ -14,6 +23,18 @@ def member(value: Any, *path: str) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
+
+
+def sdk_member(value: Any, *path: str) -> Any:
+    """Return what stands at a path of members of an SDK's object or of a dict; None: it is absent."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
+
+
+def string(value: Any) -> str:
+    """Return a string; empty, if it is none."""
+    return value if isinstance(value, str) else ""
 
 
 def objects(value: Any) -> list[dict[str, Any]]:

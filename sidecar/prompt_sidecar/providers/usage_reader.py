@@ -10,7 +10,6 @@ An answer that refuses the prompt as too long is read too: its message names the
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any, Final
 from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.refusals import MOST_CHARACTERS, TOO_LONG_STATUS, says_too_long
 from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import read_json
 from prompt_sidecar.providers.usage import ProviderUsage
 
 MOST_BYTES: Final = 8_388_608
@@ -190,14 +190,6 @@ def _names_length(body: bytes) -> bool:
 
 def _refusal(body: bytes) -> str:
     return body[: 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
-
-
-def read_json(raw: bytes) -> Any:
-    """Return the value of a JSON text; None: it is none."""
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _newer(new: int | None, old: int | None) -> int | None:

@@ -11,6 +11,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.providers.models import known_window
 from prompt_sidecar.report.counted import counted
 from prompt_sidecar.report.figures import Asked, Cut, PresetFigures, RunFigures, Turn
 from prompt_sidecar.report.sizes import Sizes, steps
@@ -18,7 +19,6 @@ from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost,
 from prompt_sidecar.report.tool_weights import weigh_tools
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.tokens.count import Counter
-from prompt_sidecar.tokens.models import known_window
 from prompt_sidecar.trim.entries import Action
 
 WIDE: Final = 2_000_000_000

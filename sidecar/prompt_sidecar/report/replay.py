@@ -20,6 +20,7 @@ from typing import Any, TextIO
 import grpc
 
 from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.providers.models import first_factor
 from prompt_sidecar.report.counted import counted
 from prompt_sidecar.report.figures import Counted
 from prompt_sidecar.report.prices import RelativePrices
@@ -27,7 +28,6 @@ from prompt_sidecar.report.sizes import Sizes, steps
 from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.tokens.count import Counter as TokenCounter
-from prompt_sidecar.tokens.models import first_factor
 from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
 
 _MESSAGE_BYTES = 1 << 29

@@ -15,7 +15,7 @@ from prompt_sidecar.prompt.items import Message, Role
 from prompt_sidecar.report.transcripts.files import members_of
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.tokens.count import Counter
-from prompt_sidecar.tokens.models import encoding_for
+from prompt_sidecar.tokens.encodings import encoding_for
 from prompt_sidecar.tokens.weigh import Weight, weigh
 
 _CACHED_MEMBERS: Final = frozenset(

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from prompt_sidecar.providers.models import known_family
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.options import MOST_MODELS
-from prompt_sidecar.tokens.models import known_family
 from prompt_sidecar.trim.own_text import plain_name
 
 FIRST_TOOLS: Final = 20

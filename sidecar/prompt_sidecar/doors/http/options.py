@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prompt_sidecar.providers.table import PROVIDERS
 from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, hosts, seconds, setting, url, whole
+
+
+def _upstream(provider: str, purpose: str, reason: str = "As for OpenAI's.") -> str:
+    """Declare the setting for a provider's address."""
+    default = next(each.upstream for each in PROVIDERS if each.name == provider)
+    declared: str = setting(default, url(), purpose, reason)
+    return declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +35,15 @@ class HttpOptions:
         "Any page in a browser of this machine could otherwise send requests in the name of its user, and by a name of "
         "its own that leads here read what is answered.",
     )
-    openai_upstream: str = setting(
-        "https://api.openai.com",
-        url(),
+    openai_upstream: str = _upstream(
+        "openai",
         "Where requests to OpenAI's APIs go: chat completions, responses, and what is not known to be another's.",
         "Any server with these APIs may take its place. Plain http is accepted on loopback only.",
     )
-    anthropic_upstream: str = setting(
-        "https://api.anthropic.com", url(), "Where requests to Anthropic's API go.", "As for OpenAI's."
-    )
-    gemini_upstream: str = setting(
-        "https://generativelanguage.googleapis.com", url(), "Where requests to Gemini's API go.", "As for OpenAI's."
-    )
-    bedrock_upstream: str = setting(
-        "https://bedrock-runtime.us-east-1.amazonaws.com",
-        url(),
-        "Where requests to Bedrock's Converse API go; the address names the region.",
-        "As for OpenAI's.",
+    anthropic_upstream: str = _upstream("anthropic", "Where requests to Anthropic's API go.")
+    gemini_upstream: str = _upstream("gemini", "Where requests to Gemini's API go.")
+    bedrock_upstream: str = _upstream(
+        "bedrock", "Where requests to Bedrock's Converse API go; the address names the region."
     )
     caller_by: str = setting(
         "address",

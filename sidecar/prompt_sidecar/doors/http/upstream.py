@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import aiohttp
@@ -19,6 +19,7 @@ from prompt_sidecar.calls.headers import PREFIX
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.providers.api import Provider
 from prompt_sidecar.providers.refusals import says_bound_thinking
+from prompt_sidecar.providers.table import PROVIDERS
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -102,9 +103,7 @@ class Upstreams:
     """Connections to the providers. Made on the event loop, and closed there."""
 
     def __init__(self, options: HttpOptions) -> None:
-        self._bases: Mapping[Provider, str] = {
-            provider: getattr(options, f"{provider}_upstream") for provider in Provider
-        }
+        self._bases = {each: getattr(options, f"{each}_upstream", each.upstream) for each in PROVIDERS}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),

@@ -35,9 +35,9 @@ from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse,
 from prompt_sidecar.guard.ceilings import NOTHING, Use
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
+from prompt_sidecar.providers.models import first_factor, known_window
 from prompt_sidecar.tokens import Counter, encoding_for
 from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, calibrated_tokens
-from prompt_sidecar.tokens.models import first_factor, known_window
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room

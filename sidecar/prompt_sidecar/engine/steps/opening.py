@@ -28,7 +28,8 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.providers.claude import binds_thinking
-from prompt_sidecar.tokens import encoding_for, known_window
+from prompt_sidecar.providers.models import known_window
+from prompt_sidecar.tokens import encoding_for
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
 from prompt_sidecar.trim.ids import Keys

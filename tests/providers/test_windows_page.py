@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.tokens.windows_page import PAGE, remade
+from tests.providers.windows_page import PAGE, remade
 
 
 def test_the_page_is_current() -> None:
-    """Else run `python -m tests.tokens.windows_page`."""
+    """Else run `python -m tests.providers.windows_page`."""
     page = PAGE.read_text(encoding="utf-8")
     assert remade(page) == page
     assert "| `gpt-4o` | 128,000 |" in page

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.tokens.models import WINDOWS
+from prompt_sidecar.providers.models import WINDOWS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "windows.md"
 _BLOCK: Final = re.compile(r"(<!-- generated: windows -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -1,9 +1,8 @@
-"""Encoding and documented window of a model, by its name.
+"""What is known of models by their names: the documented window, and how their counts differ from ours.
 
 The same model has many names: with a date, a provider's prefix, a deployment's region, a variant tag. Each name is
-reduced to a few plain forms, of which the first in the table is used. An unknown name is not an error: its tokens are
-estimated, and the caller has to state its window. Names come from outside: none is put into a message, and one of any
-length takes microseconds.
+reduced to a few plain forms, of which the first in the table is used. An unknown name is not an error: the caller has
+to state its window. Names come from outside: none is put into a message, and one of any length takes microseconds.
 """
 
 from __future__ import annotations
@@ -13,31 +12,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from tiktoken.model import encoding_name_for_model
-
 from prompt_sidecar.providers.claude import claude_version
-from prompt_sidecar.tokens.vocabulary import EncodingName
 
 MAX_NAME_CHARS: Final = 256
 """Longest accepted name; the longest in use, Bedrock's resource names, have about 150."""
-
-ESTIMATE: Final[EncodingName] = "o200k_base"
-"""Used for models without a public vocabulary: it is closest to theirs, since it too was made for many languages."""
-
-_COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
-    {
-        "o200k_base": ("o200k_base", True),
-        # Adds special tokens only, and special tokens' text is ordinary text here.
-        "o200k_harmony": ("o200k_base", True),
-        "cl100k_base": ("cl100k_base", True),
-        # Retired, and their vocabularies are not included; cl100k_base is their successor.
-        "p50k_base": ("cl100k_base", False),
-        "p50k_edit": ("cl100k_base", False),
-        "r50k_base": ("cl100k_base", False),
-        "gpt2": ("cl100k_base", False),
-    }
-)
-"""tiktoken's encodings: the included encoding that counts them, and whether its counts are exact for the model."""
 
 WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -122,22 +100,6 @@ _LONG_CONTEXT_TAG: Final = "[1m]"
 
 
 @lru_cache(NAMES_REMEMBERED)
-def encoding_for(model: str) -> tuple[EncodingName, bool]:
-    """The encoding to count `model` in, and whether it is the model's own.
-
-    The map is tiktoken's (`tiktoken.model`), so that a newer tiktoken covers newer models. Any text is accepted; an
-    unknown name gets `ESTIMATE` and False.
-    """
-    for name in _spellings(model):
-        try:
-            theirs = encoding_name_for_model(name)
-        except KeyError:
-            continue
-        return _COUNTED_AS.get(theirs, (ESTIMATE, False))
-    return ESTIMATE, False
-
-
-@lru_cache(NAMES_REMEMBERED)
 def first_factor(model: str) -> float:
     """The factor for our count of a model's text before the first report of its usage."""
     version = claude_version(model)
@@ -168,15 +130,15 @@ def known_family(model: str) -> str | None:
 
 def _found(model: str) -> tuple[str, str] | None:
     """A model's family, and the form of its name that matched."""
-    for name in _spellings(model):
+    for name in spellings(model):
         family = max((key for key in WINDOWS if _covers(key, name)), key=len, default=None)
         if family is not None:
             return family, name
     return None
 
 
-def _spellings(model: str) -> Iterator[str]:
-    """Plain forms of a name, the likeliest first; none if the name is empty or too long."""
+def spellings(model: str) -> Iterator[str]:
+    """Yield plain forms of a name, the likeliest first; none if the name is empty or too long."""
     if not model or len(model) > MAX_NAME_CHARS:
         return
     name = model.lower().rpartition("/")[2]  # openai/gpt-4o, azure/eu/gpt-4o, models/gemini-2.5-pro

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken.model import MODEL_TO_ENCODING
 
-from prompt_sidecar.tokens import encoding_for, known_window
-from prompt_sidecar.tokens.models import first_factor
+from prompt_sidecar.providers.models import first_factor, known_window
+from prompt_sidecar.tokens import encoding_for
 
 
 @pytest.mark.parametrize(
