@@ -9,7 +9,7 @@ are accepted. Content that several formats share, such as a plain text, decides 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -109,6 +109,23 @@ def likely_format(body: bytes, named: str) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError, TooLarge):
         return ""
     return "" if looks == named else looks
+
+
+def format_by_members(members: Collection[str]) -> str:
+    """The format of a body by the names of its members, as far as they show it."""
+    if "contents" in members:
+        return GEMINI
+    if "input" in members:
+        return RESPONSES
+    if "inferenceConfig" in members or "toolConfig" in members:
+        return BEDROCK
+    return ANTHROPIC if "system" in members or "anthropic_version" in members else CHAT
+
+
+def format_of_bare(messages: Iterable[Any]) -> str:
+    """The format of messages without a body, of those that have a `content`: blocks of tools are Anthropic's alone."""
+    kinds = (block.get("type") for message in messages if type(message) is dict for block in _blocks(message))
+    return ANTHROPIC if any(kind in ("tool_use", "tool_result") for kind in kinds) else CHAT
 
 
 def wrong_format(field: str, named: str, looks: str) -> WrongFormat:

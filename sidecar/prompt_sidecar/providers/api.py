@@ -61,6 +61,11 @@ class ProviderApi(Messages):
     """The body's members by which a request goes on from a history that the provider holds; the first one names the
     response that it goes on from. Empty: the provider holds none."""
 
+    @property
+    def names_model_in_path(self) -> bool:
+        """Whether a request's path names the model, and not its body."""
+        return any("model" in path.end.groupindex for path in self.paths)
+
     def claims(self, path: str, headers: Mapping[str, str]) -> bool:
         """Whether a request that is no prompt's is for this provider, by its path and its headers in lower case."""
         del path, headers

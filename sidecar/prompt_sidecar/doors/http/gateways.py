@@ -44,8 +44,9 @@ from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.likeness import format_of_bare
 from prompt_sidecar.prompt.members import Members, NotJson, each_element, loads
-from prompt_sidecar.providers.untyped import MOST_TOKENS, member, objects
+from prompt_sidecar.providers.untyped import MOST_TOKENS, member
 
 _BYPASS: Final = "x-headroom-bypass"
 _DIGITS: Final = 32
@@ -218,7 +219,7 @@ class Gateways:
         """
         model, tools = asked.get("model"), asked.raw("tools")
         body = b'{"messages":' + messages + (b',"tools":' + tools if _is_array(tools) else b"") + b"}"
-        format_name = _format(messages)
+        format_name = format_of_bare(map(loads, each_element(messages)))
         if run:
             run_id = checked_run_id(run)
         else:
@@ -300,10 +301,3 @@ def _window(budget: Any) -> int:
     if isinstance(budget, bool) or not isinstance(budget, int) or not 0 < budget <= MOST_TOKENS:
         raise InvalidRequest("token_budget must be a number of tokens", field="token_budget")
     return budget
-
-
-def _format(messages: bytes) -> str:
-    """The format of bare messages: Anthropic's blocks of tools are in no other one."""
-    blocks = (block for raw in each_element(messages) for block in objects(member(loads(raw), "content")))
-    tools = any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
-    return "anthropic_messages" if tools else "openai_chat"

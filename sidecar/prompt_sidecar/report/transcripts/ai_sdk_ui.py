@@ -17,6 +17,9 @@ _LOOKED_AT: Final = 8
 _STEP: Final = "step-start"
 _DONE: Final = {"output-available": "output", "output-error": "errorText"}
 
+FORMAT: Final = "ai_sdk"
+"""The format of the model messages that are made."""
+
 
 def are(messages: Sequence[bytes]) -> bool:
     """Whether these are UI messages: parts with types, and no content."""

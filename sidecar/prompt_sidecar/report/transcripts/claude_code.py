@@ -22,7 +22,6 @@ from typing import Final
 
 import msgspec
 
-from prompt_sidecar.prompt.likeness import ANTHROPIC
 from prompt_sidecar.report.transcripts.files import (
     Line,
     Members,
@@ -34,6 +33,7 @@ from prompt_sidecar.report.transcripts.files import (
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
 from prompt_sidecar.report.transcripts.request_logs import usage
 
+FORMAT: Final = "anthropic_messages"
 SOURCE: Final = "Claude Code session"
 _SAYERS: Final = frozenset({"user", "assistant"})
 _MAIN: Final = ""
@@ -58,7 +58,7 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
         Transcript(
             name=path.name if key == _MAIN or len(session.tracks) == 1 else f"{path.name}, subagent {number}",
             source=SOURCE if key == _MAIN else f"{SOURCE}, subagent",
-            form=ANTHROPIC,
+            form=FORMAT,
             prompts=track.prompts,
             missing=track.missing(),
         )

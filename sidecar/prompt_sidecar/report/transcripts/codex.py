@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import msgspec
 
-from prompt_sidecar.prompt.likeness import RESPONSES
 from prompt_sidecar.report.transcripts.files import Line, Members, array_of, count_in, object_in, text_in, value_in
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
 from prompt_sidecar.report.transcripts.shapes import Head
 
+FORMAT: Final = "openai_responses"
 SOURCE: Final = "Codex session"
 _ENVELOPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _BARE: Final = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
@@ -51,7 +51,7 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
         session.take(line)
     if not session.prompts:
         return []
-    return [Transcript(path.name, SOURCE, RESPONSES, session.prompts, session.missing())]
+    return [Transcript(path.name, SOURCE, FORMAT, session.prompts, session.missing())]
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class _Session:
         kind = text_in(members, "type")
         if kind in _NOT_SENT:
             return
-        of_model = Head(text_in(members, "role"), kind).of_model
+        of_model = Head(text_in(members, "role"), kind).of_model(FORMAT)
         if of_model and not self.answering and self.history:
             self.prompts.append(Prompt(tuple(self.history), self._head(), self.model))
         self.answering = of_model

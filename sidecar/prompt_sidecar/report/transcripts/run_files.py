@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
+from prompt_sidecar.prompt.body import MESSAGES
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.likeness import AI_SDK, ANTHROPIC, CHAT, GEMINI, RESPONSES
+from prompt_sidecar.prompt.likeness import format_by_members
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.report.transcripts import ai_sdk_ui
 from prompt_sidecar.report.transcripts.files import Members, array_of, members_of, text_in, value_in
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, TranscriptError, Usage
@@ -23,11 +25,10 @@ NOT_A_RUN: Final = (
     'is not a run that can be read: it must be JSON, {"format": …, "messages": […]} or an array of messages with '
     "roles, or a log or session file of a known kind (docs/report.md)"
 )
-LISTS: Final = ("messages", "input", "contents")
+LISTS: Final = tuple(dict.fromkeys(form.messages_field for form in FORMATS.values() if form.is_json))
 """Members that hold a body's messages."""
 _OURS: Final = frozenset({"source", "licence", "format", "turns", "usage"})
 """Members of our run files that no provider's body has."""
-_SYSTEMS: Final = {ANTHROPIC: "system", RESPONSES: "instructions", GEMINI: "systemInstruction", AI_SDK: "system"}
 
 
 def read(path: Path, raw: bytes, named: str | None) -> Transcript:
@@ -49,7 +50,7 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
     missing: tuple[str, ...] = ()
     if ai_sdk_ui.are(messages):
         messages, missing = ai_sdk_ui.model_messages(messages)
-        named = named or AI_SDK
+        named = named or ai_sdk_ui.FORMAT
     found = heads(messages)
     if found is None:
         raise TranscriptError(f"{path} {NOT_A_RUN}")
@@ -60,7 +61,7 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
     own = bool(_OURS & members.keys())
     model = text_in(members, "model")
     counted = value_in(members, "usage")
-    counts = _turns(value_in(members, "turns"), len(messages)) or turns(found)
+    counts = _turns(value_in(members, "turns"), len(messages)) or turns(found, form)
     used = [_usage(one) for one in counted] if isinstance(counted, list) else []
     head = _own_head(members, form) if own else other_members(members)
     return Transcript(
@@ -77,16 +78,8 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
 
 def format_of(members: Members, messages: Sequence[bytes]) -> str:
     """The format of a body, by its members where its messages do not show it."""
-    if "contents" in members:
-        return GEMINI
-    if "input" in members:
-        return RESPONSES
-    otherwise = CHAT
-    if "inferenceConfig" in members or "toolConfig" in members:
-        otherwise = "bedrock_converse"
-    elif "system" in members or "anthropic_version" in members:
-        otherwise = ANTHROPIC
-    return guessed(messages, otherwise)
+    form = format_by_members(members)
+    return form if FORMATS[form].messages_field != MESSAGES else guessed(messages, form)
 
 
 def other_members(members: Members) -> bytes:
@@ -99,10 +92,10 @@ def _own_head(members: Members, form: str) -> bytes:
     """The body's members that a run file stands for: model, tools and system prompt."""
     taken: dict[str, Any] = {name: members[name] for name in ("model", "tools") if name in members}
     system = text_in(members, "system") or text_in(members, "instructions")
-    if system and form in _SYSTEMS:
-        taken[_SYSTEMS[form]] = {"parts": [{"text": system}]} if form == GEMINI else system
-    if form == GEMINI:
-        taken.pop("model", None)  # it is in the address there
+    if system and (member := FORMATS[form].system) is not None:
+        taken[member.names[0]] = msgspec.Raw(member.add(None, system))
+    if form in APIS and APIS[form].names_model_in_path:
+        taken.pop("model", None)
     return msgspec.json.encode(taken) if taken else b""
 
 
@@ -117,6 +110,3 @@ def _usage(value: Any) -> Usage | None:
     if not isinstance(value, list) or len(value) < 3 or not all(isinstance(one, int) and one >= 0 for one in value):
         return None
     return Usage(input=value[0], cached=value[1], output=value[2])
-
-
-assert set(_SYSTEMS) <= set(FORMATS)

@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.likeness import CHAT, message_format
+from prompt_sidecar.prompt.likeness import message_format
+from prompt_sidecar.providers.table import MESSAGES
 from prompt_sidecar.report.transcripts.model import TranscriptError
 
 JSON_FORMATS: Final = tuple(name for name, form in FORMATS.items() if form.is_json)
@@ -29,12 +30,9 @@ class Head(msgspec.Struct):
         """Whether it can be a message."""
         return bool(self.role or self.type)
 
-    @property
-    def of_model(self) -> bool:
-        """Whether the model made it."""
-        if self.role:
-            return self.role in {"assistant", "model"}
-        return not self.type.endswith("_output")
+    def of_model(self, form: str) -> bool:
+        """Whether it is from the model, in this format."""
+        return form in MESSAGES and MESSAGES[form].from_model({"role": self.role} if self.role else {"type": self.type})
 
 
 _head: Final = msgspec.json.Decoder(Head)
@@ -49,12 +47,11 @@ def heads(messages: Iterable[bytes]) -> list[Head] | None:
     return found if all(head.known for head in found) else None
 
 
-def turns(found: Sequence[Head]) -> list[int]:
+def turns(found: Sequence[Head], form: str) -> list[int]:
     """How many messages each prompt of a history had: those before each answer of the model, and all of them."""
+    models = [head.of_model(form) for head in found]
     starts = [
-        place
-        for place, head in enumerate(found)
-        if place and head.of_model and (head.role or not found[place - 1].of_model)
+        place for place, head in enumerate(found) if place and models[place] and (head.role or not models[place - 1])
     ]
     return [*starts, len(found)]
 
@@ -68,7 +65,7 @@ def format_named(path: object, named: str) -> str:
     return found[0]
 
 
-def guessed(messages: Iterable[bytes], otherwise: str = CHAT) -> str:
+def guessed(messages: Iterable[bytes], otherwise: str) -> str:
     """The format that most messages are in by what only it writes; `otherwise` where there are none."""
     found = Counter(name for message in islice(messages, _LOOKED_AT) if (name := message_format(_object(message))))
     return found.most_common(1)[0][0] if found else otherwise
