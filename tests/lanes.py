@@ -104,6 +104,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/promises/test_ageing.py::test_growth_has_an_end_below_the_marks": _SECONDS,
     "tests/promises/test_injections.py": _DATA,
     "tests/promises/test_recorded.py": _DATA,
+    "tests/providers/test_made_up.py": _STARTS,
     "tests/real/": "needs Prometheus or a collector",
     "tests/recall/test_recorded.py": _DATA,
     "tests/recall/test_search_bounds.py::test_thousands_of_large_passages": _SECONDS,

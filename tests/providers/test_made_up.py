@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from prompt_sidecar.facts.tool_calls import SEARCH
 from tests.cli.running import PATIENCE, environment, program
 
 ROOT = Path(__file__).parents[2]
@@ -35,13 +36,15 @@ IMPORTS = {
     "prompt/formats.py": "from prompt_sidecar.prompt import made_up\n",
     "answers/table.py": "from prompt_sidecar.answers.made_up import MadeUp\n",
 }
-SEARCH = {"ref": "s1", "device": "search_history", "with": '{"queries": ["iteration 3"]}'}
+SEARCHED = {"ref": "s1", "device": SEARCH, "with": '{"query": "iteration 3"}'}
 """A use of a tool of the sidecar's."""
+OVER = {"over": True, "spent": {"read": 900, "reused": 100, "wrote": 7}}
+"""What ends an answer."""
 AGENT = Path(__file__).with_name("made_up") / "agent.py"
 
 
 class Upstream(BaseHTTPRequestHandler):
-    """The made-up provider: to a prompt that ends with a person's words it searches, then it answers."""
+    """The made-up provider: it searches the history if it can, and then it answers."""
 
     requests: ClassVar[list[dict[str, Any]]] = []
 
@@ -52,15 +55,17 @@ class Upstream(BaseHTTPRequestHandler):
         """Answer a prompt."""
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.requests.append(body)
-        offered = any(each["device"] == SEARCH["device"] for each in body.get("tools", ()))
-        searches = offered and body["dialogue"][-1].get("ref") != SEARCH["ref"]
-        events = [{"nth": 0, "use": SEARCH}] if searches else [{"said": "Found"}, {"said": " it."}]
-        events.append({"over": True, "spent": {"read": 900, "reused": 100, "wrote": 7}})
+        offered = any(each["device"] == SEARCH for each in body.get("tools", ()))
+        searches = offered and not any(each.get("ref") == SEARCHED["ref"] for each in body["dialogue"])
+        events: list[dict[str, Any]] = (
+            [{"nth": 0, "use": SEARCHED}] if searches else [{"said": "Found"}, {"said": " it."}]
+        )
+        events.append(OVER)
         if body.get("flow"):
             kind, answer = "text/event-stream", b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in events)
         else:
-            reply = {"role": "machine", "said": "" if searches else "Found it.", "uses": [SEARCH] if searches else []}
-            kind, answer = "application/json", json.dumps({"reply": reply, **events[-1]}).encode()
+            reply = {"role": "machine", "said": "" if searches else "Found it.", "uses": [SEARCHED] if searches else []}
+            kind, answer = "application/json", json.dumps({"reply": reply, **OVER}).encode()
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(answer)))
@@ -139,6 +144,57 @@ def seen(house: Path, upstream: str, tmp_path_factory: pytest.TempPathFactory) -
     return found
 
 
-def test_nothing(seen):
-    print(json.dumps(seen, indent=1))
-    assert 0
+def test_a_prompt_by_grpc(seen: dict[str, Any]) -> None:
+    """It is trimmed to fit, and its messages have the provider's roles."""
+    fits, has_trims, roles = seen["trimmed"]
+
+    assert (True, True) == (fits, has_trims)
+    assert {"director", "person", "machine", "device"} == set(roles)
+
+
+def test_the_client_drives_its_sdk(seen: dict[str, Any]) -> None:
+    """The model's search is answered, its second turn is the answer, and both reports have its counts."""
+    assert ["Found it.", 2, 1] == seen["whole"]
+    assert [2, 1_800, 200, 14] == seen["reported"]
+
+
+def test_the_client_drives_its_streams(seen: dict[str, Any]) -> None:
+    """The agent sees the second turn's events alone."""
+    assert ["Found it.", 1] == seen["streamed"]
+    assert [{"said": "Found"}, {"said": " it."}, OVER] == seen["events"]
+
+
+def test_the_http_door(seen: dict[str, Any]) -> None:
+    """A turn that only searches stays hidden, in a whole answer and in a stream."""
+    status, answer = seen["door"]
+    assert (200, {"role": "machine", "said": "Found it.", "uses": []}) == (status, json.loads(answer)["reply"])
+
+    status, answer = seen["door_streamed"]
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
+    assert (200, [{"said": "Found"}, {"said": " it."}, OVER]) == (status, events)
+
+
+def test_the_doors_errors(seen: dict[str, Any]) -> None:
+    """They are in the provider's shape."""
+    status, answer = seen["door_error"]
+
+    assert (400, "INVALID_REQUEST") == (status, json.loads(answer)["problem"]["what"])
+
+
+def test_what_the_provider_was_sent(seen: dict[str, Any]) -> None:
+    """All prompts that it was sent are trimmed, and hold the answers to its searches in its own form."""
+    assert seen
+    answers = [said for each in Upstream.requests for said in each["dialogue"] if said.get("ref") == SEARCHED["ref"]]
+
+    assert all("[content clipped" in json.dumps(each) for each in Upstream.requests)
+    assert {"device"} == {said["role"] for said in answers}
+    assert all("iteration 3" in said["said"] for said in answers)
+
+
+def test_a_replay(seen: dict[str, Any]) -> None:
+    """Its run file is replayed turn by turn; each prompt fits."""
+    *turns, summary = map(json.loads, seen["replay"].splitlines())
+
+    assert 13 == summary["summary"]["turns"] == len(turns)
+    assert all(turn["fits"] for turn in turns)
+    assert any(turn["trims"] for turn in turns)

@@ -13,7 +13,7 @@ from prompt_sidecar.providers.table import MESSAGES, PROVIDERS
 
 PACKAGE = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
 NAMES = frozenset(MESSAGES) | frozenset(map(str, PROVIDERS))
-PROVIDERS = ("providers", "prompt", "answers", "v1", "doors/envoy/v1")
+FOLDERS = ("providers", "prompt", "answers", "v1", "doors/envoy/v1")
 """Folders in which providers and formats may be named."""
 EXCEPTIONS = {
     "integrations/calls.py": "frameworks' names of the providers that take inline system messages",
@@ -59,7 +59,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
 MODULES = sorted(
     path.relative_to(PACKAGE).as_posix()
     for path in PACKAGE.rglob("*.py")
-    if not path.relative_to(PACKAGE).as_posix().startswith(tuple(f"{folder}/" for folder in PROVIDERS))
+    if not path.relative_to(PACKAGE).as_posix().startswith(tuple(f"{folder}/" for folder in FOLDERS))
 )
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from prompt_sidecar.client import Client
@@ -45,10 +46,11 @@ def through_the_client(target: str, upstream: str, dialogue: list[Any]) -> dict[
             format, flowing, model="m", dialogue=dialogue, tools=TOOLS, stream=True
         )
         events = list(streamed)
+        usage: Any = client.get_run("loop").usage
         return {
             "trimmed": [trimmed.fits, len(trimmed.trims) > 0, [each["role"] for each in trimmed.prompt["dialogue"]]],
             "whole": [whole.response["reply"]["said"], whole.turns, whole.recalls],
-            "reported": client.get_run("loop").reports,
+            "reported": [usage.reports, usage.input_tokens, usage.cached_tokens, usage.output_tokens],
             "streamed": [streamed.completion.response["reply"]["said"], streamed.completion.recalls],
             "events": events,
         }
@@ -56,13 +58,12 @@ def through_the_client(target: str, upstream: str, dialogue: list[Any]) -> dict[
 
 def main(target: str, door: str, upstream: str, run: str) -> None:
     """Go every way."""
-    with open(run, encoding="utf-8") as file:
-        dialogue = json.load(file)["dialogue"]
+    dialogue = json.loads(Path(run).read_text(encoding="utf-8"))["dialogue"]
     seen = through_the_client(target, upstream, dialogue)
     body = {"model": "m", "dialogue": dialogue, "tools": TOOLS}
     seen["door"] = asked(f"{door}/talk", body)
     seen["door_streamed"] = asked(f"{door}/talk", {**body, "flow": True})
-    seen["door_error"] = asked(f"{door}/talk", body, **{"x-prompt-sidecar-run": "\x7f"})
+    seen["door_error"] = asked(f"{door}/talk", body, **{"x-prompt-sidecar-run": "x" * 1_000})
     command = [sys.executable, "-m", "prompt_sidecar", "replay", run, "--limit", "4000", "--address", target, "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     seen["replay"] = ended.stdout or ended.stderr
