@@ -14,9 +14,9 @@ import prompt_sidecar.client
 from prompt_sidecar.client import AsyncClient, AsyncRun, Client, Run
 from prompt_sidecar.client.breaker import LONGEST_PAUSE, MISSES
 from prompt_sidecar.client.fallback_rules import AS_GIVEN, KEPT_SHARE, LAST_PROMPT, LEFT_OUT
+from prompt_sidecar.client.forwarding import MOST_REFUSALS
 from prompt_sidecar.client.loop import MOST_TURNS
 from prompt_sidecar.client.options import DEFAULT_FALLBACK_BYTES, Options
-from prompt_sidecar.client.turns import MOST_REFUSALS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "python-client.md").read_text(encoding="utf-8")
 REFERENCE = DOCUMENT.split("\n## Reference\n")[1].split("\n## ")[0]

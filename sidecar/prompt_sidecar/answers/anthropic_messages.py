@@ -69,7 +69,7 @@ class AnthropicMessages(BlockDialect):
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         blocks = objects(answer.get("content"))
-        return self.turn_of(blocks, answer.get("stop_reason"), own, API.usage.read(answer))
+        return self.turn(blocks, answer.get("stop_reason"), own, API.usage.read(answer))
 
     def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
@@ -195,4 +195,4 @@ class _Blocks(BlockFilter[_Block]):
     def turn(self) -> Turn:
         """Return the turn."""
         blocks = [block.joined() for block in self._blocks]
-        return self.dialect.turn_of(blocks, self._stop, self.own, self.counted())
+        return self.dialect.turn(blocks, self._stop, self.own, self.counted())

@@ -26,12 +26,13 @@ from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
-from prompt_sidecar.answers.answer_json import read, write
-from prompt_sidecar.answers.histories import History
+from prompt_sidecar.answers.answer_json import read, write, write_sound
+from prompt_sidecar.answers.histories import History, NamedCall
 from prompt_sidecar.answers.restoring import Arguments, Restore
 from prompt_sidecar.answers.sse import EVENTS, Event, Splitter
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, appended, array, loads
+from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import member, string, token_count
 from prompt_sidecar.providers.usage import ProviderUsage
 
@@ -89,8 +90,9 @@ class Shown:
 class Filter(ABC):
     """Takes a stream's events, turn by turn, and gives what the agent is sent."""
 
-    def __init__(self, own: Collection[str]) -> None:
+    def __init__(self, dialect: Dialect, own: Collection[str]) -> None:
         """`own` are the names of the sidecar's tools that were offered."""
+        self.dialect = dialect
         self.own = own
         self.restore: Restore | None = None
         """Restores masks in the agent's calls; None: there is nothing to restore."""
@@ -289,6 +291,25 @@ class Dialect(History):
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
 
+    def awaited(self, entry: Any) -> list[NamedCall]:
+        """The calls of tools in an entry that somebody has to answer."""
+        return self.calls(entry)
+
+    def turn_of(
+        self,
+        entries: Sequence[Any],
+        own: Collection[str],
+        usage: ProviderUsage | None,
+        *,
+        whole: bool,
+        waits: bool = False,
+        id: str = "",
+    ) -> Turn:
+        """Return a turn with these entries; `waits`: whether it waits for the agent in any way besides calls."""
+        calls = [call for entry in entries for call in self.awaited(entry)]
+        ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
+        return Turn(entries, ours, waits or len(ours) < len(calls), whole, usage, id)
+
     @abstractmethod
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember what of a hidden turn the agent is shown."""
@@ -308,6 +329,11 @@ class Dialect(History):
     @abstractmethod
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream that has begun with a provider's error, as the provider would."""
+
+
+def _text(arguments: Any) -> str:
+    """Arguments as JSON text."""
+    return sound(arguments) if isinstance(arguments, str) else write_sound(arguments or {}).decode()
 
 
 def add_output(usage: Any, name: str, before: int, total: str = "total_tokens") -> None:

@@ -100,14 +100,12 @@ class BedrockConverse(BlockDialect):
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         blocks = objects(member(answer.get("output"), "message", "content"))
-        return self.turn_of(blocks, answer.get("stopReason"), own, API.usage.read(answer))
+        return self.turn(blocks, answer.get("stopReason"), own, API.usage.read(answer))
 
-    def turn_of(
-        self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
-    ) -> Turn:
+    def turn(self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
         """See `BlockDialect`. Texts that are blank the provider gives and does not take."""
         kept = [block for block in blocks if not isinstance(text := block.get("text"), str) or text.strip()]
-        return super().turn_of(kept, stop, own, usage)
+        return super().turn(kept, stop, own, usage)
 
     def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
@@ -262,4 +260,4 @@ class _Blocks(BlockFilter[_Block]):
     def turn(self) -> Turn:
         """Return the turn."""
         blocks = [made for block in self._blocks if (made := block.joined())]
-        return self.dialect.turn_of(blocks, self._stop, self.own, self._usage)
+        return self.dialect.turn(blocks, self._stop, self.own, self._usage)

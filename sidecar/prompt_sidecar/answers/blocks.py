@@ -12,13 +12,11 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import orjson
 
-from prompt_sidecar.answers.answer_json import write_sound
-from prompt_sidecar.answers.base import Call, Dialect, Filter, Shown, Turn
+from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments
 from prompt_sidecar.answers.sse import Event
 from prompt_sidecar.prompt.members import Members, array, elements, loads
-from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
@@ -93,23 +91,10 @@ class BlockDialect(Dialect):
         for entry in turn.entries:
             shown.texts += filter(self.says, entry["content"])
 
-    def turn_of(
-        self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
-    ) -> Turn:
+    def turn(self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
         """Return the turn that has these blocks and this reason to stop."""
-        calls = [call for block in blocks if (call := self.call_in(block)) is not None]
-        ours = [call for call in calls if within(call.get("name"), own)]
-        return Turn(
-            entries=[{"role": "assistant", "content": blocks}] if blocks else [],
-            own=[self._call(each) for each in ours],
-            waits=len(ours) < len(calls) or stop == "pause_turn",
-            whole=within(stop, _WHOLE),
-            usage=usage,
-        )
-
-    def _call(self, call: Mapping[str, Any]) -> Call:
-        arguments = write_sound(call.get("input") or {}).decode()
-        return Call(sound(str(call.get(self.call_id))), str(call["name"]), arguments)
+        entries = [{"role": "assistant", "content": blocks}] if blocks else []
+        return self.turn_of(entries, own, usage, whole=within(stop, _WHOLE), waits=stop == "pause_turn")
 
 
 @dataclass(slots=True, eq=False)
@@ -137,9 +122,10 @@ class BlockFilter(Filter, Generic[AnyBlock]):
     index: ClassVar[str]
     """The member of an event that has its block's index."""
 
+    dialect: BlockDialect
+
     def __init__(self, dialect: BlockDialect, own: Collection[str]) -> None:
-        super().__init__(own)
-        self.dialect = dialect
+        super().__init__(dialect, own)
         self._next = 0
         """The index of the agent's next block, where one was left out."""
         self._visible: list[AnyBlock] = []

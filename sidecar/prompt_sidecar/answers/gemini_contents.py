@@ -16,13 +16,13 @@ ai.google.dev/api/generate-content and /gemini-api/docs/thought-signatures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, arguments_digest, gist_of, named
 from prompt_sidecar.answers.restoring import restored
 from prompt_sidecar.answers.sse import Event, written
@@ -31,7 +31,7 @@ from prompt_sidecar.prompt.members import Members, NotJson, array, elements, loa
 from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
 from prompt_sidecar.providers.gemini_contents import parts as parts_of
-from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.surrogates import paired
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -196,7 +196,12 @@ class GeminiContents(Dialect):
         """Read a whole answer."""
         candidate = _first(answer) or {}
         usage = API.usage.read(answer)
-        return _turn(parts_of(candidate.get("content")), candidate.get("finishReason"), own, usage)
+        return self.turn(parts_of(candidate.get("content")), candidate.get("finishReason"), own, usage)
+
+    def turn(self, parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+        """Return the turn that has these parts and this reason to finish."""
+        entries = [{"role": "model", "parts": parts}] if parts else []
+        return self.turn_of(entries, own, usage, whole=finish == _STOP)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's text."""
@@ -221,7 +226,7 @@ class GeminiContents(Dialect):
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
         """Make a filter."""
-        return _Pieces(own, self.arguments)
+        return _Pieces(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
@@ -291,21 +296,6 @@ def _add_output(answer: Mapping[str, Any], before: int) -> None:
     add_output(answer.get("usageMetadata"), "candidatesTokenCount", before, "totalTokenCount")
 
 
-def _turn(parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
-    calls = [call for part in parts if (call := call_of(part)) is not None]
-    ours = [call for call in calls if within(call.get("name"), own)]
-    return Turn(
-        entries=[{"role": "model", "parts": parts}] if parts else [],
-        own=[
-            Call(sound(str(call.get("id") or "")), str(call["name"]), write_sound(call.get("args") or {}).decode())
-            for call in ours
-        ],
-        waits=len(ours) < len(calls),
-        whole=finish == _STOP,
-        usage=usage,
-    )
-
-
 class _Signing:
     """What of a turn's parts is the agent's."""
 
@@ -328,15 +318,13 @@ class _Signing:
             yield part
 
 
-_Arguments = Callable[[Mapping[str, Any]], Iterable[tuple[dict[str, Any], str, str]]]
-
-
 class _Pieces(Filter):
     """Filters the pieces of an answer. Of each turn the parts are kept, as a hidden turn must be sent back whole."""
 
-    def __init__(self, own: Collection[str], arguments: _Arguments) -> None:
-        super().__init__(own)
-        self._arguments = arguments
+    dialect: GeminiContents
+
+    def __init__(self, dialect: GeminiContents, own: Collection[str]) -> None:
+        super().__init__(dialect, own)
         self._id: Any = None
         self._visible: list[dict[str, Any]] = []
         """The parts that the agent holds."""
@@ -383,7 +371,7 @@ class _Pieces(Filter):
         if changed and not parts and not self.ended:
             return b""
         if self.restore is not None:  # in all candidates
-            done = [restored(*each, self.restore) for each in self._arguments(data)]
+            done = [restored(*each, self.restore) for each in API.call_places(data)]
             changed = changed or any(done)
         self._held.append((event, data, changed))
         self._waits = self._waits or any(map(_is_signed, parts))
@@ -461,7 +449,7 @@ class _Pieces(Filter):
 
     def turn(self) -> Turn:
         """Return the turn."""
-        return _turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
+        return self.dialect.turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
 
     def visible(self) -> Sequence[Any]:
         """Return the content that the agent holds."""

@@ -3,27 +3,27 @@
 A stream's chunks carry pieces of one message in `choices[0].delta`; calls are pieced together by their index. The chunk
 with `finish_reason` is the first to tell that no call follows; usage, where asked for, is in a chunk of its own behind
 it. platform.openai.com/docs/api-reference/chat-streaming. Other
-servers differ in the pieces of calls: see `chat_calls`.
+servers differ in the pieces of calls: see `prompt_sidecar.providers.call_pieces`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.answers.chat_calls import Called
-from prompt_sidecar.answers.chat_choices import OtherChoices
+from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments
 from prompt_sidecar.answers.sse import DONE, Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, array, elements
 from prompt_sidecar.providers.api import ProviderApi
-from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.openai_chat import Called
+from prompt_sidecar.providers.surrogates import paired
 from prompt_sidecar.providers.table import APIS
-from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
+from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["openai_chat"]
@@ -87,7 +87,12 @@ class OpenAIChat(Dialect):
         usage = API.usage.read(answer)
         if not isinstance(message, dict):
             return Turn(usage=usage)
-        return _turn(message, member(choices[0], "finish_reason"), own, usage)
+        return self.turn(message, member(choices[0], "finish_reason"), own, usage)
+
+    def turn(self, message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+        """Return the turn of a message."""
+        waits = bool(message.get("function_call"))
+        return self.turn_of([message], own, usage, whole=within(finish, _ENDS), waits=waits)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's text."""
@@ -117,7 +122,7 @@ class OpenAIChat(Dialect):
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
         """Make a filter."""
-        return _Chunks(own)
+        return _Chunks(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
@@ -126,35 +131,32 @@ class OpenAIChat(Dialect):
         return written({"error": found if isinstance(found, dict) else fallback})
 
 
-def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
-    calls = objects(message.get("tool_calls"))
-    ours = [each for each in calls if within(member(each, "function", "name"), own)]
-    return Turn(
-        entries=[message],
-        own=[_call(each) for each in ours],
-        waits=len(ours) < len(calls) or bool(message.get("function_call")),
-        whole=within(finish, _ENDS),
-        usage=usage,
-    )
+@dataclass(slots=True, eq=False)
+class _Called(Called):
+    """A call of the agent's or the sidecar's, as it is pieced together."""
+
+    choice: int = 0
+    shown: bool = False
+    """Whether the agent has seen something of it."""
+    filled: Arguments | None = None
+    """Its arguments, where masks are restored."""
 
 
-def _call(call: dict[str, Any]) -> Call:
-    arguments = member(call, "function", "arguments")
-    return Call(
-        sound(str(call.get("id") or "")),
-        str(member(call, "function", "name")),
-        sound(arguments) if isinstance(arguments, str) else write_sound(arguments).decode(),
-    )
+def _number(choice: dict[str, Any]) -> int:
+    """The number of a choice."""
+    return ordinal(choice.get("index")) or 0
 
 
 class _Chunks(Filter):
     """Filters chunks. Of each turn the message is pieced together, as a hidden turn must be sent back whole."""
 
-    def __init__(self, own: Collection[str]) -> None:
-        super().__init__(own)
+    dialect: OpenAIChat
+
+    def __init__(self, dialect: OpenAIChat, own: Collection[str]) -> None:
+        super().__init__(dialect, own)
         self._id: Any = None
         self._shown_text: list[str] = []
-        self._shown_calls: list[Called] = []
+        self._shown_calls: list[_Called] = []
         self._next = 0
         """The index of the agent's next call, where one was left out."""
 
@@ -165,13 +167,12 @@ class _Chunks(Filter):
         """Pieces of the message's members that are texts."""
         self._message: dict[str, Any] = {"role": "assistant"}
         """Its other members."""
-        self._calls: list[Called] = []
-        self._current: dict[int | None, Called] = {}
-        """By the provider's index, of which several calls may have the same."""
-        self._others = OtherChoices(self._undo)
+        self._calls: list[_Called] = []
+        self._current: dict[tuple[int, int | None], _Called] = {}
+        """By the provider's numbers of choice and call, of which several calls may have the same."""
         self._held: list[bytes] = []
         self._newest: dict[str, Any] = {}
-        """The newest chunk of the message."""
+        """The newest chunk with a choice."""
         self._finish: Any = None
         self._hidden = False
         self._usage: ProviderUsage | None = None
@@ -182,7 +183,7 @@ class _Chunks(Filter):
         chunk = event.json()
         if chunk is None or self.restore is None:
             return self._taken(event, chunk)
-        before, changed = self._others.take(chunk, self.restore)
+        before, changed = self._other_choices(chunk)
         made = self._taken(event.changed(chunk) if changed else event, chunk)
         return made if self._hidden else before + made
 
@@ -226,10 +227,10 @@ class _Chunks(Filter):
             self._held.clear()
         rest = b""
         if finish and (pieces := objects(delta.get("tool_calls"))):  # what waited follows them
-            rests = self._rests()
+            rests = self._rests(0)
             delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
         elif finish:
-            rest = self._rest(chunk)
+            rest = self._rest(0, chunk)
         return self._flushed() + rest + self._told(chunk, event, changed=changed)
 
     def _unread(self, event: Event) -> bytes:
@@ -286,24 +287,52 @@ class _Chunks(Filter):
             return changed, False
         return changed, bool(left)
 
-    def _calls_of_the_agent(self, delta: dict[str, Any]) -> bool:
+    def _other_choices(self, chunk: dict[str, Any]) -> tuple[bytes, bool]:
+        """Restore masks in the choices behind the first, where a request asks for several (`n`), in place.
+
+        Only the first choice can hold a turn that the sidecar answers.
+
+        Returns:
+            What has waited in choices that end with this chunk, as chunks that go before it, and whether this one was
+            changed. Where it has pieces of such a choice's calls, what has waited is put behind them.
+        """
+        choices = objects(chunk.get("choices"))
+        if not any(map(_number, choices)):
+            return b"", False
+        before, changed, self._newest = b"", False, chunk
+        if not all(map(_number, choices[1:])):  # what looks at the first choice finds it at the beginning
+            choices.sort(key=lambda each: _number(each) != 0)
+            chunk["choices"], changed = choices, True
+        for choice in filter(_number, choices):
+            number, delta = _number(choice), object_of(choice.get("delta"))
+            changed = self._calls_of_the_agent(delta, number) or changed
+            if choice.get("finish_reason"):  # some servers write "" until the end
+                if pieces := objects(delta.get("tool_calls")):  # what waited follows them
+                    rests = self._rests(number)
+                    delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
+                else:
+                    before += self._rest(number, chunk)
+        return before, changed
+
+    def _calls_of_the_agent(self, delta: dict[str, Any], choice: int = 0) -> bool:
         """Take pieces of calls, and leave in a delta those of the agent's; return whether it was changed."""
         pieces, changed = objects(delta.get("tool_calls")), False
         kept: list[dict[str, Any]] = []
         for piece in pieces:
-            index = ordinal(piece.get("index"))
-            call = self._current.get(index)
+            key = choice, ordinal(piece.get("index"))
+            call = self._current.get(key)
             if call is None or call.ends_with(piece):
                 if call is not None and (rest := self._rest_of(call)) is not None:
                     kept.append(rest)
                     changed = True
-                call = self._current[index] = Called()
-                self._calls.append(call)
+                call = self._current[key] = _Called(choice=choice, place=piece.get("index"))
+                if not choice:
+                    self._calls.append(call)
             call.take(piece)
-            if call.name in self.own:
+            if call.name in self.own and not choice:
                 changed = self.left_out = True
                 continue
-            changed = self._placed(call, piece) or changed
+            changed = (not choice and self._placed(call, piece)) or changed
             changed = self._restored(call, piece) or changed
             kept.append(piece)
         if changed and kept:
@@ -312,7 +341,7 @@ class _Chunks(Filter):
             del delta["tool_calls"]
         return changed
 
-    def _placed(self, call: Called, piece: dict[str, Any]) -> bool:
+    def _placed(self, call: _Called, piece: dict[str, Any]) -> bool:
         """Give a call its index in the answer; return whether the piece was changed."""
         given = piece.get("index")
         if not call.shown:
@@ -325,7 +354,7 @@ class _Chunks(Filter):
         piece["index"] = call.place
         return True
 
-    def _restored(self, call: Called, piece: dict[str, Any]) -> bool:
+    def _restored(self, call: _Called, piece: dict[str, Any]) -> bool:
         """Keep back what may be a mask; return whether the piece was changed."""
         text = member(piece, "function", "arguments")
         if self.restore is None or not isinstance(text, str):
@@ -336,29 +365,32 @@ class _Chunks(Filter):
         piece["function"]["arguments"] = made
         return made != text
 
-    def _rest_of(self, call: Called) -> dict[str, Any] | None:
+    def _rest_of(self, call: _Called) -> dict[str, Any] | None:
         """What was kept back of a call's arguments, as a piece; None: nothing."""
         rest = self._release(call)
         return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
-    def _rests(self) -> list[dict[str, Any]]:
-        """What was kept back of arguments, as pieces."""
-        return [rest for call in list(self._waiting) if (rest := self._rest_of(call)) is not None]
+    def _rests(self, choice: int) -> list[dict[str, Any]]:
+        """What was kept back of arguments in a choice, as pieces."""
+        calls = [call for call in self._waiting if call.choice == choice]
+        return [rest for call in calls if (rest := self._rest_of(call)) is not None]
 
-    def _rest(self, chunk: dict[str, Any]) -> bytes:
-        """What was kept back of arguments, as a chunk."""
-        rests = self._rests()
+    def _rest(self, choice: int, chunk: dict[str, Any]) -> bytes:
+        """What was kept back of arguments in a choice, as a chunk like another one."""
+        rests = self._rests(choice)
         if not rests:
             return b""
         head = {name: value for name, value in chunk.items() if name != "usage"}
         if self.turns > 1:
             head["id"] = self._id
-        choice = {"index": 0, "delta": {"tool_calls": rests}, "finish_reason": None}
-        return written({**head, "choices": [choice]})
+        return written({**head, "choices": [{"index": choice, "delta": {"tool_calls": rests}, "finish_reason": None}]})
 
     def rest(self) -> bytes:
         """Return what has waited, where the message was cut off."""
-        return b"" if self._hidden else self._flushed() + self._others.rest() + self._rest(self._newest)
+        if self._hidden:
+            return b""
+        choices = sorted({call.choice for call in self._waiting}, key=lambda choice: choice == 0)
+        return self._flushed() + b"".join([self._rest(choice, self._newest) for choice in choices])
 
     def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
         if self._id is None:
@@ -368,10 +400,6 @@ class _Chunks(Filter):
             add_output(chunk.get("usage"), "completion_tokens", self.output_before)
             changed = True
         return event.changed(chunk).raw if changed else event.raw
-
-    def waits(self) -> bool:
-        """Whether a part of a call's arguments waits, in any choice."""
-        return self._others.waits or super().waits()
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
@@ -383,7 +411,7 @@ class _Chunks(Filter):
         message.setdefault("content", None)
         if self._calls:
             message["tool_calls"] = [call.entry() for call in self._calls]
-        return _turn(message, self._finish, self.own, self._usage)
+        return self.dialect.turn(message, self._finish, self.own, self._usage)
 
     def visible(self) -> Sequence[Any]:
         """Return the message that the agent holds."""

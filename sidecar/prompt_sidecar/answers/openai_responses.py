@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read
-from prompt_sidecar.answers.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments, restored
 from prompt_sidecar.answers.sse import Event, written
@@ -101,7 +101,18 @@ class OpenAIResponses(Dialect):
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole response."""
-        return _turn(answer, objects(answer.get("output")), own)
+        return self.turn(answer, objects(answer.get("output")), own)
+
+    def awaited(self, entry: Any) -> list[NamedCall]:
+        """A call, if it is one that the agent or the sidecar answers."""
+        kind = member(entry, "type")
+        return self.calls(entry) if kind == "function_call" or within(kind, AGENT_ANSWERS) else []
+
+    def turn(self, response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
+        """Return the turn of a response with these items."""
+        stored_id = "" if response.get("store") is False else sound(str(response.get("id") or ""))
+        whole = response.get("status") == "completed"
+        return self.turn_of(items, own, API.usage.read(response), whole=whole, id=stored_id)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's messages."""
@@ -131,7 +142,7 @@ class OpenAIResponses(Dialect):
 
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter."""
-        return _Items(own, stored=members is None or members.raw("store") != b"false")
+        return _Items(self, own, stored=members is None or members.raw("store") != b"false")
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
@@ -144,25 +155,6 @@ class OpenAIResponses(Dialect):
 
 def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
     return item.get("type") == "function_call" and within(item.get("name"), own)
-
-
-def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
-    ours = [item for item in items if _is_own(item, own)]
-    theirs = any(
-        (item.get("type") == "function_call" and not _is_own(item, own)) or within(item.get("type"), AGENT_ANSWERS)
-        for item in items
-    )
-    return Turn(
-        entries=items,
-        own=[
-            Call(sound(str(each.get("call_id"))), str(each["name"]), sound(str(each.get("arguments") or "")))
-            for each in ours
-        ],
-        waits=theirs,
-        whole=response.get("status") == "completed",
-        usage=API.usage.read(response),
-        id="" if response.get("store") is False else sound(str(response.get("id") or "")),
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -187,8 +179,10 @@ class _Items(Filter):
     for something to show, so that the id is that of the last turn unless an earlier one said something too.
     """
 
-    def __init__(self, own: Collection[str], *, stored: bool) -> None:
-        super().__init__(own)
+    dialect: OpenAIResponses
+
+    def __init__(self, dialect: OpenAIResponses, own: Collection[str], *, stored: bool) -> None:
+        super().__init__(dialect, own)
         self._waits = stored and bool(own)
         self._id: Any = None
         """The id that the agent was given."""
@@ -447,7 +441,7 @@ class _Items(Filter):
 
     def turn(self) -> Turn:
         """Return the turn."""
-        return _turn(self._response, [item.content for item in self._items if item.content], self.own)
+        return self.dialect.turn(self._response, [item.content for item in self._items if item.content], self.own)
 
     def visible(self) -> Sequence[Any]:
         """Return the items that the agent holds."""

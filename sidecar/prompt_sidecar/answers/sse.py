@@ -1,24 +1,19 @@
 """Server-sent events: bytes in, events out, each with the bytes that it came as.
 
 An event that is not the sidecar's business goes on as those bytes, whatever their line ends, fields and comments. Only
-`event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6. A byte order mark before the first event
-belongs to no line, so it goes on by itself.
+`event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6.
 """
 
 from __future__ import annotations
 
 import re
-from codecs import BOM_UTF8
 from dataclasses import dataclass
 from typing import Any, Final
 
 from prompt_sidecar.answers.answer_json import read, write
 from prompt_sidecar.answers.rewriting import rewritten
+from prompt_sidecar.providers.server_sent_events import EventBytes
 
-_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
-"""A line's end and an empty line, each with any of the three line ends. A carriage return behind a line feed may be the
-first half of one: the byte behind it tells."""
-_LONGEST_END: Final = 4
 _LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
 _ENDED: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
 MOST_LINES: Final = 65_536
@@ -80,9 +75,7 @@ class Splitter:
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` of one event."""
         self._most = most_bytes
-        self._rest = bytearray()
-        self._begun = False
-        """Whether an event has ended."""
+        self._events = EventBytes()
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that `chunk` completes; only it is searched.
@@ -90,30 +83,14 @@ class Splitter:
         Raises:
             BrokenStream: there is none, and what waits for its end is too long.
         """
-        searched = max(0, len(self._rest) - _LONGEST_END + 1)
-        self._rest += chunk
-        events, at = [], 0
-        for found in _END.finditer(bytes(self._rest[searched:])):
-            end = searched + found.end()
-            events += self._events(bytes(self._rest[at:end]))
-            at = end
-        del self._rest[:at]
-        if len(self._rest) > self._most and not events:
+        events = [*map(_event, self._events.feed(chunk))]
+        if len(self._events.rest) > self._most and not events:
             raise BrokenStream
         return events
 
     def last(self) -> list[Event]:
         """Return what the stream ended with, though no empty line follows it."""
-        rest, self._rest = bytes(self._rest), bytearray()
-        return self._events(rest) if rest else []
-
-    def _events(self, raw: bytes) -> list[Event]:
-        """Return an event, behind the mark before the first one."""
-        first, self._begun = not self._begun, True
-        if first and raw.startswith(BOM_UTF8):
-            rest = raw[len(BOM_UTF8) :]
-            return [Event(BOM_UTF8), *([_event(rest)] if rest else [])]
-        return [_event(raw)]
+        return [*map(_event, self._events.last())]
 
 
 def _event(raw: bytes) -> Event:

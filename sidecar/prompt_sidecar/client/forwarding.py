@@ -1,26 +1,29 @@
 """A prompt on its way to a provider: trimmed, sent, and sent shorter where the provider refuses it as too long.
 
-For programs between an agent and its provider, such as an HTTP client's transport or a framework's middleware. What is
-sent and received is theirs; `loop.py` does the same for an SDK's function, and answers the sidecar's tools.
+For `loop.py`, which calls an SDK's function, and for programs between an agent and its provider, such as an HTTP
+client's transport or a framework's middleware: what is sent and received is theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError
-from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.facts import Trimmed, UsageLearned
 from prompt_sidecar.client.model_calls import refuses_thinking, too_long
 from prompt_sidecar.providers.messages import Format
 
 REFUSING: Final = frozenset({400, 413, 422})
 """Statuses of answers that may say that a prompt is too long: their text is read."""
 MOST_REFUSALS: Final = 8
-"""How often one prompt may be refused as too long before the refusal is the agent's, as in `loop.py`."""
+"""How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
+tenths of the prompt are left out, so even a history of ten windows comes to fit."""
+Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
+"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class Sending:
     options: TrimOptions
     asked: Callable[[Trimmed[Any]], Mapping[str, Any]] = lambda trimmed: {"prompt": trimmed.prompt}
     """The keywords of the function that sends, from the trimmed prompt."""
+    are_keywords: bool = False
+    """Whether the prompt is the keyword arguments of an SDK's function."""
+    watch: Watch = lambda prompt, steps: steps  # noqa: ARG005
 
 
 class RefusedAnswer(Exception):
@@ -60,17 +66,15 @@ def forward(engine: Engine, sending: Sending) -> Steps[tuple[Any, Trimmed[Any]]]
         try:
             return (yield Ask(sending.asked(trimmed))), trimmed
         except Exception as error:
-            if tries > MOST_REFUSALS:
-                raise
-            if refuses_thinking(error) and engine.thinking_refused(sending.run_id):
+            if tries <= MOST_REFUSALS and refuses_thinking(error) and engine.thinking_refused(sending.run_id):
                 trimmed = yield from trim(engine, sending)
                 continue
             shorter = None
             if too_long(error):
                 shorter = yield from made_shorter(engine, sending, trimmed, error)
-            if shorter is None:
+            if shorter is None or tries > MOST_REFUSALS:
                 raise
-            trimmed = shorter
+            trimmed = yield from sending.watch(sending.prompt, _made(shorter))
     raise AssertionError("the last try returns or raises")
 
 
@@ -79,23 +83,40 @@ def made_shorter(
 ) -> Steps[Trimmed[Any] | None]:
     """Report that a prompt was refused as too long; return it as it is trimmed then, or None where it is no shorter."""
     engine.refused(sending.run_id)
-    yield from reported(engine, sending.run_id, {"refusal": {"message": too_long(error)}}, trimmed)
-    again = yield from trim(engine, sending)
+    yield from sending.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
+    learned = yield from reported(engine, sending.run_id, {"refusal": {"message": too_long(error)}}, trimmed)
+    if learned is not None and not learned.learned_limit:
+        return None
+    again = yield from _trimmed(engine, sending)
     if again.trimmed and trimmed.trimmed and again.tokens and trimmed.tokens:
         return again if again.tokens.after < trimmed.tokens.after else None
     return again if again.trimmed or again.left_out > trimmed.left_out else None
 
 
-def reported(engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]) -> Generator[Rpc | Ask, Any, None]:
+def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
+    """Return a prompt that was made already, as steps."""
+    yield from ()
+    return trimmed
+
+
+def reported(
+    engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
+) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
     """Report usage of a prompt that the sidecar trimmed. A failed report is only counted."""
     if not trimmed.trimmed or not (usage.get("refusal") or usage.get("input_tokens") is not None):
-        return
+        return None
     try:
-        yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision})
+        return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
     except ClientError:
         engine.not_reported()
+        return None
 
 
 def trim(engine: Engine, sending: Sending) -> Steps[Trimmed[Any]]:
     """Trim a prompt without sending it."""
-    return engine.trim(sending.run_id, sending.prompt, sending.format, sending.options)
+    return (yield from sending.watch(sending.prompt, _trimmed(engine, sending)))
+
+
+def _trimmed(engine: Engine, sending: Sending) -> Steps[Trimmed[Any]]:
+    way = engine.trim_keywords if sending.are_keywords else engine.trim
+    return way(sending.run_id, sending.prompt, sending.format, sending.options)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
+from prompt_sidecar.client.forwarding import reported
 from prompt_sidecar.client.loop import MOST_TURNS, Completion
 from prompt_sidecar.client.model_calls import usage_of
-from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, reported, taken, with_values
+from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, taken, with_values
 from prompt_sidecar.providers.sdk import Piece, StreamedTurn, sdk_changed
 
 
@@ -65,9 +66,7 @@ def _steps(engine: Engine, work: Work) -> Streaming:
             for each in reader.take(event):
                 yield Emit(each)
         response, shown = reader.turn.response(), reader.shown
-        usage = usage_of(api, response)
-        if usage.get("input_tokens") is not None:
-            yield from reported(engine, work.run_id, usage, trimmed)
+        yield from reported(engine, work.run_id, usage_of(api, response), trimmed)
         turn = yield from taken(engine, step, response, offered.own, history)
         recalls += len(turn.results)
         if turn.is_last or number == MOST_TURNS:

@@ -8,25 +8,21 @@ calls of the agent's tools values take the place of masks.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from prompt_sidecar.client.answers import ToolAnswer, UsageLearned
-from prompt_sidecar.client.arguments import TrimOptions, Usage
-from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
+from prompt_sidecar.client.answers import ToolAnswer
+from prompt_sidecar.client.arguments import TrimOptions
+from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import STORE_UNAVAILABLE, ClientError, Unreachable
 from prompt_sidecar.client.facts import Trimmed
-from prompt_sidecar.client.model_calls import ModelCall, model_calls, refuses_thinking, too_long, tool_names, usage_of
+from prompt_sidecar.client.forwarding import Sending, Watch, forward, reported
+from prompt_sidecar.client.model_calls import ModelCall, model_calls, tool_names, usage_of
 from prompt_sidecar.providers.sdk import SdkApi
 
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
 """The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
-MOST_REFUSALS: Final = 8
-"""How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
-tenths of the prompt are left out, so even a history of ten windows comes to fit."""
-Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
-"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +37,19 @@ class Work:
     watch: Watch
     strict: bool = False
     """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
+
+    @property
+    def sending(self) -> Sending:
+        """The prompt, to be sent."""
+        return Sending(
+            self.run_id,
+            self.keywords,
+            self.api.format,
+            self.options,
+            lambda trimmed: trimmed.prompt,
+            are_keywords=True,
+            watch=self.watch,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,63 +89,10 @@ def offer(engine: Engine, api: SdkApi, keywords: Mapping[str, Any]) -> Steps[Off
 
 
 def answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
-    """Trim, call the model, report. A prompt that is refused as too long is sent again while it gets shorter."""
-    trimmed = yield from _trim(engine, work)
-    for refusals in range(MOST_REFUSALS + 1):
-        try:
-            response = yield Ask(trimmed.prompt)
-            break
-        except Exception as error:
-            if refusals < MOST_REFUSALS and refuses_thinking(error) and engine.thinking_refused(work.run_id):
-                trimmed = yield from _trim(engine, work)
-                continue
-            refusal = too_long(error)
-            if not refusal:
-                raise
-            engine.refused(work.run_id)
-            yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
-            learned = yield from reported(engine, work.run_id, {"refusal": {"message": refusal}}, trimmed)
-            if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
-                raise
-            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
-            if not _is_shorter(shorter, trimmed):
-                raise
-            trimmed = yield from work.watch(work.keywords, _made(shorter))
-    usage = usage_of(work.api, response)
-    if usage.get("input_tokens") is not None:
-        yield from reported(engine, work.run_id, usage, trimmed)
+    """Trim, call the model, report."""
+    response, trimmed = yield from forward(engine, work.sending)
+    yield from reported(engine, work.run_id, usage_of(work.api, response), trimmed)
     return response, trimmed
-
-
-def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
-    steps = engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
-    return (yield from work.watch(work.keywords, steps))
-
-
-def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
-    """Return a prompt that was made already, as steps."""
-    yield from ()
-    return trimmed
-
-
-def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
-    """Whether a prompt is shorter than the one that was refused before."""
-    if one.trimmed and other.trimmed and one.tokens and other.tokens:
-        return one.tokens.after < other.tokens.after
-    return one.trimmed or one.left_out > other.left_out
-
-
-def reported(
-    engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
-) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
-    """Report usage. A failed report is only counted, as it must not end an agent's run."""
-    if not trimmed.trimmed:
-        return None
-    try:
-        return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
-    except ClientError:
-        engine.not_reported()
-        return None
 
 
 def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +25,7 @@ from prompt_sidecar.client.model_calls import has_masks
 from prompt_sidecar.integrations import exact_json
 from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallKey, CallPiece, CallPlace, another
 from prompt_sidecar.providers.messages import Format
+from prompt_sidecar.providers.server_sent_events import EventBytes
 from prompt_sidecar.providers.surrogates import paired
 from prompt_sidecar.providers.table import APIS
 
@@ -43,10 +43,6 @@ _IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|(?<!\\)\\+u27e6)[a-z0-9_]{1,64
 _BEGUN: Final = re.compile(r"⟦|(?<!\\)\\+u27e6|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246", re.IGNORECASE)
 _CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
 """What may be the first part of a mask's beginning, or the first surrogate of a pair."""
-_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
-"""Of an event: a line's end and an empty line, each with any of the three line ends (WHATWG HTML, section 9.2.5). A
-carriage return behind a line feed may be the first half of one: the byte behind it tells."""
-_LONGEST_END: Final = 4
 
 
 def prompt_has_masks(body: bytes) -> bool:
@@ -323,10 +319,8 @@ class Stream:
 
     def __init__(self, format: Format, values: Values) -> None:
         self._events = Events(format, values)
-        self._rest = bytearray()
+        self._split = EventBytes()
         self._size = 0
-        self._begun = False
-        """Whether an event has ended."""
         self._gave_up = False
 
     def feed(self, chunk: bytes) -> Steps[bytes]:
@@ -334,18 +328,9 @@ class Stream:
         if self._gave_up:
             return chunk
         self._size += len(chunk)
-        searched = max(0, len(self._rest) - _LONGEST_END + 1)
-        self._rest += chunk
-        out, at = [], 0
-        for found in _END.finditer(bytes(self._rest[searched:])):
-            end = searched + found.end()
-            if not self._begun and self._rest.startswith(BOM_UTF8):  # it belongs to no line
-                out.append(BOM_UTF8)
-                at = len(BOM_UTF8)
-            self._begun = True
-            out.append((yield from self._event(bytes(self._rest[at:end]))))
-            at = end
-        del self._rest[:at]
+        out = []
+        for raw in self._split.feed(chunk):
+            out += [(yield from self._event(raw))]
         if self._size > MOST_BYTES or self._events.too_much:
             self._gave_up = True
             _log.warning(TOO_MUCH)
@@ -356,15 +341,13 @@ class Stream:
     def end(self) -> Steps[bytes]:
         """Return what has waited, as it came; an event whose end is known now is the last."""
         out = b""
-        if self._rest.endswith(b"\n\r"):
-            raw, self._rest = bytes(self._rest), bytearray()
-            out = yield from self._event(raw)
+        if self._split.rest.endswith(b"\n\r"):
+            for raw in self._split.last():
+                out += yield from self._event(raw)
         return out + self._flushed()
 
     def _flushed(self) -> bytes:
-        out = b"".join(map(_written, self._events.flushed()))
-        out, self._rest = out + bytes(self._rest), bytearray()
-        return out
+        return b"".join([*map(_written, self._events.flushed()), *self._split.last()])
 
     def _event(self, raw: bytes) -> Steps[bytes]:
         if self._gave_up:

@@ -23,7 +23,7 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, string_member
@@ -64,8 +64,7 @@ class _Reader(Gathering):
         """Read one part."""
         kind = string(part.get("type"))
         if kind == "text" and type(part.get("text")) is str:
-            if part["text"]:
-                self.items.append(Item(text_kind(self.role, part["text"]), (*path, "text"), part["text"]))
+            self.text(part["text"], (*path, "text"))
         elif kind == "tool-call":
             self._call(part, path)
         elif kind == "tool-result":

@@ -38,8 +38,8 @@ from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
 from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
-from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, block_member
@@ -82,8 +82,7 @@ class _Reader(Gathering):
         """Read one block."""
         kind = part.get("type")
         if kind == "text" and type(part.get("text")) is str:
-            if part["text"]:
-                self.items.append(Item(text_kind(self.role, part["text"]), (*path, "text"), part["text"]))
+            self.text(part["text"], (*path, "text"))
         elif kind == "tool_use" and "input" in part:
             self._call(part, path)
         elif kind == "tool_result":
@@ -120,12 +119,8 @@ class _Reader(Gathering):
         if type(content) is str:
             self._text(content, path, call_id, result)
         elif type(content) is list:
-            check_parts(content, field)
-            for index, part in enumerate(content):
-                if type(part) is not dict:
-                    where = f"{field}[{index}]"
-                    raise InvalidJson(f"{where} must be an object", field=where)
-                self._part(part, (*path, index), f"{field}[{index}]", call_id, result)
+            for part, at, where in each_object(content, path, field):
+                self._part(part, at, where, call_id, result)
         elif content is not None:
             raise InvalidJson(f"{field} must be a string or an array", field=field)
 

@@ -20,8 +20,8 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.anthropic_messages import CALL_TOKENS
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
-from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice
 from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
@@ -39,8 +39,7 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = loaded(raw, field, identify=identify)
     reader = _Reader(role_of(value, field, _ROLES))
-    for index, block in enumerate(_array(value.get("content"), f"{field}.content")):
-        reader.part(block, ("content", index), f"{field}.content[{index}]")
+    reader.parts(value.get("content"), ("content",), f"{field}.content")
     reader.rest(value, _KNOWN)
     return reader.message(identity_of(value, _comparable, identify=identify))
 
@@ -50,10 +49,9 @@ class _Reader(Gathering):
 
     def part(self, part: Any, path: Path, field: str) -> None:
         """Read one block."""
-        kind, value = _kind(part, field)
+        kind, value = _kind(part)
         if kind == "text" and type(value) is str:
-            if value:
-                self.items.append(Item(text_kind(self.role, value), (*path, "text"), value))
+            self.text(value, (*path, "text"))
         elif kind == "toolUse" and type(value) is dict and self._is_call(value):
             self._call(value, (*path, kind))
         elif kind == "toolResult" and type(value) is dict and self.role is Role.USER:
@@ -92,15 +90,14 @@ class _Reader(Gathering):
         self.answers.append(call_id)
         self.rest(of_call, _KNOWN_OF_RESULT)
         content = of_call.get("content")
-        for index, part in enumerate(_array([] if content is None else content, f"{field}.content")):
-            at = (*path, "content", index)
-            kind, value = _kind(part, f"{field}.content[{index}]")
+        for part, at, where in each_object([] if content is None else content, (*path, "content"), f"{field}.content"):
+            kind, value = _kind(part)
             if kind == "text" and type(value) is str:
                 if value:
                     self.items.append(Item(ItemKind.RESULT, (*at, kind), value, call_id=call_id, result=result))
             elif kind == "json":
                 of = Item(ItemKind.RESULT, (), "", call_id=call_id, result=result)
-                self.items.extend(result_items(value, (*at, kind), of, f"{field}.content[{index}]"))
+                self.items.extend(result_items(value, (*at, kind), of, where))
             elif kind == "image":
                 text = canonical(part).decode()
                 self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
@@ -145,17 +142,8 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
     return orjson.dumps({"toolSpec": {"name": name, "description": description, "inputSchema": schema}})
 
 
-def _array(value: Any, field: str) -> list[Any]:
-    if type(value) is not list:
-        raise InvalidJson(f"{field} must be an array", field=field)
-    check_parts(value, field)
-    return value
-
-
-def _kind(block: Any, field: str) -> tuple[str, Any]:
+def _kind(block: dict[str, Any]) -> tuple[str, Any]:
     """A block's kind and value; the kind is empty unless it has exactly one member."""
-    if type(block) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
     present = [(name, member) for name, member in block.items() if member is not None]
     return present[0] if len(present) == 1 else ("", None)
 

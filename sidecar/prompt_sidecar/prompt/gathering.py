@@ -7,8 +7,8 @@ other content that takes tokens, and an opaque item where a message has content 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.format import Replacement
@@ -18,6 +18,9 @@ from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again
 
 class Gathering(ABC):
     """Gathers the items of one message in order."""
+
+    takes: ClassVar[str] = "a string or an array"
+    """What a content may be, in words."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -34,28 +37,28 @@ class Gathering(ABC):
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         """Read one part, which is at `path`. Raises InvalidJson if its shape is not the format's."""
 
-    def content(self, content: Any, field: str) -> None:
-        """Read a content that is a string or an array of parts.
+    def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
+        """Take a text."""
+        if text:
+            self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
+
+    def content(self, content: Any, field: str, name: str = "content") -> None:
+        """Read the content in a member, which is a string or an array of parts.
 
         Raises:
             InvalidJson: it is neither, or a part is not an object.
         """
         if type(content) is str:
-            if content:
-                self.items.append(Item(text_kind(self.role, content), ("content",), content))
+            self.text(content, (name,))
         elif type(content) is list:
-            self.parts(content, ("content",), f"{field}.content")
+            self.parts(content, (name,), f"{field}.{name}")
         else:
-            raise InvalidJson(f"{field}.content must be a string or an array", field=f"{field}.content")
+            raise InvalidJson(f"{field}.{name} must be {self.takes}", field=f"{field}.{name}")
 
-    def parts(self, parts: list[Any], path: Path, field: str) -> None:
-        """Read an array of parts. Raises InvalidJson if one is not an object."""
-        check_parts(parts, field)
-        for index, part in enumerate(parts):
-            where = f"{field}[{index}]"
-            if type(part) is not dict:
-                raise InvalidJson(f"{where} must be an object", field=where)
-            self.part(part, (*path, index), where)
+    def parts(self, parts: Any, path: Path, field: str) -> None:
+        """Read an array of parts. Raises InvalidJson if it is none, or one is not an object."""
+        for part, at, where in each_object(parts, path, field):
+            self.part(part, at, where)
 
     def reasoning(
         self, path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
@@ -69,9 +72,13 @@ class Gathering(ABC):
         if rest:
             self.other.append(canonical(rest).decode())
 
+    def is_opaque(self) -> bool:
+        """Whether the message has content outside its items, or no items."""
+        return bool(self.other) or self.more or not self.items
+
     def message(self, identity: bytes) -> Message:
         """The message, once all parts are read."""
-        if self.other or self.more or not self.items:
+        if self.is_opaque():
             self.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
         return Message(
             role=self.role,
@@ -83,6 +90,23 @@ class Gathering(ABC):
             media=sum(item.kind is ItemKind.IMAGE for item in self.items),
             opaque=self.opaque,
         )
+
+
+def each_object(value: Any, path: Path, field: str) -> Iterator[tuple[dict[str, Any], Path, str]]:
+    """Yield the objects in an array, each with its path, and with the request field to name in an error.
+
+    Raises:
+        InvalidJson: it is no array, or an element is not an object.
+        TooLarge: it has too many elements.
+    """
+    if type(value) is not list:
+        raise InvalidJson(f"{field} must be an array", field=field)
+    check_parts(value, field)
+    for index, part in enumerate(value):
+        where = f"{field}[{index}]"
+        if type(part) is not dict:
+            raise InvalidJson(f"{where} must be an object", field=where)
+        yield part, (*path, index), where
 
 
 def reasoning_items(

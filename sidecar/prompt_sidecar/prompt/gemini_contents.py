@@ -29,17 +29,15 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Replacement, SystemMember
-from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, without_reasoning
+from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, without_reasoning
 from prompt_sidecar.prompt.items import (
     Item,
     ItemKind,
     Message,
     Path,
     Role,
-    check_parts,
     opaque_tokens,
     pairing_id,
-    text_kind,
 )
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string
@@ -115,8 +113,7 @@ class _Reader(Gathering):
         self.more |= signed
 
     def _text(self, part: dict[str, Any], text: str, path: Path, *, signed: bool) -> None:
-        if text:
-            self.items.append(Item(text_kind(self.role, text), (*path, "text"), text, fixed=signed))
+        self.text(text, (*path, "text"), fixed=signed)
         self.rest(part, frozenset({"text", "thought"}))
 
     def _call(self, part: dict[str, Any], kind: str, call: dict[str, Any], *, path: Path, signed: bool) -> None:
@@ -235,19 +232,11 @@ def _member(value: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[st
 
 def _each(parts: Any, path: Path, field: str, take: Callable[[dict[str, Any], Path, str], None]) -> None:
     """Call `take` for each part: parts are an array of objects, one object, or absent."""
-    if parts is None:
-        return
     if type(parts) is dict:
         take(parts, path, field)
-        return
-    if type(parts) is not list:
-        raise InvalidJson(f"{field} must be an array", field=field)
-    check_parts(parts, field)
-    for index, part in enumerate(parts):
-        where = f"{field}[{index}]"
-        if type(part) is not dict:
-            raise InvalidJson(f"{where} must be an object", field=where)
-        take(part, (*path, index), where)
+    elif parts is not None:
+        for part, at, where in each_object(parts, path, field):
+            take(part, at, where)
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:

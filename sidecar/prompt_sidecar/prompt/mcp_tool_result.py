@@ -25,7 +25,8 @@ import orjson
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.format import Format, Replacement
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
+from prompt_sidecar.prompt.gathering import Gathering, loaded
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 from prompt_sidecar.prompt.likeness import check_result
 from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
@@ -40,40 +41,28 @@ _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one result; see `Format.read`. Raises InvalidJson where the shape is not the protocol's."""
-    value = load(raw, field) if identify else load_again(raw)
-    if type(value) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
+    value = loaded(raw, field, identify=identify)
     check_result(value)
-    content = value.get("content", [])
-    if type(content) is not list:
-        raise InvalidJson(f"{field}.content must be an array", field=f"{field}.content")
-    check_parts(content, f"{field}.content")
-    items: list[Item] = []
-    other: list[str] = []
-    for index, block in enumerate(content):
-        if type(block) is not dict:
-            where = f"{field}.content[{index}]"
-            raise InvalidJson(f"{where} must be an object", field=where)
-        item = _item(block, ("content", index))
-        if item is None:
-            other.append(canonical(block).decode())
-        elif item.text:
-            items.append(item)
+    reader = _Reader(Role.TOOL)
+    reader.parts(value.get("content", []), ("content",), f"{field}.content")
     if value.get(_STRUCTURED) is not None and not _repeats(value):
         text = shown_json(value[_STRUCTURED], field)
-        items.append(Item(ItemKind.RESULT, (_STRUCTURED,), text, raw_json=True, result=0))
-    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
-    if rest:
-        other.append(canonical(rest).decode())
-    if other or not items:
-        items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    return Message(
-        role=Role.TOOL,
-        items=tuple(items),
-        identity=digest(_SALT + canonical(value)) if identify else b"",
-        other="\n".join(other),
-        media=sum(item.kind is ItemKind.IMAGE for item in items),
-    )
+        reader.items.append(Item(ItemKind.RESULT, (_STRUCTURED,), text, raw_json=True, result=0))
+    reader.rest(value, _KNOWN)
+    return reader.message(digest(_SALT + canonical(value)) if identify else b"")
+
+
+class _Reader(Gathering):
+    """Gathers the items of one result in order."""
+
+    def part(self, part: dict[str, Any], path: Path, field: str) -> None:
+        """Read one block."""
+        del field
+        item = _item(part, path)
+        if item is None:
+            self.other.append(canonical(part).decode())
+        elif item.text:
+            self.items.append(item)
 
 
 def _item(block: dict[str, Any], path: Path) -> Item | None:

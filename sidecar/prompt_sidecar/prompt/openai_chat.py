@@ -16,18 +16,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import orjson
 
-from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
-from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice, value_at
+from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id
+from prompt_sidecar.prompt.jsontext import canonical, load_again, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -59,86 +58,56 @@ _role_of: Final = msgspec.json.Decoder(_Role)
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field) if identify else load_again(raw)
-    if type(value) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
-    role_name = value.get("role")
-    if type(role_name) is not str:
-        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
-    role = _ROLES.get(role_name, Role.OTHER)
+    value = loaded(raw, field, identify=identify)
+    role = role_of(value, field, _ROLES)
     name = str(value.get("name") or "")
-    call_id = pairing_id("", name) if role_name == "function" else string(value.get("tool_call_id"))
+    call_id = pairing_id("", name) if value["role"] == "function" else string(value.get("tool_call_id"))
     reader = _Reader(role, call_id, name)
-    reader.content(value.get("content"), field)
+    if value.get("content") is not None:
+        reader.content(value["content"], field)
     reader.calls_of(value.get("tool_calls"), value.get("function_call"), field)
-    known = _KNOWN
     if role is Role.ASSISTANT:
-        reader.reasoning(value)
-        known = _KNOWN_OF_MODEL
-    rest = {name: member for name, member in value.items() if name not in known and member is not None}
-    if rest:
-        reader.other.append(canonical(rest).decode())
-    if reader.other or not reader.items:
-        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    return Message(
-        role=role,
-        items=tuple(reader.items),
-        identity=identity(_comparable(value)) if identify else b"",
-        calls=tuple(reader.calls),
-        answers=(call_id,) if role is Role.TOOL else (),
-        other="\n".join((*reader.names, *reader.other)),
-        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
-    )
+        reader.reasoning_of(value)
+    reader.rest(value, _KNOWN_OF_MODEL if role is Role.ASSISTANT else _KNOWN)
+    return reader.message(identity_of(value, _comparable, identify=identify))
 
 
-class _Reader:
+class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
-    def __init__(self, role: Role, call_id: str, name: str) -> None:
-        self.role = role
-        self.call_id = call_id
-        self.items: list[Item] = []
-        self.calls: list[str] = []
-        self.names: list[str] = [name] if name else []
-        self.other: list[str] = []
+    takes: ClassVar[str] = "a string, an array or null"
 
-    def reasoning(self, value: dict[str, Any]) -> None:
+    def __init__(self, role: Role, call_id: str, name: str) -> None:
+        super().__init__(role)
+        self.call_id = call_id
+        self.names += [name] if name else []
+        self.answers += [call_id] if role is Role.TOOL else []
+
+    def reasoning_of(self, value: dict[str, Any]) -> None:
         """Read the members that vendors use for reasoning: texts, and signed or encrypted parts."""
         for name in _REASONING:
             text = value.get(name)
             if type(text) is str:
-                self.items += reasoning_items((name,), "", [((name,), text)])
+                self.reasoning((name,), "", [((name,), text)])
             elif text is not None:
                 parts = [part for part in text if type(part) is dict] if type(text) is list else []
                 encrypted = "".join(string(part.get(member)) for part in parts for member in ("signature", "data"))
-                self.items += reasoning_items((name,), encrypted)
+                self.reasoning((name,), encrypted)
 
-    def content(self, content: Any, field: str) -> None:
-        if type(content) is str:
-            if content:
-                self._text(content, ("content",))
-        elif type(content) is list:
-            check_parts(content, f"{field}.content")
-            for index, part in enumerate(content):
-                self._part(part, ("content", index), f"{field}.content[{index}]")
-        elif content is not None:
-            raise InvalidJson(f"{field}.content must be a string, an array or null", field=f"{field}.content")
+    def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
+        """Take a text, which is a result in an answer of a tool."""
+        if self.role is not Role.TOOL:
+            super().text(text, path, fixed=fixed)
+        elif text:
+            tool = self.names[0] if self.names else ""
+            self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=tool, result=0))
 
-    def _text(self, text: str, path: Path) -> None:
-        if self.role is Role.TOOL:
-            self.items.append(
-                Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=_first(self.names), result=0)
-            )
-        else:
-            self.items.append(Item(text_kind(self.role, text), path, text))
-
-    def _part(self, part: Any, path: Path, field: str) -> None:
-        if type(part) is not dict:
-            raise InvalidJson(f"{field} must be an object", field=field)
+    def part(self, part: dict[str, Any], path: Path, field: str) -> None:
+        """Read one part."""
+        del field
         kind = part.get("type")
         if kind == "text" and type(part.get("text")) is str:
-            if part["text"]:
-                self._text(part["text"], (*path, "text"))
+            self.text(part["text"], (*path, "text"))
         elif kind == "image_url":
             result = 0 if self.role is Role.TOOL else -1
             self.items.append(
@@ -148,16 +117,11 @@ class _Reader:
             self.other.append(canonical(part).decode())
 
     def calls_of(self, tool_calls: Any, function_call: Any, field: str) -> None:
-        if tool_calls is not None and type(tool_calls) is not list:
-            raise InvalidJson(f"{field}.tool_calls must be an array", field=f"{field}.tool_calls")
-        check_parts(tool_calls or (), f"{field}.tool_calls")
-        for index, call in enumerate(tool_calls or ()):
-            if type(call) is not dict:
-                where = f"{field}.tool_calls[{index}]"
-                raise InvalidJson(f"{where} must be an object", field=where)
+        given = [] if tool_calls is None else tool_calls
+        for call, at, _ in each_object(given, ("tool_calls",), f"{field}.tool_calls"):
             call_id = string(call.get("id"))
             self.calls.append(call_id)
-            known = any(self._call(call, kind, call_id, ("tool_calls", index)) for kind in _ARGUMENTS)
+            known = any(self._call(call, kind, call_id, at) for kind in _ARGUMENTS)
             if not known:
                 self.other.append(canonical(call).decode())
         if function_call is not None:
@@ -247,10 +211,6 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
             for part in content
         ]
     return kept
-
-
-def _first(names: list[str]) -> str:
-    return names[0] if names else ""
 
 
 _BASE: Final = tolerant(

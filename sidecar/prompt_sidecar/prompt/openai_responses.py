@@ -28,8 +28,8 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
-from prompt_sidecar.prompt.gathering import reasoning_items
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice
 from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.system_member import string_member
@@ -74,21 +74,10 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     kind = _kind_of(value, field)
     reader = _Reader(value, kind, _role_of(value, kind))
     reader.read(field)
-    rest = {name: member for name, member in value.items() if name not in reader.known and member is not None}
-    if rest:
-        reader.other.append(canonical(rest).decode())
-    # Reasoning is one item with all its members, such as Codex's `metadata`: it is removed whole, and nothing is left.
-    if not reader.items or (reader.other and kind != "reasoning"):
-        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    media = sum(item.kind is ItemKind.IMAGE for item in reader.items) + (kind in _MEDIA)
-    return Message(
-        role=reader.role,
-        items=tuple(reader.items),
-        identity=identity(_comparable(value)) if identify else b"",
-        calls=_calls(value, kind),
-        answers=_answers(value, kind),
-        other="\n".join((*reader.names, *reader.other)),
-        media=media,
+    reader.rest(value, reader.known)
+    message = reader.message(identity_of(value, _comparable, identify=identify))
+    return message._replace(
+        media=message.media + (kind in _MEDIA),
         identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
         final=kind == _FINAL,
     )
@@ -141,55 +130,43 @@ def _answers(value: dict[str, Any], kind: str) -> tuple[str, ...]:
     return (call_id,) if client and type(call_id) is str else ()
 
 
-class _Reader:
+class _Reader(Gathering):
     """Gathers the contents of one item."""
 
     def __init__(self, value: dict[str, Any], kind: str, role: Role) -> None:
+        super().__init__(role)
         self.value = value
         self.kind = kind
-        self.role = role
         self.known = _KNOWN.get(kind, frozenset())
-        self.call_id = next(iter((*_calls(value, kind), *_answers(value, kind))), "")
-        self.items: list[Item] = []
-        self.names: list[str] = []
-        self.other: list[str] = []
+        self.calls += _calls(value, kind)
+        self.answers += _answers(value, kind)
+        self.call_id = next(iter((*self.calls, *self.answers)), "")
+
+    def is_opaque(self) -> bool:
+        """See `Gathering`. Reasoning is one item with all its members, such as Codex's `metadata`: none is left."""
+        return not self.items or (bool(self.other) and self.kind != "reasoning")
 
     def read(self, field: str) -> None:
         """Read the item by its kind."""
-        if self.kind == "message":
-            self._content("content", field)
-        elif self.kind in _ARGUMENTS:
+        name = "content" if self.kind == "message" else "output"
+        if self.kind in _ARGUMENTS:
             self._call(field)
         elif self.kind == "shell_call_output":
             self._streams(field)
         elif self.kind == "reasoning":
             self._reasoning()
-        elif self.kind in _KNOWN:
-            self._content("output", field)
+        elif self.kind in _KNOWN and self.value.get(name) is not None:
+            self.content(self.value[name], field, name)
 
-    def _content(self, name: str, field: str) -> None:
-        content = self.value.get(name)
-        where = f"{field}.{name}"
-        if type(content) is str:
-            if content:
-                self._text(content, (name,))
-        elif type(content) is list:
-            check_parts(content, where)
-            for index, part in enumerate(content):
-                if type(part) is not dict:
-                    raise InvalidJson(f"{where}[{index}] must be an object", field=f"{where}[{index}]")
-                self._part(part, (name, index))
-        elif content is not None:
-            raise InvalidJson(f"{where} must be a string or an array", field=where)
-
-    def _part(self, part: dict[str, Any], path: Path) -> None:
+    def part(self, part: dict[str, Any], path: Path, field: str) -> None:
+        """Read one part."""
+        del field
         kind = string(part.get("type"))
         if kind in _TEXT_PARTS and type(part.get("text")) is str:
             pointers = {name: part[name] for name in _POINTERS if part.get(name)}
             if pointers:
                 self.other.append(canonical(pointers).decode())
-            if part["text"]:
-                self._text(part["text"], (*path, "text"), fixed=bool(pointers))
+            self.text(part["text"], (*path, "text"), fixed=bool(pointers))
         elif kind == "input_image":
             result = 0 if self.role is Role.TOOL else -1
             text = canonical(part).decode()
@@ -197,11 +174,12 @@ class _Reader:
         else:
             self.other.append(canonical(part).decode())
 
-    def _text(self, text: str, path: Path, *, fixed: bool = False) -> None:
-        if self.kind != "message":
+    def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
+        """Take a text, which is a result but in a message."""
+        if self.kind == "message":
+            super().text(text, path, fixed=fixed)
+        elif text:
             self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, result=0, fixed=fixed))
-        else:
-            self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
 
     def _call(self, field: str) -> None:
         name = _ARGUMENTS[self.kind]
@@ -221,21 +199,13 @@ class _Reader:
             for index, part in enumerate(_list(self.value.get(name)))
             if type(part) is dict
         ]
-        self.items += reasoning_items((), string(self.value.get("encrypted_content")), texts)
+        self.reasoning((), string(self.value.get("encrypted_content")), texts)
 
     def _streams(self, field: str) -> None:
         """Read the output of a shell: the streams of each command, and how it ended."""
-        output = self.value.get("output")
-        if type(output) is not list:
-            raise InvalidJson(f"{field}.output must be an array", field=f"{field}.output")
-        check_parts(output, f"{field}.output")
-        for index, ran in enumerate(output):
-            if type(ran) is not dict:
-                where = f"{field}.output[{index}]"
-                raise InvalidJson(f"{where} must be an object", field=where)
+        for ran, at, _ in each_object(self.value.get("output"), ("output",), f"{field}.output"):
             for name in _STREAMS:
-                if type(ran.get(name)) is str and ran[name]:
-                    self._text(ran[name], ("output", index, name))
+                self.text(string(ran.get(name)), (*at, name))
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, error_text
+from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import restored
 from prompt_sidecar.answers.sse import Event, written
@@ -61,7 +61,7 @@ class MadeUp(Dialect):
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """See `Dialect`."""
-        return _turn(answer["reply"], own, API.usage.read(answer))
+        return self.turn_of([answer["reply"]], own, API.usage.read(answer), whole=True)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """See `Dialect`."""
@@ -77,22 +77,16 @@ class MadeUp(Dialect):
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """See `Dialect`."""
         del members
-        return _Events(own)
+        return _Events(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """See `Dialect`."""
         return written({"problem": {"what": str(status), "why": error_text(body, status)}})
 
 
-def _turn(reply: dict[str, Any], own: Collection[str], usage: ProviderUsage | None) -> Turn:
-    uses = objects(reply.get("uses"))
-    ours = [Call(use["ref"], use["device"], use["with"]) for use in uses if use["device"] in own]
-    return Turn([reply], ours, waits=len(ours) < len(uses), usage=usage)
-
-
 class _Events(Filter):
-    def __init__(self, own: Collection[str]) -> None:
-        super().__init__(own)
+    def __init__(self, dialect: MadeUp, own: Collection[str]) -> None:
+        super().__init__(dialect, own)
         self._seen: dict[str, Any] = {"role": "machine", "said": "", "uses": []}
 
     def begin(self) -> None:
@@ -121,7 +115,7 @@ class _Events(Filter):
 
     def turn(self) -> Turn:
         """See `Filter`."""
-        return _turn(self._reply, self.own, self._usage)
+        return self.dialect.turn_of([self._reply], self.own, self._usage, whole=True)
 
     def counted(self) -> ProviderUsage | None:
         """See `Filter`."""

@@ -31,7 +31,7 @@ from prompt_sidecar.report.transcripts.files import (
     value_in,
 )
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
-from prompt_sidecar.report.transcripts.request_logs import usage
+from prompt_sidecar.report.transcripts.request_logs import usage_in
 
 FORMAT: Final = "anthropic_messages"
 SOURCE: Final = "Claude Code session"
@@ -171,7 +171,7 @@ class _Track:
             if self.history:
                 self.prompts.append(Prompt(tuple(self.history), b"", model))
         self.answer += _blocks(message)
-        used = usage(value_in(message, "usage"))
+        used = usage_in(message)
         if used and self.prompts and self.history:
             last = self.prompts[-1]
             self.prompts[-1] = Prompt(last.messages, last.head, last.model, used)

@@ -163,15 +163,22 @@ def _usage(members: Members) -> Usage | None:
     for name in ANSWERS:
         answer = object_in(members, name)
         answer = object_in(answer, "body") or answer
-        if found := usage(value_in(answer, "usage") or value_in(answer, "usageMetadata")):
+        if found := usage_in(answer):
             return found
-    return usage(value_in(members, "usage"))
+    return usage_in(members)
 
 
-def usage(counted: object) -> Usage | None:
-    """What a provider's usage says, as the API that knows most of its members reads it; None if it says nothing."""
-    read = [(api.usage.counts(counted), api.usage.cached_apart) for api in APIS.values()]
-    (whole, cached, written, output), apart = max(read, key=lambda one: sum(count is not None for count in one[0]))
-    whole, cached, written = whole or 0, cached or 0, written or 0
-    whole += cached + written if apart else 0
-    return Usage(whole, min(cached, whole), written, output or 0) if whole else None
+def usage_in(answer: Members) -> Usage | None:
+    """What an answer's usage says, in whichever API's names; None if it says nothing."""
+    found = next(filter(None, (object_in(answer, api.usage.usage) for api in APIS.values())), {})
+    values = {name: value_in(found, name) for name in found}
+    counts = [(api.usage.cached_apart, *api.usage.counts(values)) for api in APIS.values()]
+    known = [each for each in counts if each[1] is not None]
+    if not known:
+        return None
+    # Two APIs have the same name for the input: an answer is of the one that knows more of its names.
+    apart, *tokens = max(known, key=lambda each: sum(count is not None for count in each[1:]))
+    whole, cached, written, output = (count or 0 for count in tokens)
+    if apart:
+        return Usage(whole + cached + written, cached, written, output)
+    return Usage(whole, min(cached, whole), 0, output) if whole else None
