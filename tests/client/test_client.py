@@ -12,7 +12,7 @@ import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Bytes, Client, InvalidRequest, Lines, Pattern, RunUnknown, Trimmed
-from prompt_sidecar.client.revisions import MOST_RUNS, Revisions
+from prompt_sidecar.client.kept import MOST_RUNS, Kept
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.serving import PATIENT, client_of
 from tests.doors.grpc.serving import serving
@@ -196,12 +196,12 @@ def test_the_revision_goes_to_the_next_server(tmp_path: Path) -> None:
 
 def test_revisions_are_remembered_within_a_bound() -> None:
     """A client that lives for months keeps those of the newest runs."""
-    revisions = Revisions()
+    revisions = Kept[bytes]()
     for number in range(MOST_RUNS + 5):
         revisions.keep(f"run-{number}", b"r%d" % number)
         revisions.keep("used again and again", b"newest")
     revisions.forget("run-900")
-    assert (b"", b"", b"newest") == tuple(map(revisions.of, ("run-0", "run-900", "used again and again")))
+    assert (None, None, b"newest") == tuple(map(revisions.of, ("run-0", "run-900", "used again and again")))
     assert (MOST_RUNS - 1, b"r901") == (len(revisions), revisions.of("run-901"))
 
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.fallback_rules import Body, changed_thinking, fall_back, leave_out, without
+from prompt_sidecar.client.kept import Kept
 from prompt_sidecar.client.native import dumped
-from prompt_sidecar.client.sent import LastPrompts, Sent
+from prompt_sidecar.client.sent import Sent
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 from tests.client.histories import history
@@ -278,7 +279,7 @@ def test_models_that_bind_their_thinking(model: Any, body: Any, *, bound: bool) 
 
 def test_prompts_are_remembered_within_a_bound() -> None:
     """The runs that were silent for longest are forgotten, and counted; the newest is kept whatever it takes."""
-    last = LastPrompts(1_000)
+    last = Kept[Sent](lambda sent: sent.weight, 1_000)
     for number in range(10):
         last.keep(f"r{number}", Sent("openai_chat", (b"x" * 300,)))
     assert 7 == last.forgotten
@@ -286,7 +287,7 @@ def test_prompts_are_remembered_within_a_bound() -> None:
     last.keep("large", Sent("openai_chat", (b"x" * 5_000,)))
     assert (10, None) == (last.forgotten, last.of("r9"))
     assert None is not last.of("large")
-    nothing = LastPrompts(0)
+    nothing = Kept[Sent](lambda sent: sent.weight, 0)
     nothing.keep("r", Sent("openai_chat", (b"x",)))
     assert None is nothing.of("r")
 

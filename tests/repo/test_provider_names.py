@@ -16,10 +16,8 @@ NAMES = frozenset(MESSAGES) | frozenset(map(str, PROVIDERS))
 FOLDERS = ("providers", "prompt", "answers", "v1", "doors/envoy/v1")
 """Folders in which providers and formats may be named."""
 EXCEPTIONS = {
-    "integrations/calls.py": "frameworks' names of the providers that take inline system messages",
-    "integrations/langchain.py": "LangChain's own names of providers",
+    "integrations/calls.py": "frameworks' names of providers",
     "integrations/litellm.py": "LiteLLM's own names of its calls",
-    "integrations/pydantic_ai.py": "Pydantic AI's own names of providers",
 }
 """Modules that name them for a reason of their own."""
 

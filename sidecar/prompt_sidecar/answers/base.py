@@ -118,6 +118,8 @@ class Filter(ABC):
         self.ended = False
         self._waiting: dict[Any, Arguments] = {}
         """The calls of which a part of their arguments waits, by what the dialect knows a call as."""
+        self._held: list[Callable[[], bytes]] = []
+        """What sends the events that wait, such as those of reasoning until the turn shows something, in order."""
         self._decided_to_hide = None
 
     @property
@@ -128,6 +130,18 @@ class Filter(ABC):
     @abstractmethod
     def feed(self, event: Event) -> bytes:
         """Take an event; return what goes on to the agent now."""
+
+    def _behind(self, send: Callable[[], bytes]) -> bytes:
+        """Send an event behind those that wait; return what goes on now."""
+        if not self._held:
+            return send()
+        self._held.append(send)
+        return b""
+
+    def _flushed(self) -> bytes:
+        """Send what waits."""
+        held, self._held = self._held, []
+        return b"".join([send() for send in held])
 
     def waits(self) -> bool:
         """Whether a part of a call's arguments has not gone on yet."""

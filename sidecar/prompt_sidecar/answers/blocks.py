@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import orjson
@@ -136,8 +137,6 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         self._blocks: list[AnyBlock] = []
         self._current: dict[int | None, AnyBlock] = {}
         """By the provider's index."""
-        self._held: list[tuple[Event, dict[str, Any], AnyBlock | None]] = []
-        """Events of reasoning and what came behind them, until the turn shows something."""
         self._stop: Any = None
         self._hidden = False
 
@@ -165,12 +164,7 @@ class BlockFilter(Filter, Generic[AnyBlock]):
 
     def _other(self, event: Event) -> bytes:
         """Send an event that says nothing of blocks, behind those that wait."""
-        if self._hidden:
-            return b""
-        if self._held:
-            self._held.append((event, {}, None))
-            return b""
-        return event.raw
+        return b"" if self._hidden else self._behind(lambda: event.raw)
 
     def _passed(self, event: Event, data: dict[str, Any], block: AnyBlock, *, ends: bool) -> bytes:
         """Take an event of a block, which it may end; return what goes on now."""
@@ -178,7 +172,7 @@ class BlockFilter(Filter, Generic[AnyBlock]):
             self.left_out = True
             return b""
         if self.own and self.dialect.thinks(block.content):
-            self._held.append((event, data, block))
+            self._held.append(partial(self._sent, event, data, block))
             return b""
         return self._flushed() + self._restored(event, data, block, ends=ends)
 
@@ -202,10 +196,6 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         """Return what has waited of a call's arguments, as an event."""
         rest = self._release(block)
         return b"" if block is None or not rest else self._continued(self._arguments(block.place, rest))
-
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        return b"".join([event.raw if block is None else self._sent(event, data, block) for event, data, block in held])
 
     def _placed(self, block: AnyBlock, index: Any) -> None:
         """Give a block its index in the answer."""

@@ -17,6 +17,7 @@ ai.google.dev/api/generate-content and /gemini-api/docs/thought-signatures.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -336,8 +337,6 @@ class _Pieces(Filter):
         self._signing = _Signing()
         self._own_calls = False
         self._agents_calls = False
-        self._held: list[tuple[Event, dict[str, Any] | None, bool]] = []
-        """Pieces that wait, without the sidecar's calls, and whether they were changed."""
         self._waits = False
         """Whether what follows waits until it is known if the turn is hidden."""
         self._decided = self.last or not self.own
@@ -355,7 +354,7 @@ class _Pieces(Filter):
         if event.data is None:  # a comment, which keeps the connection alive
             return event.raw
         if data is None:
-            self._held.append((event, None, False))
+            self._held.append(partial(self._sent, event, None, changed=False))
             return b"" if self._held[1:] else self._flushed()
         if "error" in data:
             return self._flushed() + event.raw
@@ -373,7 +372,7 @@ class _Pieces(Filter):
         if self.restore is not None:  # in all candidates
             done = [restored(*each, self.restore) for each in API.call_places(data)]
             changed = changed or any(done)
-        self._held.append((event, data, changed))
+        self._held.append(partial(self._sent, event, data, changed=changed))
         self._waits = self._waits or any(map(_is_signed, parts))
         self._decided = self._decided or self.ended or any(call_of(part) is not None for part in parts)
         shows = any(map(_shows, parts)) or (candidate is None and len(self._held) == 1)
@@ -405,11 +404,7 @@ class _Pieces(Filter):
         """Whether the turn is answered here; a piece behind the end may still have calls."""
         return self._own_calls and not self._agents_calls and not self.last and self._finish == _STOP
 
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        return b"".join([self._sent(*each) for each in held])
-
-    def _sent(self, event: Event, data: dict[str, Any] | None, changed: bool) -> bytes:
+    def _sent(self, event: Event, data: dict[str, Any] | None, *, changed: bool) -> bytes:
         """Send a piece; of a hidden turn its text alone."""
         if data is None:
             return b"" if self._hidden else event.raw

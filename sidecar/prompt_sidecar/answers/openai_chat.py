@@ -170,7 +170,6 @@ class _Chunks(Filter):
         self._calls: list[_Called] = []
         self._current: dict[tuple[int, int | None], _Called] = {}
         """By the provider's numbers of choice and call, of which several calls may have the same."""
-        self._held: list[bytes] = []
         self._newest: dict[str, Any] = {}
         """The newest chunk with a choice."""
         self._finish: Any = None
@@ -198,7 +197,8 @@ class _Chunks(Filter):
         if not choices or ordinal(choices[0].get("index")) not in (None, 0):
             if self._hidden or (before and self._usage is None):
                 return b""
-            return self._in_order(self._told(chunk, event, changed=False))
+            passed = self._told(chunk, event, changed=False)
+            return self._behind(lambda: passed)
         choice, self._newest = choices[0], chunk
         delta = choice.get("delta")
         delta = choice["delta"] = delta if isinstance(delta, dict) else {}
@@ -220,8 +220,8 @@ class _Chunks(Filter):
                 return b""
             told = self._told(chunk, event, changed=changed)
             if not thinks:
-                return self._in_order(told)
-            self._held.append(told)
+                return self._behind(lambda: told)
+            self._held.append(lambda: told)
             return b""
         if self._hidden:
             self._held.clear()
@@ -237,19 +237,8 @@ class _Chunks(Filter):
         if event.data is None:  # a comment, which keeps the connection alive
             return event.raw
         if event.data != DONE:
-            return self._in_order(event.raw)
+            return self._behind(lambda: event.raw)
         return b"" if self._hidden else self.rest() + event.raw
-
-    def _in_order(self, raw: bytes) -> bytes:
-        """Send what follows the chunks that wait."""
-        if not self._held:
-            return raw
-        self._held.append(raw)
-        return b""
-
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        return b"".join(held)
 
     def _gather(self, delta: dict[str, Any]) -> None:
         """Piece the message together, but for its calls."""

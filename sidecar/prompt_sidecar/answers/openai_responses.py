@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read
@@ -203,8 +204,6 @@ class _Items(Filter):
         self._current: dict[int | None, _Item] = {}
         """By the provider's index; by none the newest."""
         self._by_id: dict[str, _Item] = {}
-        self._held: list[tuple[Event, dict[str, Any] | None, _Item | None]] = []
-        """The first events, those of reasoning and what came behind them, until the turn shows something."""
         self._response: dict[str, Any] = {}
         """The last event's, as the provider gave it."""
 
@@ -215,15 +214,14 @@ class _Items(Filter):
         if event.data is None:  # a comment, which keeps the connection alive
             return event.raw
         if data is None or not kind:
-            return self._other(event, None)
+            return self._behind(lambda: event.raw)
         if kind in _BEGINNINGS:
             if self._id is not None and self.turns > 1:
                 return b""
             if self._waits or self._held:
-                self._held.append((event, data, None))
+                self._held.append(partial(self._begun, event, data))
                 return b"" if self._waits else self._flushed()
-            self.named(data)
-            return self._sent(event, data)
+            return self._begun(event, data)
         if kind in _ENDS:
             return self._ended(event, data)
         if kind in _FAILURES:
@@ -231,23 +229,22 @@ class _Items(Filter):
             return self._flushed() + self._sent(event, data)
         item = self._item(data)
         if item is None:
-            return self._other(event, data)
+            return self._behind(partial(self._sent, event, data))
         if _is_own(item.content, self.own):
             self.left_out = True
             return b""
         if item.content.get("type") == "reasoning" and self.own:
-            self._held.append((event, data, item))
+            self._held.append(partial(self._placed, event, data, item))
             return b""
         if self.restore is not None and item.content.get("type") == "function_call":
             return self._flushed() + self._restored(event, data, item)
         return self._flushed() + self._placed(event, data, item)
 
-    def _other(self, event: Event, data: dict[str, Any] | None) -> bytes:
-        """Send an event that is of no item, behind those that wait."""
-        if self._held:
-            self._held.append((event, data, None))
-            return b""
-        return event.raw if data is None else self._sent(event, data)
+    def _begun(self, event: Event, data: dict[str, Any]) -> bytes:
+        """Send a first event."""
+        if self._id is None:
+            self._id = member(data, "response", "id")
+        return self._sent(event, data)
 
     def _item(self, data: dict[str, Any]) -> _Item | None:
         """The item that an event is of; None: it is of none."""
@@ -318,24 +315,6 @@ class _Items(Filter):
         holder["arguments"] = sent
         return sent != given
 
-    def named(self, data: dict[str, Any]) -> None:
-        if self._id is None:
-            self._id = member(data, "response", "id")
-
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        out = []
-        for event, data, item in held:
-            if data is None:
-                out.append(event.raw)
-            elif item is not None:
-                out.append(self._placed(event, data, item))
-            else:
-                if data.get("type") in _BEGINNINGS:
-                    self.named(data)
-                out.append(self._sent(event, data))
-        return b"".join(out)
-
     def rest(self) -> bytes:
         """Return what has waited, where the response was cut off."""
         if self.ended:
@@ -382,7 +361,7 @@ class _Items(Filter):
 
     def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
         if self.ended:
-            return self._other(event, data)
+            return self._behind(partial(self._sent, event, data))
         response = self._take_response(data)
         self.ended = True
         items = self._finals(objects(response.get("output")))

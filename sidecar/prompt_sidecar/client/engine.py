@@ -42,10 +42,10 @@ from prompt_sidecar.client.errors import (
 )
 from prompt_sidecar.client.facts import Restored, Trimmed, read
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
+from prompt_sidecar.client.kept import Kept
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.pieces import WithoutHalves
-from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.table import MESSAGES
@@ -86,7 +86,8 @@ class Engine:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._revisions = Revisions()
+        self._revisions = Kept[bytes]()
+        """The last revision of each run: a sidecar that has not seen the run needs it to make the same edits."""
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
         self._untrimmed: Counter[str] = Counter()
@@ -244,7 +245,7 @@ class Engine:
             check_order(policy)
         given: dict[str, Any] = dict(call.options)
         annotations = annotated(given.pop("annotations", None))
-        given.setdefault("revision", self._revisions.of(call.run_id))
+        given.setdefault("revision", self._revisions.of(call.run_id) or b"")
         if not given["revision"] and self._fallback.fell_back(call):
             given.setdefault("served_iterations", 0)  # all of the run's prompts so far were made without the sidecar
         return make(

@@ -15,8 +15,9 @@ from prompt_sidecar.client import native
 from prompt_sidecar.client.arguments import TrimOptions, annotated
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.fallback_rules import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
+from prompt_sidecar.client.kept import Kept
 from prompt_sidecar.client.schema import enum_name
-from prompt_sidecar.client.sent import LastPrompts, Sent
+from prompt_sidecar.client.sent import Sent
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 
@@ -66,7 +67,7 @@ class Fallbacks:
     """Remembers prompts, and makes the next one where the sidecar does not. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._last = LastPrompts(most_bytes)
+        self._last = Kept[Sent](lambda sent: sent.weight, most_bytes)
 
     @property
     def forgotten(self) -> int:

@@ -8,19 +8,20 @@ are unreachable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.model_calls import ModelCall
-from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, taken, with_values
+from prompt_sidecar.client.turns import Turn, Work, answered, offer, only_theirs, taken, with_values
 from prompt_sidecar.providers.sdk import SdkApi
 
 MOST_TURNS: Final = 12
 """Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
 the sidecar's tools after twelve is in a loop, and the agent should see it."""
+Answer: TypeAlias = Callable[[Work, frozenset[str]], Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +59,45 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
         ClientError: the sidecar did not answer, and the client does not fail open.
         ValueError: `stream` or `n` is asked for.
     """
-    api, keywords = work.api, work.keywords
-    if keywords.get("stream") or (keywords.get("n") or 1) != 1:
+    if work.keywords.get("stream") or (work.keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
+    taken_turns = yield from turns(engine, work, lambda step, _: answered(engine, step))
+    return (yield from completed(engine, taken_turns))
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """The turns of one call of the loop, of which the last one is not the loop's."""
+
+    step: Work
+    """What the last turn was asked."""
+    response: Any
+    trimmed: Trimmed[dict[str, Any]]
+    last: Turn
+    number: int
+    recalls: int
+
+
+def turns(engine: Engine, work: Work, answer: Answer) -> Generator[Any, Any, Turns]:
+    """Call the model until a turn is not the loop's; `answer` calls it once, given the names of the sidecar's tools."""
+    api, keywords = work.api, work.keywords
     offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
     history, recalls = api.history(keywords[api.messages]), 0
     for number in range(1, MOST_TURNS + 1):
         asked = {**keywords, **offered.keywords, api.messages: history}
         step = replace(work, keywords=asked, options=offered.options(work.options))
-        response, trimmed = yield from answered(engine, step)
+        response, trimmed = yield from answer(step, offered.own)
         turn = yield from taken(engine, step, response, offered.own, history)
         recalls += len(turn.results)
         if turn.is_last or number == MOST_TURNS:
             break
         history = [*turn.history, *api.joined(turn.results)]
-    calls = yield from with_values(engine, turn.calls, step)
-    return Completion(response, calls, trimmed, number, recalls, api, tuple(turn.history), tuple(turn.results))
+    return Turns(step, response, trimmed, turn, number, recalls)
+
+
+def completed(engine: Engine, ended: Turns) -> Steps[Completion]:
+    """Return the result, with values in place of masks in the calls of the agent's tools."""
+    turn, api = ended.last, ended.step.api
+    calls = yield from with_values(engine, turn.calls, ended.step)
+    history, results = tuple(turn.history), tuple(turn.results)
+    return Completion(ended.response, calls, ended.trimmed, ended.number, ended.recalls, api, history, results)

@@ -7,16 +7,12 @@ fails: in ordinary turns this costs a reference to the body that was sent, and t
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from prompt_sidecar.client import native
 
 Edit: TypeAlias = tuple[str, str, bytes]
-MOST_RUNS: Final = 1_000
-"""Most runs that are remembered; `fallback_bytes` is the other limit, which long prompts reach first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,55 +56,3 @@ class Sent:
     def prompt(self) -> Any:
         """Return the prompt that was sent, as JSON. If it is made by edits, it still holds the blocks in `removed`."""
         return json.loads(self.made) if self.edits is None else native.edited(json.loads(self.asked[0]), self.edits)
-
-
-class LastPrompts:
-    """The last prompt of each run, the least recently used evicted first. Thread-safe.
-
-    By hand, as the client may depend on nothing but gRPC and protobuf.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, Sent] = OrderedDict()
-        self._bytes = 0
-        self._forgotten = 0
-
-    @property
-    def forgotten(self) -> int:
-        """Runs whose prompt was evicted for others'."""
-        return self._forgotten
-
-    def of(self, run_id: str) -> Sent | None:
-        """Return a run's last prompt; None: unknown."""
-        with self._lock:
-            return self._kept.get(run_id)
-
-    def keep(self, run_id: str, sent: Sent) -> None:
-        """Replace a run's last prompt."""
-        if not self._most_bytes:
-            return
-        with self._lock:
-            self._drop(run_id)
-            self._kept[run_id] = sent
-            self._bytes += sent.weight
-            while len(self._kept) > 1 and (self._bytes > self._most_bytes or len(self._kept) > MOST_RUNS):
-                self._drop(next(iter(self._kept)))
-                self._forgotten += 1
-
-    def forget(self, run_id: str) -> None:
-        """Forget a run."""
-        with self._lock:
-            self._drop(run_id)
-
-    def forget_all(self) -> None:
-        """Forget all runs."""
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
-
-    def _drop(self, run_id: str) -> None:
-        dropped = self._kept.pop(run_id, None)
-        if dropped is not None:
-            self._bytes -= dropped.weight

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
+from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import reported
-from prompt_sidecar.client.loop import MOST_TURNS, Completion
+from prompt_sidecar.client.loop import Completion, completed, turns
 from prompt_sidecar.client.model_calls import usage_of
-from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, taken, with_values
+from prompt_sidecar.client.turns import Work, answered
 from prompt_sidecar.providers.sdk import Piece, StreamedTurn, sdk_changed
 
 
@@ -52,54 +53,48 @@ def stream_complete(engine: Engine, work: Work) -> Streaming:
 
 
 def _steps(engine: Engine, work: Work) -> Streaming:
-    api, keywords = work.api, dict(work.keywords)
-    asks = {name: value for name, value in api.asks_usage.items() if not keywords.get(name)}
-    keywords |= asks
-    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
-    history, recalls, shown = api.history(keywords[api.messages]), 0, 0
-    for number in range(1, MOST_TURNS + 1):
-        asked = {**keywords, **offered.keywords, api.messages: history}
-        step = replace(work, keywords=asked, options=offered.options(work.options))
+    api = work.api
+    asks = {name: value for name, value in api.asks_usage.items() if not work.keywords.get(name)}
+    reader = _Reader(hides_usage=bool(asks))
+
+    def answer(step: Work, own: frozenset[str]) -> Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]:
         stream, trimmed = yield from answered(engine, step)
-        reader = _Reader(api.streamed(), offered.own, shown, first=number == 1, hides_usage=bool(asks))
+        reader.begin(api.streamed(), own)
         while (event := (yield Next(stream))) is not END:
             for each in reader.take(event):
                 yield Emit(each)
-        response, shown = reader.turn.response(), reader.shown
+        response = reader.turn.response()
         yield from reported(engine, work.run_id, usage_of(api, response), trimmed)
-        turn = yield from taken(engine, step, response, offered.own, history)
-        recalls += len(turn.results)
-        if turn.is_last or number == MOST_TURNS:
-            break
-        history = [*turn.history, *api.joined(turn.results)]
+        return response, trimmed
+
+    ended = yield from turns(engine, replace(work, keywords={**work.keywords, **asks}), answer)
     for each in reader.last:
         yield Emit(each)
-    calls = yield from with_values(engine, turn.calls, step)
-    return Completion(response, calls, trimmed, number, recalls, api, tuple(turn.history), tuple(turn.results))
+    return (yield from completed(engine, ended))
 
 
 class _Reader:
-    """Reads the events of one turn."""
+    """Reads the events of the turns; `hides_usage`: the agent has not asked for the event with the usage."""
 
-    def __init__(self, turn: StreamedTurn, own: frozenset[str], shown: int, *, first: bool, hides_usage: bool) -> None:
-        """Begin a turn.
+    turn: StreamedTurn
 
-        Args:
-            turn: puts the turn together.
-            own: names of the sidecar's tools.
-            shown: how many blocks, items or calls the agent has seen of the turns before.
-            first: whether it is the first turn.
-            hides_usage: whether the agent has not asked for the event with the usage.
-        """
-        self.turn, self.shown = turn, shown
+    def __init__(self, *, hides_usage: bool) -> None:
         self.last: list[Any] = []
-        """Events that end the turn: the agent sees those of the last turn only."""
-        self._own, self._first, self._hides_usage = own, first, hides_usage
+        """Events that end a turn: the agent sees those of the last turn only."""
+        self._turns = 0
+        self._shown = 0
+        """How many blocks, items or calls the agent has seen."""
+        self._hides_usage = hides_usage
+
+    def begin(self, turn: StreamedTurn, own: frozenset[str]) -> None:
+        """Begin a turn; `own` are the names of the sidecar's tools."""
+        self.turn, self._own, self.last = turn, own, []
+        self._turns += 1
 
     def take(self, event: Any) -> list[Any]:
         """Return what the agent sees of an event, now."""
         read = self.turn.take(event)
-        if (read.is_usage and self._hides_usage) or (read.begins and not self._first):
+        if (read.is_usage and self._hides_usage) or (read.begins and self._turns > 1):
             return []
         kept = [self._placed(piece) for piece in read.pieces if piece.part is None or piece.part.name not in self._own]
         if read.pieces and not kept and not read.says_more:
@@ -118,8 +113,8 @@ class _Reader:
         if part is None:
             return piece.native
         if part.place is None:
-            part.place = self.shown
-            self.shown += 1
+            part.place = self._shown
+            self._shown += 1
         if part.place == piece.index:
             return piece.native
         return sdk_changed(piece.native, **{self.turn.index: part.place})

@@ -10,19 +10,50 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from prompt_sidecar.client import AsyncClient, Client, ClientError
+from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.engine import Rpc, Steps
 from prompt_sidecar.client.turns import UNREACHABLE
+from prompt_sidecar.providers.messages import Format
 
 Result = TypeVar("Result")
 NO_RUN: Final = (
     "no run is named: give the integration a run's id or a function that returns it, or make the call inside in_run"
 )
 
-INLINE_PROVIDERS: Final = frozenset(
+_INLINE: Final = frozenset(
     {"openai", "azure", "deepseek", "groq", "openrouter", "together", "xai", "grok", "fireworks"}
 )
-"""Providers whose models take a system message anywhere in the history. For others the sidecar's own text goes to the
-system prompt, and there is no note, as it would change the prompt's beginning each time."""
+"""Providers, by frameworks' names, whose models take a system message anywhere in the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a framework's messages are trimmed as JSON, by its name of the provider."""
+
+    format: Format
+    blocks: bool
+    """Whether they are Anthropic's blocks, else OpenAI's chat messages."""
+    inline: bool
+    """Whether the provider's models take a system message anywhere in the history."""
+
+    @classmethod
+    def of(cls, provider: str) -> Form:
+        """Return the form for a provider's models."""
+        blocks = provider == "anthropic"
+        return cls("anthropic_messages" if blocks else "openai_chat", blocks, provider in _INLINE)
+
+    def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
+        """Return the options of a prompt; `recall`: whether the model is offered the sidecar's tools.
+
+        Where the sidecar's own text goes to the system prompt there is no note, as it would change the prompt's
+        beginning each time.
+        """
+        made: TrimOptions = {**options}
+        if not recall:
+            made["recall_unavailable"] = True
+        if not (self.blocks or self.inline):
+            made["policy"] = {"note_place": "off", **(options.get("policy") or {})}
+        return made
 
 
 Kind = TypeVar("Kind", Client, AsyncClient)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
@@ -262,65 +263,62 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
         return response
 
 
-_CLASSES: Final[dict[tuple[str, str], Any]] = {}
-"""Streams by library and kind: a library accepts only streams of its own base class."""
+# A library accepts only streams of its own base class.
 
 
+@cache
 def _watching(library: Any) -> Any:
-    key = (library.__name__, "blocking")
-    if key not in _CLASSES:
+    """Return the class of blocking streams of a library."""
 
-        class Watching(library.SyncByteStream):  # type: ignore[misc]
-            """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
+    class Watching(library.SyncByteStream):  # type: ignore[misc]
+        """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(
-                self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
-            ) -> None:
-                self._stream, self._kept, self._ended = stream, kept, ended
-                self._masks, self._drive = masks, drive
+        def __init__(
+            self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+        ) -> None:
+            self._stream, self._kept, self._ended = stream, kept, ended
+            self._masks, self._drive = masks, drive
 
-            def __iter__(self) -> Iterator[bytes]:
-                for chunk in self._stream:
-                    self._kept.add(chunk)
-                    made = chunk if self._masks is None else self._drive(self._masks.feed(chunk))
-                    if made:
-                        yield made
-                if self._masks is not None and (rest := self._drive(self._masks.end())):
-                    yield rest
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in self._stream:
+                self._kept.add(chunk)
+                made = chunk if self._masks is None else self._drive(self._masks.feed(chunk))
+                if made:
+                    yield made
+            if self._masks is not None and (rest := self._drive(self._masks.end())):
+                yield rest
 
-            def close(self) -> None:
-                self._stream.close()
-                self._ended()
+        def close(self) -> None:
+            self._stream.close()
+            self._ended()
 
-        _CLASSES[key] = Watching
-    return _CLASSES[key]
+    return Watching
 
 
+@cache
 def _awatching(library: Any) -> Any:
-    key = (library.__name__, "asyncio")
-    if key not in _CLASSES:
+    """Return the class of asyncio's streams of a library."""
 
-        class Watching(library.AsyncByteStream):  # type: ignore[misc]
-            """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
+    class Watching(library.AsyncByteStream):  # type: ignore[misc]
+        """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(
-                self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
-            ) -> None:
-                self._stream, self._kept, self._ended = stream, kept, ended
-                self._masks, self._drive = masks, drive
+        def __init__(
+            self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+        ) -> None:
+            self._stream, self._kept, self._ended = stream, kept, ended
+            self._masks, self._drive = masks, drive
 
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                async for chunk in self._stream:
-                    self._kept.add(chunk)
-                    made = chunk if self._masks is None else await self._drive(self._masks.feed(chunk))
-                    if made:
-                        yield made
-                if self._masks is not None and (rest := await self._drive(self._masks.end())):
-                    yield rest
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for chunk in self._stream:
+                self._kept.add(chunk)
+                made = chunk if self._masks is None else await self._drive(self._masks.feed(chunk))
+                if made:
+                    yield made
+            if self._masks is not None and (rest := await self._drive(self._masks.end())):
+                yield rest
 
-            async def aclose(self) -> None:
-                await self._stream.aclose()
-                await self._ended()
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+            await self._ended()
 
-        _CLASSES[key] = Watching
-    return _CLASSES[key]
+    return Watching

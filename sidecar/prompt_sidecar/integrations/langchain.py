@@ -30,8 +30,8 @@ from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, forward, reported
 from prompt_sidecar.client.model_calls import has_masks
 from prompt_sidecar.integrations.calls import (
-    INLINE_PROVIDERS,
     NO_RUN,
+    Form,
     adrive,
     definitions,
     of_kind,
@@ -41,7 +41,6 @@ from prompt_sidecar.integrations.calls import (
     text_of,
 )
 from prompt_sidecar.integrations.naming import RunChoice, chosen
-from prompt_sidecar.providers.messages import Format
 
 
 class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  # typed where it is installed
@@ -97,13 +96,13 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
         engine = self._client._engine  # noqa: SLF001  # a part of the client
         run_id = self._run_id(request)
         prompt = _Prompt(request)
-        options = prompt.options(self._options, recall=self._own <= prompt.tool_names and bool(self._own))
+        options = prompt.form.options(self._options, recall=self._own <= prompt.tool_names and bool(self._own))
 
         def asked(trimmed: Trimmed[Any]) -> Mapping[str, Any]:
             self.last = trimmed
             return {"request": prompt.replaced(trimmed.prompt)}
 
-        response, trimmed = yield from forward(engine, Sending(run_id, prompt.body, prompt.format, options, asked))
+        response, trimmed = yield from forward(engine, Sending(run_id, prompt.body, prompt.form.format, options, asked))
         yield from reported(engine, run_id, _usage(response), trimmed)
         return response
 
@@ -134,14 +133,13 @@ class _Prompt:
         self.request = request
         model = request.model
         described = model._get_ls_params() if hasattr(model, "_get_ls_params") else {}  # noqa: SLF001
-        self.provider = str(described.get("ls_provider", ""))
-        self.format: Format = "anthropic_messages" if self.provider == "anthropic" else "openai_chat"
+        self.form = Form.of(str(described.get("ls_provider", "")))
         self.model = str(described.get("ls_model_name") or getattr(model, "model_name", "") or "")
         tools = [convert_to_openai_tool(tool)["function"] for tool in request.tools or () if _is_function(tool)]
         self.tool_names = frozenset(tool["name"] for tool in tools)
         system = request.system_message
         self.messages: list[Mapping[str, Any]]
-        if self.format == "anthropic_messages":
+        if self.form.blocks:
             self.messages = [_anthropic(message) for message in request.messages]
             more: dict[str, Any] = {"system": system.content} if system is not None else {}
             more["tools"] = [
@@ -160,20 +158,6 @@ class _Prompt:
             **({"max_tokens": most} if isinstance(most, int) else {}),
         }
 
-    @property
-    def _inline(self) -> bool:
-        """Whether system messages may be placed in the history."""
-        return self.format == "anthropic_messages" or self.provider in INLINE_PROVIDERS
-
-    def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
-        """The options of this prompt."""
-        made: TrimOptions = {**options}
-        if not recall:
-            made["recall_unavailable"] = True
-        if not self._inline:
-            made["policy"] = {"note_place": "off", **(options.get("policy") or {})}
-        return made
-
     def replaced(self, body: Mapping[str, Any]) -> Any:
         """The request with the trimmed messages."""
         system: SystemMessage | None = self.request.system_message
@@ -187,11 +171,11 @@ class _Prompt:
             if place is not None:
                 original = given[place - offset]
                 messages.append(original if made is self.messages[place] else _edited(original, made))
-            elif made.get("role") in ("system", "developer") and not self._inline:
+            elif made.get("role") in ("system", "developer") and not (self.form.blocks or self.form.inline):
                 own.append(text_of(made.get("content")))
             else:
                 messages.append(_new(made))
-        if self.format == "anthropic_messages" and body.get("system"):
+        if self.form.blocks and body.get("system"):
             changed = system is None or body["system"] != system.content
             system = SystemMessage(content=body["system"]) if changed else system
         if own:

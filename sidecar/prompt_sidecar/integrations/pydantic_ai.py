@@ -38,7 +38,7 @@ from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import MOST_REFUSALS, Sending, made_shorter, reported, trim
 from prompt_sidecar.client.model_calls import has_masks, refuses_thinking, too_long
 from prompt_sidecar.integrations.calls import (
-    INLINE_PROVIDERS,
+    Form,
     adrive,
     definitions,
     of_kind,
@@ -48,7 +48,6 @@ from prompt_sidecar.integrations.calls import (
     text_of,
 )
 from prompt_sidecar.integrations.naming import RunChoice, chosen
-from prompt_sidecar.providers.messages import Format
 
 MOST_CALLS: Final = 1_000
 """Calls in flight whose prompts are remembered until they are answered; the usage of older ones is not reported."""
@@ -87,8 +86,8 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         """Trim the messages of one attempt."""
         run_id = self._run_id(ctx)
         prompt = _Prompt(request_context)
-        options = prompt.options(self._options, recall=bool(self._own) and self._own <= prompt.tool_names)
-        sending = Sending(run_id, prompt.body, prompt.format, options)
+        options = prompt.form.options(self._options, recall=bool(self._own) and self._own <= prompt.tool_names)
+        sending = Sending(run_id, prompt.body, prompt.form.format, options)
         trimmed = await adrive(self._client, trim(self._engine, sending))
         self._sent[run_id] = sending, trimmed
         if len(self._sent) > MOST_CALLS:  # their calls were cancelled
@@ -169,13 +168,12 @@ class _Prompt:
     def __init__(self, context: Any) -> None:
         self.given: list[Any] = list(context.messages)
         model, parameters = context.model, context.model_request_parameters
-        self.provider = str(model.system)
-        self.format: Format = "anthropic_messages" if self.provider == "anthropic" else "openai_chat"
+        self.form = Form.of(str(model.system))
         self.tool_names = frozenset(tool.name for tool in parameters.function_tools)
         self.sent: list[dict[str, Any]] = []
         self.places: list[_Place | None] = []
         system = [part.content for part in parameters.instruction_parts or ()]
-        anthropic = self.format == "anthropic_messages"
+        anthropic = self.form.blocks
         for at, message in enumerate(self.given):
             if isinstance(message, ModelResponse):
                 self._add(_Place(at, -1), _said(message, anthropic=anthropic))
@@ -203,20 +201,6 @@ class _Prompt:
         self.sent.append(entry)
         self.places.append(place)
 
-    @property
-    def _inline(self) -> bool:
-        """Whether system messages may be placed in the history."""
-        return self.provider in INLINE_PROVIDERS
-
-    def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
-        """The options of this prompt."""
-        made: TrimOptions = {**options}
-        if not recall:
-            made["recall_unavailable"] = True
-        if not self._inline and self.format != "anthropic_messages":
-            made["policy"] = {"note_place": "off", **(options.get("policy") or {})}
-        return made
-
     def replaced(self, body: Mapping[str, Any]) -> list[Any]:
         """The trimmed messages."""
         kept: dict[_Place, Any] = {}
@@ -232,13 +216,13 @@ class _Prompt:
             if place is not None:
                 kept[place] = None if made is self.sent[cast("int", origin)] else made
                 last = place
-            elif made.get("role") in ("system", "developer") and not self._inline:
+            elif made.get("role") in ("system", "developer") and not self.form.inline:
                 own.append(text_of(made.get("content")))
             else:
                 new.setdefault(last, []).append(_new(made))
         own += [block["text"] for block in body.get("system") or () if block not in self.system]
         messages: list[Any] = []
-        anthropic = self.format == "anthropic_messages"
+        anthropic = self.form.blocks
         self._begin(messages, own, new.get(None, []))
         for at, message in enumerate(self.given):
             if isinstance(message, ModelResponse):
