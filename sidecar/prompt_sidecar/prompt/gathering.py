@@ -76,8 +76,8 @@ class Gathering(ABC):
         """Whether the message has content outside its items, or no items."""
         return bool(self.other) or self.more or not self.items
 
-    def message(self, identity: bytes) -> Message:
-        """The message, once all parts are read."""
+    def message(self, identity: bytes, *, media: int = 0, identified: bool = False, final: bool = False) -> Message:
+        """The message, once all parts are read; `media`: how many it has besides its images."""
         if self.is_opaque():
             self.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
         return Message(
@@ -87,8 +87,10 @@ class Gathering(ABC):
             calls=tuple(self.calls),
             answers=tuple(self.answers),
             other="\n".join((*self.names, *self.other)),
-            media=sum(item.kind is ItemKind.IMAGE for item in self.items),
+            media=media + sum(item.kind is ItemKind.IMAGE for item in self.items),
             opaque=self.opaque,
+            identified=identified,
+            final=final,
         )
 
 

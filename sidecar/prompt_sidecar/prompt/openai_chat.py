@@ -25,7 +25,7 @@ from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, load_again, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 
@@ -96,8 +96,8 @@ class _Reader(Gathering):
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
         """Take a text, which is a result in an answer of a tool."""
-        if self.role is not Role.TOOL:
-            super().text(text, path, fixed=fixed)
+        if text and self.role is not Role.TOOL:
+            self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
         elif text:
             tool = self.names[0] if self.names else ""
             self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=tool, result=0))

@@ -75,9 +75,9 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     reader = _Reader(value, kind, _role_of(value, kind))
     reader.read(field)
     reader.rest(value, reader.known)
-    message = reader.message(identity_of(value, _comparable, identify=identify))
-    return message._replace(
-        media=message.media + (kind in _MEDIA),
+    return reader.message(
+        identity_of(value, _comparable, identify=identify),
+        media=int(kind in _MEDIA),
         identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
         final=kind == _FINAL,
     )
@@ -176,8 +176,8 @@ class _Reader(Gathering):
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
         """Take a text, which is a result but in a message."""
-        if self.kind == "message":
-            super().text(text, path, fixed=fixed)
+        if text and self.kind == "message":
+            self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
         elif text:
             self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, result=0, fixed=fixed))
 
