@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from prompt_sidecar.client.answers import UsageLearned
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError
-from prompt_sidecar.client.facts import Trimmed, UsageLearned
+from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.model_calls import refuses_thinking, too_long
 from prompt_sidecar.providers.messages import Format
 
