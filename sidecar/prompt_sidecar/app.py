@@ -15,10 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prompt_sidecar.calls.allocator import share_arenas
 from prompt_sidecar.calls.caller_names import CallerNames, names_of
-from prompt_sidecar.calls.clock import steady
-from prompt_sidecar.calls.descriptors import connections
 from prompt_sidecar.calls.memory import changed, check_addresses, fitted, sizing
 from prompt_sidecar.calls.probes import Probes
 from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
@@ -27,8 +24,8 @@ from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
 from prompt_sidecar.config.startable import store_of
 from prompt_sidecar.doors.door import Door
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.core_log import core_lines_logged
-from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
@@ -36,7 +33,10 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
+from prompt_sidecar.process.allocator import share_arenas
 from prompt_sidecar.process.cgroups import memory_limit
+from prompt_sidecar.process.clock import steady
+from prompt_sidecar.process.descriptors import connections
 from prompt_sidecar.process.logs import Writer, configure, frames, written_by_a_thread
 from prompt_sidecar.process.signals import Signals
 from prompt_sidecar.process.starting import StartError, needing
@@ -130,7 +130,7 @@ def open_store(settings: Settings) -> SharedArchive | None:
 class Sidecar:
     """A running sidecar: its doors, and the telemetry that watches them."""
 
-    process: Process
+    process: Doors
     telemetry: Running
     store: SharedArchive | None = None
 
@@ -168,7 +168,7 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
     try:
         names = CallerNames(names_of(settings.identities))
         shared = Shared(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
-        process = Process(shared, list(doors(settings, shared, key)))
+        process = Doors(shared, list(doors(settings, shared, key)))
         process.bind()
         counter = lazy_counter(
             fast=settings.tokens.counter != "tiktoken", report=lambda found: _log.info("tokens of %s", found)

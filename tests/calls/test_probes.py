@@ -13,7 +13,7 @@ from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.probes import CONNECTIONS, Probes
 from prompt_sidecar.calls.readiness import Readiness
 from prompt_sidecar.calls.shared import Shared
-from prompt_sidecar.doors.process import Process
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.serving import PATIENCE, runs
 
@@ -66,7 +66,7 @@ def test_probes_follow_the_life_of_the_process() -> None:
     shared = Shared(ServerOptions(sweep_interval=3_600))
     probes = Probes("127.0.0.1:0", shared.readiness, shared.observer.reached)
     last = _Last(probes)
-    process = Process(shared, [probes, last])
+    process = Doors(shared, [probes, last])
     process.bind()
     while_loading: list[int] = []
     process.start(runs(), lambda: while_loading.extend(asked(probes, path) for path in PATHS))

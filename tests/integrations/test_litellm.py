@@ -22,9 +22,9 @@ import pytest
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.client import Client, RunUnknown
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
 from prompt_sidecar.doors.http.lifecycle import HttpDoor
-from prompt_sidecar.doors.process import Process
 from tests.client.histories import history
 from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT, sdk
@@ -244,7 +244,7 @@ def ids_of_runs(door: bool, folder: Path, upstream: Upstream) -> list[str]:
     core = runs()
     shared = Shared(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
     http = HttpDoor(options("http://127.0.0.1:9"), shared, b"k" * 32)
-    process = Process(shared, [GrpcDoor(shared), http])
+    process = Doors(shared, [GrpcDoor(shared), http])
     process.bind()
     process.start(core)
     settings = json.loads(GUARDRAIL.replace("URL", http.address)) if door else {}

@@ -9,10 +9,10 @@ import threading
 import time
 from typing import Final
 
-from prompt_sidecar.calls.allocator import give_back
 from prompt_sidecar.calls.memory import MemoryGate
 from prompt_sidecar.calls.refusals import Refusals
 from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.process.allocator import give_back
 from prompt_sidecar.process.logs import frames
 
 _GIVE_BACK_SECONDS: Final = 30.0

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from prompt_sidecar.calls.allocator import give_back
 from prompt_sidecar.calls.call_pool import CallPool
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.housekeeping import Housekeeper
@@ -24,6 +23,7 @@ from prompt_sidecar.calls.tokens import Tokens, TokensError, read_tokens
 from prompt_sidecar.calls.use_cases import UseCases
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.process import cgroups
+from prompt_sidecar.process.allocator import give_back
 from prompt_sidecar.process.logs import Once
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer

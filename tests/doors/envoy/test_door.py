@@ -15,11 +15,11 @@ from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import REQUEST_COPIES, MemoryGate
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.envoy.door import SERVICE, EnvoyDoor
 from prompt_sidecar.doors.envoy.identity import Identities
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
-from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import RunCeiling
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
@@ -78,7 +78,7 @@ def door(
     server = ServerOptions(listen="", sweep_interval=3_600, tokens_file=tokens_file, **(bounds or {}))
     shared = Shared(server, told)
     made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), shared, KEY)
-    process = Process(shared, [made])
+    process = Doors(shared, [made])
     process.bind()
     process.start(runs() if core is None else core)
     try:

@@ -19,8 +19,8 @@ from grpc_status import rpc_status
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
-from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
@@ -116,7 +116,7 @@ def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None, r
     return core_of(Runs, clock, limits, rules)
 
 
-class Server(Process):
+class Server(Doors):
     """A process with the gRPC door alone, bound."""
 
     def __init__(

@@ -18,10 +18,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-from prompt_sidecar.calls.descriptors import SPARE, connections
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.grpc.handed import unknown_grpc
 from prompt_sidecar.doors.grpc.reception import SLOW_AFTER
+from prompt_sidecar.process.descriptors import SPARE, connections
 from prompt_sidecar.process.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.v1 import service_pb2_grpc

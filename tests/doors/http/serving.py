@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.http.lifecycle import HttpDoor
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.prompting import Modes
-from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
@@ -85,7 +85,7 @@ def opened(
     """Open the door alone; a stop waits for nothing."""
     shared = Shared(server or ServerOptions(listen="", sweep_interval=3_600), observer)
     door = HttpDoor(given, shared, KEY, modes)
-    process = Process(shared, [door])
+    process = Doors(shared, [door])
     process.bind()
     process.start(core)
     try:

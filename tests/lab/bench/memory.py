@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter, sleep
 from typing import Final
 
-from prompt_sidecar.calls.allocator import give_back
+from prompt_sidecar.process.allocator import give_back
 from prompt_sidecar.v1 import run_pb2
 from tests.lab.bench.inprocess import never, runs
 from tests.lab.bench.servers import real

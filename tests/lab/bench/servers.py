@@ -19,8 +19,8 @@ import grpc
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
-from prompt_sidecar.doors.process import Process
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
@@ -76,7 +76,7 @@ class FloorDoor(GrpcDoor):
 
 def _floor() -> tuple[str, Callable[[int], object]]:
     shared = Shared(ServerOptions(listen="127.0.0.1:0"))
-    server = Process(shared, [FloorDoor(shared)])
+    server = Doors(shared, [FloorDoor(shared)])
     server.bind()
     server.start(
         Runs(Counter({}), Keys(b"floor"), Rules(CallerRules(preset("cache_first"))), Clocks(time.time), CoreLimits())

@@ -19,7 +19,7 @@ def _nothing() -> None:
     pass
 
 
-class Process:
+class Doors:
     """Doors, in the order in which they start and stop. Where a step fails, all are closed."""
 
     def __init__(self, shared: Shared, doors: Sequence[Door]) -> None:

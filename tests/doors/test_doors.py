@@ -9,7 +9,7 @@ import pytest
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.readiness import State
 from prompt_sidecar.calls.shared import Shared
-from prompt_sidecar.doors.process import Process
+from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.serving import runs
 
@@ -56,8 +56,8 @@ class Told:
         return self._clean
 
 
-def _process(*doors: Told) -> Process:
-    return Process(Shared(ServerOptions(listen="", sweep_interval=3_600)), doors)
+def _process(*doors: Told) -> Doors:
+    return Doors(Shared(ServerOptions(listen="", sweep_interval=3_600)), doors)
 
 
 def test_doors_open_and_close_in_one_order() -> None:

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 
-from prompt_sidecar.calls.allocator import ARENAS, share_arenas
+from prompt_sidecar.process.allocator import ARENAS, share_arenas
 
 ALLOCATING: Final = """
 import ctypes, threading
-from prompt_sidecar.calls.allocator import share_arenas
+from prompt_sidecar.process.allocator import share_arenas
 
 shared = share_arenas()
 together = threading.Barrier(12)

@@ -7,11 +7,11 @@ import time
 import pytest
 
 from prompt_sidecar.app import build_runs
-from prompt_sidecar.calls.clock import steady
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.process.clock import steady
 from tests.doors.grpc.serving import PATIENCE, counter, request, serving
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, body, history
 
