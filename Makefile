@@ -7,6 +7,8 @@ PACKAGES := $(VENV)/.packages
 # What the demo needs and no more, where there is no $(VENV) yet: a third of the packages.
 DEMO := $(if $(wildcard $(READY)),$(VENV),.venv-demo)
 DEMO_READY := $(DEMO)/.ready
+# Words added to catalogue's command line, such as CATALOGUE="--differences".
+CATALOGUE ?=
 # Empty: the first of python3.11, 3.12, 3.13 and python3 that can make a virtual environment.
 PYTHON ?=
 # Words added to pytest's command line, such as TESTS="tests/trim -k fold".
@@ -195,8 +197,18 @@ pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the ch
 	@$(COMPILE) pyproject.toml --extra server --extra admin --extra fast --extra http --extra store --constraint .ci/requirements.txt \
 		--output-file deploy/requirements/server.txt
 	@$(COMPILE) --group wheel --constraint .ci/requirements.txt --output-file deploy/requirements/build.txt
+	@$(COMPILE) tests/lab/catalogue/requirements.in --upgrade --output-file tests/lab/catalogue/requirements.txt
+	@$(COMPILE) tests/lab/catalogue/litellm.in --upgrade --no-deps --output-file tests/lab/catalogue/litellm.txt
 	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done
 	@git --no-pager diff --stat -- .ci/requirements.txt .ci/demo.txt deploy/requirements tests/integrations/requirements
+
+# litellm without its dependencies: only the table in its wheel is read.
+.PHONY: catalogue
+catalogue: $(READY) ## Build the catalogue of models anew, from maintained tables and our own rows
+	@$(BIN)/python -m venv .cache/catalogue
+	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --requirement tests/lab/catalogue/requirements.txt
+	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --no-deps --requirement tests/lab/catalogue/litellm.txt
+	@PYTHONPATH=sidecar .cache/catalogue/bin/python -m tests.lab.catalogue $(CATALOGUE)
 
 .PHONY: clean
 clean: ## Remove what make made

@@ -98,7 +98,7 @@ def test_nothing_of_the_server_is_imported() -> None:
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
         f"ours = {{m for m in sys.modules if m.startswith('prompt_sidecar') and not m.startswith({OURS!r})}}\n"
         "assert ours == {'prompt_sidecar'}, ours\n"
-        "assert 'prompt_sidecar.providers.models' not in sys.modules  # a large table\n"
+        "assert 'prompt_sidecar.providers.catalogue' not in sys.modules  # a large table\n"
     )
 
     seen = told(sys.executable, "-c", code)

@@ -90,7 +90,7 @@ def test_every_model_of_tiktoken_is_counted(model: str) -> None:
         ("models/gemini-1.5-pro-002", 2_097_152),
         ("gemini-2.0-flash-001", 1_048_576),
         ("google/gemini-2.5-flash-image", 32_768),
-        ("llama-3.1-70b", None),
+        ("llama-9.9-70b", None),
         ("gpt-4o[1m]", 128_000),
         ("", None),
     ],

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.providers.models import WINDOWS
+from prompt_sidecar.providers.catalogue import find
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "windows.md"
+SHOWN: Final = (
+    "gpt-4o", "gpt-4.1", "gpt-5", "gpt-5.3-codex", "gpt-5.4", "gpt-5.5", "gpt-6-sol", "gpt-6.2-sol", "o3",
+    "claude-sonnet-4-5", "claude-opus-4-6", "claude-haiku-5-5", "claude-sonnet-5-5", "claude-fable-5-2",
+    "gemini-2.5-pro", "gemini-3.8-flash", "gemini-4-argon", "grok-4.7", "deepseek-v4-pro", "kimi-k3", "glm-5.3",
+    "qwen3-coder",
+)  # fmt: skip
+"""Models of the page's table: a few of thousands."""
 _BLOCK: Final = re.compile(r"(<!-- generated: windows -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -21,11 +28,15 @@ def remade(page: str) -> str:
 
 
 def _table() -> Iterator[str]:
-    yield "| model | tokens |"
-    yield "|---|---|"
-    for family, window in WINDOWS.items():
-        yield f"| `{family}` | {window:,} |"
-    yield f"| any other, and none | {Limits().default_window:,}, assumed (`limits.default_window`) |"
+    yield "| model | window | most input | most output |"
+    yield "|---|---|---|---|"
+    for name in SHOWN:
+        model = find(name)
+        if model is None:
+            raise LookupError(name)
+        sizes = (f"{size:,}" if size else "" for size in (model.window, model.most_input, model.most_output))
+        yield f"| `{name}` | {' | '.join(sizes)} |"
+    yield f"| any that is unknown, and none | {Limits().default_window:,}, assumed (`limits.default_window`) | | |"
 
 
 if __name__ == "__main__":

@@ -134,16 +134,17 @@ def test_a_secret_rule_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_model_is_a_row(tmp_path: Path) -> None:
-    """Its window holds under every spelling of its name, its figures are its own, and the page of windows tells it."""
-    change = [(f"{PACKAGE}/providers/models.py", '        "gpt-4.1": ', '        "made-up-9": 77_000,\n')]
+    """Its window holds under every spelling of its name, and its figures are its own."""
+    rows = f"{PACKAGE}/providers/catalogue.tsv"
+    lines = (ROOT / rows).read_text(encoding="utf-8").splitlines(keepends=True)
+    behind = next(line for line in lines if not line.startswith("#") and line > "made-up-9")
     run(
-        copied(tmp_path, change),
+        copied(tmp_path, [(rows, "\n" + behind, "\nmade-up-9\t77000\t\t\t\t\t")]),
         """
-        from prompt_sidecar.providers.models import known_window
-        from tests.tokens.windows_page import PAGE, remade
+        from prompt_sidecar.providers.models import known_family, known_window
 
         assert 77_000 == known_window("openai/made-up-9-2027-01-01")
-        assert "made-up-9" in remade(PAGE.read_text())
+        assert "made-up-9" == known_family("openai/made-up-9-2027-01-01")
         """,
     )
 

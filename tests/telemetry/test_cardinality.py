@@ -9,6 +9,7 @@ import pytest
 
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.providers import catalogue as catalogue_of_models
 from prompt_sidecar.providers.models import known_family
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
@@ -110,8 +111,8 @@ def test_tools_of_definitions_have_labels_over_the_wire() -> None:
 
 def test_models_are_told_apart_up_to_a_bound() -> None:
     """Known families under their own names, the operator's as they are, at most so many, the rest as one."""
-    models = ModelNames(["our-own", "claude-3-5"])
-    assert ["our-own", OTHER, "gpt-4o", "gpt-4o", "claude-3-5"] == [
+    models = ModelNames(["our-own", "claude-3-5-sonnet"])
+    assert ["our-own", OTHER, "gpt-4o", "gpt-4o", "claude-3-5-sonnet"] == [
         models.label(name)
         for name in ("our-own", "our-own-2", "gpt-4o", "openai/gpt-4o-2024-08-06", "claude-3-5-sonnet-20241022")
     ]
@@ -121,9 +122,7 @@ def test_models_are_told_apart_up_to_a_bound() -> None:
 
 def test_the_bound_on_models_holds_whoever_comes_first() -> None:
     """All known families are more than are distinguished; which came first stay."""
-    from prompt_sidecar.providers import models as table
-
-    names = list(table.WINDOWS)
+    names = [name for name in catalogue_of_models.names() if known_family(name) == name]
     assert len(names) > MOST_MODELS
     models = ModelNames(["mine"])
     labels = [models.label(name) for name in names]

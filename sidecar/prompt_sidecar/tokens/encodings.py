@@ -9,7 +9,7 @@ from typing import Final
 
 from tiktoken.model import encoding_name_for_model
 
-from prompt_sidecar.providers.models import NAMES_REMEMBERED, spellings
+from prompt_sidecar.providers.catalogue import MAX_NAME_CHARS, NAMES_REMEMBERED, forms
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 ESTIMATE: Final[EncodingName] = "o200k_base"
@@ -38,7 +38,9 @@ def encoding_for(model: str) -> tuple[EncodingName, bool]:
     The map is tiktoken's (`tiktoken.model`), so that a newer tiktoken covers newer models. Any text is accepted; an
     unknown name gets `ESTIMATE` and False.
     """
-    for name in spellings(model):
+    if len(model) > MAX_NAME_CHARS:
+        return ESTIMATE, False
+    for name in forms(model.lower()):
         try:
             theirs = encoding_name_for_model(name)
         except KeyError:

@@ -28,7 +28,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.providers.claude import binds_thinking
-from prompt_sidecar.providers.models import known_window
+from prompt_sidecar.providers.models import known_most_input, known_window
 from prompt_sidecar.tokens import encoding_for
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
@@ -418,7 +418,7 @@ def _window(call: TrimCall, body: Split, format_: Format, model: str, default_wi
             f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
             field="output_reserve",
         )
-    return window - reserve, reserve, not windows
+    return min(window - reserve, known_most_input(model) or window), reserve, not windows
 
 
 def check_annotations(call: TrimCall, messages: int) -> None:

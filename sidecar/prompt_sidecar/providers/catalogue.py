@@ -1,0 +1,174 @@
+"""What is known of models: windows, the most input and output, and prices, by the names that agents really send.
+
+The facts stand in `catalogue.tsv`, which `make catalogue` builds from maintained tables and from our own rows. A name
+is looked for as it came, then without what gateways, clouds and snapshots add to it, one part at a time: the first form
+with a row has the model's facts. A version that no row has is unknown: a guess would bind an agent that knows better.
+Names come from outside: none is put into a message, and one of any length takes microseconds.
+
+The file is read when a model is first asked for, and stays one text: no row is parsed but those that are looked up.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Final
+
+MAX_NAME_CHARS: Final = 256
+"""Longest name that is looked up; the longest in use, Bedrock's resource names, have about 150."""
+NAMES_REMEMBERED: Final = 1_024
+"""Names whose facts are kept; callers use a handful, and choose them."""
+LONG_CONTEXT: Final = 1_000_000
+"""Tokens of the window that the tag `[1m]` selects."""
+
+_LONG_CONTEXT_TAG: Final = "[1m]"
+_REGION: Final = re.compile(r"^(?:us|eu|uk|apac|au|ca|sa|jp|global|us-gov)\.")
+"""Of Bedrock's inference profiles."""
+_VENDOR: Final = re.compile(
+    r"^(?:ai21|amazon|anthropic|cohere|deepseek|google|meta|minimax|mistral|moonshot|moonshotai|nvidia|openai|qwen|writer|zai)\."
+)
+"""Of Bedrock's model ids."""
+_SNAPSHOT: Final = re.compile(r"(?:-v\d+(?::\d+)?|:\d+|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{3,4}|latest|default))$")
+"""A version of an offer or a date: `-v1:0` (Bedrock), `@20250929` (Vertex), `-2025-08-07` (OpenAI), `-002` (Google)."""
+_TAG: Final = re.compile(r":[a-z][a-z0-9-]*$")
+"""Of OpenRouter, such as `:free`."""
+_DIGIT: Final = re.compile(r"\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """US dollars for a million tokens. None: not published."""
+
+    input: float | None
+    cached: float | None
+    """Read from the provider's cache."""
+    written: float | None
+    """Written to it, where that costs more than input; with several times to live, the shortest."""
+    output: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """What a whole request costs that has more input than `above` tokens."""
+
+    above: int
+    prices: Prices
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is known of one model."""
+
+    name: str
+    """Without what gateways, clouds and snapshots add to it."""
+    window: int | None
+    """Tokens of prompt and answer together; where a provider documents the prompt's alone, as Google does, those."""
+    most_input: int | None
+    """Tokens that a prompt may take, where that is less than the window whatever answer is asked for."""
+    most_output: int | None
+    prices: Prices
+    tiers: tuple[Tier, ...]
+    """Ascending."""
+    mid_run_system: bool
+    """Whether system entries may stand between other messages."""
+
+    def prices_at(self, input_tokens: int) -> Prices:
+        """Return what a request with so many input tokens costs."""
+        return next((tier.prices for tier in reversed(self.tiers) if input_tokens > tier.above), self.prices)
+
+
+@lru_cache(NAMES_REMEMBERED)
+def find(name: str) -> Model | None:
+    """Return what is known of the model that an agent calls `name`; None: nothing is."""
+    if len(name) > MAX_NAME_CHARS:
+        return None
+    plain = name.lower().removesuffix(_LONG_CONTEXT_TAG)
+    spellings = list(forms(plain))
+    row = next((row for form in (*spellings, *_variants(spellings[-1])) if (row := _row(form)) is not None), None)
+    return None if row is None else _read(row, long_context=plain != name.lower() and "claude" in plain)
+
+
+def forms(name: str) -> Iterator[str]:
+    """Give a name as it came, then without what is added to a model's own, one part at a time; the plainest last."""
+    form = name
+    yield form
+    while "/" in form:  # bedrock/us.anthropic.claude-sonnet-4-5, openrouter/anthropic/claude-sonnet-4.5
+        form = form.partition("/")[2]
+        yield form
+    owner, colon, rest = form.partition(":")
+    if owner == "ft":
+        form = rest.partition(":")[0]  # ft:gpt-4o-mini-2024-07-18:team::id
+        yield form
+    elif colon and owner.isalpha():
+        form = rest  # openai:gpt-4o
+        yield form
+    elif colon and rest and rest[0].isdigit() and not rest.isdecimal():
+        form = f"{owner}-{rest}"  # gpt-oss:20b
+        yield form
+    for added in (_REGION, _VENDOR, _TAG, _SNAPSHOT, _SNAPSHOT):
+        shorter = added.sub("", form)
+        if shorter != form and shorter:
+            form = shorter
+            yield form
+    if form.startswith("claude-") and "." in form:
+        yield form.replace(".", "-")
+
+
+def _variants(form: str) -> Iterator[str]:
+    """Give what a form may be a variant of: `gpt-4o-mine` of gpt-4o, but `claude-opus-4-9` not of claude-opus-4."""
+    while (parts := form.rpartition("-"))[0] and _DIGIT.search(parts[2]) is None and _DIGIT.search(parts[0]):
+        form = parts[0]
+        yield form
+
+
+@cache
+def _rows() -> tuple[str, ...]:
+    text = resources.files(__package__).joinpath("catalogue.tsv").read_text(encoding="utf-8")
+    return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+def built() -> str:
+    """Return what the catalogue was built from, and the day, as its first line says."""
+    with resources.files(__package__).joinpath("catalogue.tsv").open(encoding="utf-8") as file:
+        return file.readline().removeprefix("# ").rstrip()
+
+
+def names() -> Iterator[str]:
+    """Give the names of all rows, in their order."""
+    return (row.partition("\t")[0] for row in _rows())
+
+
+def _row(name: str) -> str | None:
+    rows = _rows()
+    at = bisect_left(rows, name + "\t")
+    return rows[at] if at < len(rows) and rows[at].startswith(name + "\t") else None
+
+
+def _read(row: str, *, long_context: bool) -> Model:
+    name, window, most_input, most_output, prices, tiers, flags = row.split("\t")
+    return Model(
+        list(forms(name))[-1],
+        LONG_CONTEXT if long_context else _whole(window),
+        _whole(most_input),
+        _whole(most_output),
+        _prices(prices),
+        tuple(_tier(tier) for tier in tiers.split(";") if tier),
+        mid_run_system="s" in flags,
+    )
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text else None
+
+
+def _prices(text: str) -> Prices:
+    return Prices(*(float(price) if price else None for price in (text or ",,,").split(",")))
+
+
+def _tier(text: str) -> Tier:
+    above, _, prices = text.partition(":")
+    return Tier(int(above), _prices(prices))
