@@ -1,0 +1,153 @@
+"""A tool result made smaller when it is first seen.
+
+Theory. A prompt cache is kept if nothing that was sent changes. So a result is condensed once, before it is sent for
+the first time, by a function of nothing but the result and the call that it answers: whoever meets the result again,
+in another process or spelled otherwise, makes the same bytes. The exact original stays within reach.
+
+A reduction takes out what a reader does not miss, and says what, in a line in square brackets, unless a terminal would
+not have shown it either. There are three levels, each with those before it:
+
+    exact   what a terminal would show, or what can be read back from the text
+    safe    tests that passed, counted
+    full    padding, the middle of long outputs, markup of pages
+
+In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text in
+which a line that a reduction writes stands already: it may be a reduced one, which is never reduced again, or could
+not be told from one. All is linear in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from prompt_sidecar.prompt.utf8 import utf8_size
+from prompt_sidecar.trim.condense import grep, html_text, json_rows, long_output, passed_tests, repeats
+from prompt_sidecar.trim.condense.kinds import Kind, kind_of
+from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.padding import without_padding
+from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
+
+VERSION: Final = 1
+"""Of what `condensed` makes of a result; a change that makes other bytes of any result has to raise it."""
+LEAST_BYTES: Final = 2_048
+"""Smaller results hold a sixth of what all hold, and a thirtieth of what can be saved (27 recorded runs)."""
+LEAST_TOKENS: Final = 24
+"""Twice what the label of a condensed result takes."""
+
+
+class Level(IntEnum):
+    """How much may be taken out."""
+
+    EXACT = 1
+    SAFE = 2
+    FULL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One way in which a result is made smaller."""
+
+    name: str
+    """In answers and metrics."""
+    level: Level
+    reduce: Callable[[Output], str | None]
+    """The smaller text; None: there is nothing to do. A text that is no smaller is not taken."""
+    can_be_read_back: bool = False
+    """Whether the result tells the whole text, but for white space and escapes in JSON."""
+    kinds: Collection[Kind] = (Kind.OTHER, Kind.PAGE)
+    folds: bool = True
+    """Whether lines of the result stand for others, so that a text with such lines of its own must be left alone."""
+    marker: str = ""
+    """In each text that the reduction has made; empty: it writes nothing of its own."""
+
+
+REDUCTIONS: Final = (
+    Reduction("codes", Level.EXACT, without_codes, folds=False),
+    Reduction("overwritten", Level.EXACT, without_overwritten, folds=False),
+    Reduction("rows", Level.EXACT, json_rows.as_tables, True, marker=json_rows.OPENING),
+    Reduction("grep", Level.EXACT, grep.grouped, True),
+    Reduction("identical_lines", Level.EXACT, repeats.counted, True, marker=repeats.COUNTED),
+    Reduction("passed_tests", Level.SAFE, passed_tests.without_passed, marker=passed_tests.LEFT_OUT),
+    Reduction("prefix", Level.EXACT, repeats.with_prefix_once, True, marker=repeats.BEGIN),
+    Reduction("padding", Level.FULL, without_padding, kinds=(Kind.NUMBERED,), folds=False),
+    Reduction("page", Level.FULL, html_text.as_text, kinds=(Kind.PAGE,), marker=html_text.OPENING),
+    Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
+)
+"""In the order in which they are tried: what a terminal would not show first, what counts lines behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What one reduction took out of a result."""
+
+    reduction: str
+    characters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed:
+    """A result that was made smaller."""
+
+    text: str
+    """Without the label that names the original."""
+    savings: tuple[Saving, ...]
+    """In the order in which they were made."""
+    tokens_saved: int
+    can_be_read_back: bool
+    """Whether the text tells all of the original, but for white space and escapes in JSON."""
+
+
+def condensed(
+    text: str,
+    call: Call | None,
+    level: Level,
+    count: Callable[[str], int],
+    *,
+    fetch_tools: Collection[str] = (),
+    only_what_can_be_read_back: bool = False,
+) -> Condensed | None:
+    """Make a result smaller; None: it stays as it is.
+
+    Args:
+        text: the result, as the guard has left it.
+        call: the call that it answers; None: it is not known, and only `exact` reductions are made.
+        level: which reductions may be made.
+        count: tokens of a text.
+        fetch_tools: names of the tools whose results are pages.
+        only_what_can_be_read_back: leave out the other reductions, where the model cannot fetch the original.
+    """
+    if len(text) < LEAST_BYTES and utf8_size(text) < LEAST_BYTES:
+        return None
+    most = level if call is not None else Level.EXACT
+    output = Output(text, call)
+    kind = kind_of(output, fetch_tools)
+    savings: list[Saving] = []
+    reversible = True
+    marked: bool | None = None
+    for reduction in REDUCTIONS:
+        if reduction.level > most or kind not in reduction.kinds:
+            continue
+        if only_what_can_be_read_back and not reduction.can_be_read_back:
+            continue
+        reduced = reduction.reduce(output)
+        if reduced is None or len(reduced) >= len(output.text):
+            continue
+        if reduction.folds:
+            marked = _is_marked(output.text) if marked is None else marked
+            if marked:
+                break
+        savings.append(Saving(reduction.name, len(output.text) - len(reduced)))
+        reversible = reversible and reduction.can_be_read_back
+        output = Output(reduced, call)
+    if not savings:
+        return None
+    saved = count(text) - count(output.text)
+    return Condensed(output.text, tuple(savings), saved, reversible) if saved >= LEAST_TOKENS else None
+
+
+def _is_marked(text: str) -> bool:
+    """Whether a text has a line as reductions write them."""
+    return any(each.marker in text for each in REDUCTIONS if each.marker)

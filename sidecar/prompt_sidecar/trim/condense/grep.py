@@ -1,0 +1,114 @@
+"""What grep found, with each path once, as `rg --heading` shows it. It can be read back:
+
+    src/a.go:1:x                        src/a.go
+    src/a.go-2-y                        1:x
+    src/b.go:3:z                        2-y
+                                        src/b.go:3:z
+
+A path on its own with a number behind it begins a group, and lines with a number go on with it, as do lines of `--`
+between these. So nothing is grouped where the text itself has a line that would be read as one of these. Context lines
+(`path-2-y`) belong to a path only where their number goes on from a match, as `-2024-` may be part of a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from prompt_sidecar.trim.condense.output import Output
+
+LEAST_LINES: Final = 2
+_LOOKED_AT: Final = 6
+"""Lines at the start of a stretch among which there must be a match; before it grep shows some lines of context."""
+_MATCH: Final = re.compile(r"((?:[A-Za-z]:)?[^\s:]{5,300}):(\d{1,7}):")
+_PATH: Final = re.compile(r"(?:[A-Za-z]:)?[^\s:]{5,300}")
+_SUFFIX: Final = re.compile(r"\.[A-Za-z]\w{0,7}$")
+_DATE: Final = re.compile(r"[^\w/.]?\d{2,4}[-/]\d\d[-/]\d\d")
+_NUMBERED: Final = re.compile(r"\d+[:-]")
+_BETWEEN: Final = "--"
+
+
+class _Found(NamedTuple):
+    """A line of a file that grep shows."""
+
+    path: str
+    number: int
+
+
+def grouped(output: Output) -> str | None:
+    """The lines of each path in a row, two and more, below the path. None too if that could not be read back."""
+    lines = output.lines
+    if not any(_MATCH.match(line) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
+        return None
+    found = _found(lines)
+    groups = list(_groups(lines, found))
+    if not groups or _misread(lines, groups):
+        return None
+    shown, done = list[str](), 0
+    for at, end in groups:
+        path = _path(found, at)
+        members = (line if line == _BETWEEN else line[len(path) + 1 :] for line in lines[at:end])
+        shown += [*lines[done:at], path, *members]
+        done = end
+    return "\n".join([*shown, *lines[done:]])
+
+
+def _found(lines: Sequence[str]) -> list[_Found | None]:
+    """For each line which line of which file it is: matches, then context from the matches on, down and up."""
+    found = [_match(line) for line in lines]
+    for order, step in ((range(1, len(lines)), 1), (range(len(lines) - 2, -1, -1), -1)):
+        for at in order:
+            near = found[at - step]
+            if near is not None and found[at] is None:
+                number = near.number + step
+                if lines[at].startswith(f"{near.path}-{number}-"):
+                    found[at] = _Found(near.path, number)
+    return found
+
+
+def _match(line: str) -> _Found | None:
+    found = _MATCH.match(line)
+    return _Found(found[1], int(found[2])) if found and _is_path(found[1]) else None
+
+
+def _is_path(text: str) -> bool:
+    return ("/" in text or "\\" in text or bool(_SUFFIX.search(text))) and not (_DATE.match(text) or _NUMBERED.match(text))
+
+
+def _path(found: Sequence[_Found | None], at: int) -> str:
+    line = found[at]
+    return line.path if line is not None else ""
+
+
+def _groups(lines: Sequence[str], found: Sequence[_Found | None]) -> Iterable[tuple[int, int]]:
+    """The first line of each group, and the one after its last."""
+    at = 0
+    while at < len(lines):
+        path, end = _path(found, at), at + 1
+        while path:
+            if end < len(lines) and _path(found, end) == path:
+                end += 1
+            elif end + 1 < len(lines) and lines[end] == _BETWEEN and _path(found, end + 1) == path:
+                end += 2
+            else:
+                break
+        if end - at >= LEAST_LINES:
+            yield at, end
+        at = end
+
+
+def _misread(lines: Sequence[str], groups: Iterable[tuple[int, int]]) -> bool:
+    """Whether a line outside all groups would be read as one within, or as the path of one."""
+    done = 0
+    for at, end in (*groups, (len(lines), len(lines))):
+        behind = done + 1 if done < at and lines[done] == _BETWEEN else done
+        if done and behind < at and _NUMBERED.match(lines[behind]):
+            return True
+        if any(
+            _NUMBERED.match(lines[place + 1]) and _PATH.fullmatch(lines[place]) and _is_path(lines[place])
+            for place in range(done, at - 1)
+        ):
+            return True
+        done = end
+    return False

@@ -1,0 +1,156 @@
+r"""Lists of JSON objects as tables: what is the same in all rows once, the names of the members once, a row a line.
+
+    [{"id": 1, "state": "ok"},          [rows of JSON: 3; in all: {"state":"ok"}; columns: ["id"]]
+     {"id": 2, "state": "ok"},          1
+     {"id": 3, "state": "ok"}]          2
+                                        3
+
+A cell is JSON, or `-` where a row has no such member. Every value can be read back: numbers are spelled as they were
+(`1.10`, `1e5`), and a text with an object that has a name twice is left alone. A list within an object is replaced
+there by `[rows 1]`, which is no JSON, and its table follows. Other JSON loses the white space between its tokens, where
+the tool is no shell: a shell may show a file, which an edit must quote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.trim.condense.kinds import is_shell
+from prompt_sidecar.trim.condense.output import Output
+
+OPENING: Final = "[rows of JSON: "
+LEAST_ROWS: Final = 3
+LEAST_FILLED: Final = 0.7
+"""Share of the cells that must have a value. So a table is hardly larger than its list, however the names differ."""
+CHARACTERS: Final = 1_048_576
+"""A longer text is not decoded: the values take many times its memory."""
+DEPTH: Final = 2
+"""Objects around a list that is made a table."""
+MOST_REFUSED: Final = 8
+"""Beginnings of JSON within a text that are read in vain: each may be read up to the end of the text."""
+_BEGINNING: Final = re.compile(r'\n(?=[\[{]\n|\[\{")')
+
+
+class _RefusedError(ValueError):
+    """JSON that has no single meaning."""
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise _RefusedError
+    return members
+
+
+def _constant(name: str) -> Any:
+    """Refuse NaN and Infinity, which Python's parser accepts and JSON does not have."""
+    raise _RefusedError(name)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_members, parse_int=orjson.Fragment, parse_float=orjson.Fragment, parse_constant=_constant
+)
+"""Keeps each number as it is spelled."""
+
+
+def as_tables(output: Output) -> str | None:
+    """The text with its lists of three and more objects as tables: JSON, JSON lines, and JSON below other lines."""
+    if len(output.text) > CHARACTERS:
+        return None
+    text = output.text.strip()
+    try:
+        if text.startswith("{") and (rows := _json_lines(text)):
+            return _table(rows, ", a line each")
+        if text[:1] in {"[", "{"} and (value := _whole(text)) is not None:
+            compact = _json(value) if output.call is not None and not is_shell(output.call) else None
+            return _written(value) or compact
+        return _below_lines(output.text)
+    except (_RefusedError, RecursionError, TypeError):  # TypeError: orjson writes no half of a surrogate pair
+        return None
+
+
+def _whole(text: str) -> Any:
+    """The value that a text is; None: it is none, or goes on behind it."""
+    try:
+        value, end = _DECODER.raw_decode(text)
+    except json.JSONDecodeError:
+        return None
+    return value if end == len(text) else None
+
+
+def _json_lines(text: str) -> list[Any]:
+    """The objects of a text with one on each line; empty: it is something else."""
+    lines = text.split("\n")
+    if len(lines) < LEAST_ROWS or not all(line.startswith('{"') for line in lines):
+        return []
+    rows = [_whole(line.strip()) for line in lines]
+    return [] if None in rows else rows
+
+
+def _below_lines(text: str) -> str | None:
+    """The text with tables in place of the JSON that begins on a line of its own."""
+    shown, done, refused = list[str](), 0, 0
+    for found in _BEGINNING.finditer(text):
+        if found.end() < done:
+            continue
+        try:
+            value, end = _DECODER.raw_decode(text, found.end())
+        except json.JSONDecodeError:
+            refused += 1
+            if refused == MOST_REFUSED:
+                break
+            continue
+        table = _written(value) if text[end : end + 1] in {"", "\n"} else None
+        if table is not None:
+            shown += [text[done : found.end()], table]
+            done = end
+    return "".join([*shown, text[done:]]) if done else None
+
+
+def _written(value: Any) -> str | None:
+    """A list as a table, or an object with the lists in it as tables below it; None: there are none."""
+    if isinstance(value, list):
+        return _table(value, "")
+    tables: list[str] = []
+    replaced = _replaced(value, tables, DEPTH)
+    return "\n".join([_json(replaced), *tables]) if tables else None
+
+
+def _replaced(value: Any, tables: list[str], depth: int) -> Any:
+    """A value whose lists of objects are names of tables, which are added to `tables`."""
+    if isinstance(value, list):
+        name = f"rows {len(tables) + 1}"
+        table = _table(value, f" as {name}")
+        if table is None:
+            return value
+        tables.append(table)
+        return orjson.Fragment(f"[{name}]")
+    if isinstance(value, dict) and depth:
+        return {name: _replaced(member, tables, depth - 1) for name, member in value.items()}
+    return value
+
+
+def _table(rows: Sequence[Any], label: str) -> str | None:
+    """Objects as a table; None: it is no shorter, or these are no objects."""
+    if len(rows) < LEAST_ROWS or not all(isinstance(row, dict) for row in rows):
+        return None
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if sum(map(len, rows)) < LEAST_FILLED * len(names) * len(rows):
+        return None
+    cells = [{name: _json(value) for name, value in row.items()} for row in rows]
+    same = {name for name in names if len({row.get(name) for row in cells}) == 1}
+    columns = [name for name in names if name not in same]
+    constants = {name: value for name, value in rows[0].items() if name in same}
+    told = f"; in all: {_json(constants)}" if constants else ""
+    header = f"{OPENING}{len(rows)}{label}{told}; columns: {_json(columns)}]"
+    table = "\n".join([header, *(",".join(row.get(name, "-") for name in columns) for row in cells)])
+    return table if len(table) < len(_json(rows)) else None
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()

@@ -1,0 +1,70 @@
+"""What lines repeat, once: identical lines in a row, and what several lines in a row begin with. Both can be read back.
+
+    b                                   b
+    b                                   [the line above 3 times]
+    b
+
+    build/web: a                        [the next 4 lines begin with "build/web: "]
+    build/web: b                        a
+    build/web: c                        b
+    build/web: d                        c
+                                        d
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from prompt_sidecar.trim.condense.output import Output
+
+COUNTED: Final = "[the line above "
+BEGIN: Final = "[the next "
+LEAST_IDENTICAL: Final = 3
+"""Two identical lines are shorter than one with its count."""
+LEAST_ALIKE: Final = 4
+HEADER_CHARACTERS: Final = 60
+"""Characters that a prefix has to save beyond its own: more than what its header takes besides."""
+_PREFIX: Final = re.compile(r"[^\n]{6,80}?(?:: |\] |\t| \| | - |::)(?=\S)")
+
+
+def counted(output: Output) -> str | None:
+    """Identical lines in a row as one, with their number."""
+    lines, shown, done = output.lines, list[str](), 0
+    for first, end in output.alike:
+        at = first
+        while at < end:
+            after = at + 1
+            while after < end and lines[after] == lines[at]:
+                after += 1
+            if after - at >= LEAST_IDENTICAL and not lines[at].isspace():
+                shown += [*lines[done : at + 1], f"{COUNTED}{after - at} times]"]
+                done = after
+            at = after
+    return "\n".join([*shown, *lines[done:]]) if done else None
+
+
+def with_prefix_once(output: Output) -> str | None:
+    """What several lines in a row begin with, up to a separator, in a header; and the rest of each."""
+    lines, shown, done = output.lines, list[str](), 0
+    for first, end in output.alike:
+        at = first
+        while at + LEAST_ALIKE <= end:
+            found = _PREFIX.match(lines[at])
+            after = at + 1
+            if found:
+                prefix = found[0]
+                while after < end and lines[after].startswith(prefix):
+                    after += 1
+                if _pays(after - at, len(prefix)):
+                    header = f"{BEGIN}{after - at} lines begin with {json.dumps(prefix, ensure_ascii=False)}]"
+                    shown += [*lines[done:at], header, *(line[len(prefix) :] for line in lines[at:after])]
+                    at = done = after
+                    continue
+            at += 1
+    return "\n".join([*shown, *lines[done:]]) if done else None
+
+
+def _pays(lines: int, characters: int) -> bool:
+    return lines >= LEAST_ALIKE and lines * (characters - 1) > HEADER_CHARACTERS + characters

@@ -1,0 +1,49 @@
+r"""What a terminal would show: text without colours, and of a line that was overwritten its last state.
+
+    \x1b[31mFAIL\x1b[0m x               FAIL x
+    10%\rerror: disk full\r100%         error: disk full
+                                        100%
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from prompt_sidecar.trim.condense.output import Output
+from prompt_sidecar.trim.condense.trouble import in_trouble
+
+_CODE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # colours and movements of the cursor: ECMA-48, 5.4
+    r"|\](?!8;)[^\x07\x1b\r\n]*+(?:\x07|\x1b\\)"  # titles; not links (8), whose address nothing else shows
+    r"|[()][0-9A-Z]|[=>78cDEHMNOZ])"
+)
+
+
+def without_codes(output: Output) -> str | None:
+    """The text without colour and cursor codes. None too where what is left would make further codes."""
+    if "\x1b" not in output.text:
+        return None
+    plain = _CODE.sub("", output.text)
+    return None if _CODE.search(plain) else plain
+
+
+def without_overwritten(output: Output) -> str | None:
+    """The text without what a carriage return overwrote; of that, what speaks of trouble stays, as lines before."""
+    if "\r" not in output.text:
+        return None
+    pieces = {
+        place: bare.split("\r")
+        for place, line in enumerate(output.lines)
+        if "\r" in line and "\r" in (bare := line.rstrip("\r"))
+    }
+    overwritten = [(place, piece.rstrip()) for place, line in pieces.items() for piece in line[:-1]]
+    stays: dict[int, list[str]] = {}
+    for number in in_trouble([piece for _, piece in overwritten]):
+        place, piece = overwritten[number]
+        stays.setdefault(place, []).append(piece)
+    shown: list[str] = []
+    for place, line in enumerate(output.lines):
+        shown += stays.get(place, ())
+        shown.append(pieces[place][-1].rstrip() if place in pieces else line)
+    return "\n".join(shown) if pieces else None
