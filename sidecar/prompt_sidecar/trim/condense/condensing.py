@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from prompt_sidecar.prompt.utf8 import utf8_size
 from prompt_sidecar.trim.condense import grep, html_text, json_rows, long_output, passed_tests, repeats
 from prompt_sidecar.trim.condense.kinds import Kind, kind_of
 from prompt_sidecar.trim.condense.output import Call, Output
@@ -88,16 +87,21 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Condensed:
-    """A result that was made smaller."""
+class Reduced:
+    """A text after all reductions."""
 
     text: str
-    """Without the label that names the original."""
     savings: tuple[Saving, ...]
     """In the order in which they were made."""
-    tokens_saved: int
     can_be_read_back: bool
     """Whether the text tells all of the original, but for white space and escapes in JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed(Reduced):
+    """A result that was made smaller; the text is without the label that names the original."""
+
+    tokens_saved: int
 
 
 def condensed(
@@ -119,33 +123,39 @@ def condensed(
         fetch_tools: names of the tools whose results are pages.
         only_what_can_be_read_back: leave out the other reductions, where the model cannot fetch the original.
     """
-    if len(text) < LEAST_BYTES and utf8_size(text) < LEAST_BYTES:
+    if len(text) < LEAST_BYTES and len(text.encode(errors="surrogatepass")) < LEAST_BYTES:
         return None
-    most = level if call is not None else Level.EXACT
-    output = Output(text, call)
+    made = reduced(Output(text, call), level, fetch_tools, only_what_can_be_read_back=only_what_can_be_read_back)
+    if made is None:
+        return None
+    saved = count(text) - count(made.text)
+    return Condensed(made.text, made.savings, made.can_be_read_back, saved) if saved >= LEAST_TOKENS else None
+
+
+def reduced(
+    output: Output, level: Level, fetch_tools: Collection[str] = (), *, only_what_can_be_read_back: bool = False
+) -> Reduced | None:
+    """Make all reductions of a text, however small it is and whatever they save; None: there are none to make."""
+    most = level if output.call is not None else Level.EXACT
     kind = kind_of(output, fetch_tools)
     savings: list[Saving] = []
-    reversible = True
-    marked: bool | None = None
+    all_can_be_read_back = True
+    folds = False
     for reduction in REDUCTIONS:
         if reduction.level > most or kind not in reduction.kinds:
             continue
         if only_what_can_be_read_back and not reduction.can_be_read_back:
             continue
-        reduced = reduction.reduce(output)
-        if reduced is None or len(reduced) >= len(output.text):
+        text = reduction.reduce(output)
+        if text is None or len(text) >= len(output.text):
             continue
-        if reduction.folds:
-            marked = _is_marked(output.text) if marked is None else marked
-            if marked:
-                break
-        savings.append(Saving(reduction.name, len(output.text) - len(reduced)))
-        reversible = reversible and reduction.can_be_read_back
-        output = Output(reduced, call)
-    if not savings:
-        return None
-    saved = count(text) - count(output.text)
-    return Condensed(output.text, tuple(savings), saved, reversible) if saved >= LEAST_TOKENS else None
+        if reduction.folds and not folds and _is_marked(output.text):
+            break
+        folds = folds or reduction.folds
+        savings.append(Saving(reduction.name, len(output.text) - len(text)))
+        all_can_be_read_back = all_can_be_read_back and reduction.can_be_read_back
+        output = Output(text, output.call)
+    return Reduced(output.text, tuple(savings), all_can_be_read_back) if savings else None
 
 
 def _is_marked(text: str) -> bool:

@@ -1,13 +1,14 @@
-"""What grep found, with each path once, as `rg --heading` shows it. It can be read back:
+"""What grep found, with each path once, as `rg --heading` shows it.
 
     src/a.go:1:x                        src/a.go
     src/a.go-2-y                        1:x
     src/b.go:3:z                        2-y
                                         src/b.go:3:z
 
-A path on its own with a number behind it begins a group, and lines with a number go on with it, as do lines of `--`
-between these. So nothing is grouped where the text itself has a line that would be read as one of these. Context lines
-(`path-2-y`) belong to a path only where their number goes on from a match, as `-2024-` may be part of a path.
+It can be read back: a path on its own before a line with a number begins a group, and lines with a number go on with
+it, as do lines of `--` between these. So nothing is grouped where the text itself has a line that would be read as one
+of these. Context lines (`path-2-y`) belong to a path only where their number goes on from a match, as `-2024-` may be
+part of a path.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _found(lines: Sequence[str]) -> list[_Found | None]:
             near = found[at - step]
             if near is not None and found[at] is None:
                 number = near.number + step
-                if lines[at].startswith(f"{near.path}-{number}-"):
+                if number > 0 and lines[at].startswith(f"{near.path}-{number}-"):
                     found[at] = _Found(near.path, number)
     return found
 
@@ -73,7 +74,9 @@ def _match(line: str) -> _Found | None:
 
 
 def _is_path(text: str) -> bool:
-    return ("/" in text or "\\" in text or bool(_SUFFIX.search(text))) and not (_DATE.match(text) or _NUMBERED.match(text))
+    if _DATE.match(text) or _NUMBERED.match(text):
+        return False
+    return "/" in text or "\\" in text or bool(_SUFFIX.search(text))
 
 
 def _path(found: Sequence[_Found | None], at: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from enum import Enum
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final
 
 from prompt_sidecar.trim.condense.output import Call, Output
@@ -37,7 +37,9 @@ _READS: Final = frozenset(
     }
 )
 """Words of a tool's name that say that it reads files, or shows what it did to them."""
-_SHELLS: Final = frozenset({"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"})
+_SHELLS: Final = frozenset(
+    {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
+)
 
 _READ: Final = re.compile(
     r"(?:^|[;&\n({`]|\|\||-l?c\s{1,9}[\"']|-command\s{1,9}[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)\s{0,40}"
@@ -46,7 +48,9 @@ _READ: Final = re.compile(
     re.IGNORECASE,
 )
 """A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
-_DIFFS: Final = re.compile(r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]{0,200}\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s{0,9})diff\s")
+_DIFFS: Final = re.compile(
+    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]{0,200}\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s{0,9})diff\s"
+)
 _STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
 _RUNS: Final = re.compile(
     r"\b(?:tests?|pytest|jest|vitest|mocha|unittest|build|install|lint|vet|tsc|make|mise|cargo|golangci-lint|eslint"
@@ -61,20 +65,18 @@ _TEST_SIGNS: Final = (
 )
 _TIME: Final = re.compile(r"\D?\d{4}-\d\d-\d\d|.{0,40}\d\d:\d\d:\d\d")
 _NUMBER: Final = re.compile(r"\s{0,8}(\d{1,7})(?:→|\t)")
-_HEAD_LINES: Final = 24
+_HEAD_LINES: Final = 12
 """Lines by which a text is told."""
 
 
 def kind_of(output: Output, fetch_tools: Collection[str]) -> Kind:
     """What a result holds. `fetch_tools`: names of the tools that fetch pages."""
     call = output.call
+    if call is not None and call.tool in fetch_tools:
+        return Kind.PAGE
     if _is_numbered(output.text):
         return Kind.NUMBERED
-    if _is_diff(output.text) or (call is not None and reads(call)):
-        return Kind.SOURCE
-    if call is None:
-        return Kind.OTHER
-    return Kind.PAGE if call.tool in fetch_tools else Kind.OTHER
+    return Kind.SOURCE if (call is not None and reads(call)) or "@@ -" in output.text else Kind.OTHER
 
 
 def reads(call: Call) -> bool:
@@ -110,7 +112,7 @@ def _words(name: str) -> set[str]:
 
 def _first_lines(text: str) -> list[str]:
     """The first lines that are not blank, cut to what tells their kind."""
-    lines = (line for line in text[:4_096].split("\n") if line and not line.isspace())
+    lines = (line for line in text[:2_048].split("\n") if line and not line.isspace())
     return [line[:80] for line in islice(lines, _HEAD_LINES)]
 
 
@@ -120,9 +122,5 @@ def _is_numbered(text: str) -> bool:
         return False
     lines = _first_lines(text)
     numbers = [int(found[1]) for line in lines if (found := _NUMBER.match(line))]
-    steps = sum(after == before + 1 for before, after in zip(numbers, numbers[1:], strict=False))
+    steps = sum(after == before + 1 for before, after in pairwise(numbers))
     return len(numbers) > 2 and steps >= 0.7 * (len(lines) - 1)
-
-
-def _is_diff(text: str) -> bool:
-    return "\n@@ -" in text or "diff --git " in text or text.startswith("@@ -")

@@ -7,32 +7,33 @@ lines are of a test that failed, and tests that the call itself names, by a word
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from prompt_sidecar.trim.condense.kinds import is_shell
+from prompt_sidecar.trim.condense.matching import matching, of_lines
 from prompt_sidecar.trim.condense.output import Call, Output
 
 LEFT_OUT: Final = " more lines of passed tests left out]"
 LEAST_PASSED: Final = 5
-LINE_CHARACTERS: Final = 300
-"""A longer line is no name of a test."""
 FEW: Final = 5
 """A word of the call names a test if no more of the lines have it: others name a file, or all tests."""
+MOST_WORDS: Final = 24
+"""Words of the call that are looked for."""
 _SIGNS: Final = ("PASS", "(pass)", "✓", "✔", "√", " ... ok", "=== RUN", "[       OK ]", "\nok 1 ", " [100%]")
-_PASSED: Final = re.compile(
+_PASSED: Final[Any] = of_lines(
     r"(?:\[[^\]\s]{1,60}\] |[\w@/.-]{1,60}(?: [\w:.-]{1,30})?: )?"  # of which package
-    r"(?:=== (?:RUN|PAUSE|CONT|NAME)\s+\S+\s*"  # go test -v
-    r"|\s*--- PASS: .*|PASS\s*"
-    r"|\s*[✓✔√] .*"  # Jest, Vitest, Mocha, node --test
+    r"(?:=== (?:RUN|PAUSE|CONT|NAME)[ \t]+\S+[ \t\r]*"  # go test -v
+    r"| *--- PASS: .*|PASS[ \t\r]*"
+    r"| *[✓✔√] .*"  # Jest, Vitest, Mocha, node --test
     r"|\(pass\) .*"  # Bun
-    r"|test \S+ \.\.\. ok\s*"  # Cargo
-    r"|[^\s:]+::\S.* PASSED(?:\s+\[ *\d+%\])?\s*|PASSED \S+\s*|\S+\.py \.+(?:\s+\[ *\d+%\])?\s*"  # pytest
-    r"|\[ RUN      \] \S+\s*|\[       OK \] \S+ .*"  # GoogleTest
-    r"|\s*ok \d+ .*)"  # TAP
+    r"|test \S+ \.\.\. ok[ \t\r]*"  # Cargo
+    r"|[^\s:]+::\S.* PASSED(?: +\[ *\d+%\])?[ \t\r]*|PASSED \S+[ \t\r]*|\S+\.py \.+(?: +\[ *\d+%\])?[ \t\r]*"  # pytest
+    r"|\[ RUN      \] \S+[ \t\r]*|\[       OK \] \S+ .*"  # GoogleTest
+    r"| *ok \d+ .*)"  # TAP
 )
-_SUM: Final = re.compile(r"\b\d+ (?:\w+ )?pass|# (?:skip|todo)|\ball (?:\d+ )?(?:tests|checks)\b", re.IGNORECASE)
+_SUM: Final[Any] = of_lines(r"(?i).*(?:\b\d+ (?:\w+ )?pass|# (?:skip|todo)|\ball (?:\d+ )?(?:tests|checks)\b).*")
 _FAILED: Final = re.compile(r"--- (?:FAIL|SKIP): (\S+)|\[  FAILED  \] (\w\S*)")
 _BEGAN: Final = re.compile(r"(?:=== (?:RUN|CONT|NAME)\s+|\[ RUN      \] )(\S+)")
 _WORD: Final = re.compile(r"\w{4,80}")
@@ -43,10 +44,11 @@ def without_passed(output: Output) -> str | None:
     if not is_shell(output.call) or not any(sign in output.text for sign in _SIGNS):
         return None
     lines = output.lines
-    passed = [place for place, line in enumerate(lines) if _is_passed(line)]
+    sums = set(matching(_SUM, lines))
+    passed = [place for place in matching(_PASSED, lines) if place not in sums]
     if len(passed) < LEAST_PASSED:
         return None
-    stays = _named(lines, passed, output.call) | _began(lines, passed)
+    stays = _named(lines, passed, output.call) | _began(output.text, lines, passed)
     first, *others = passed
     gone = {place for place in others if place not in stays}
     if len(gone) < LEAST_PASSED - 1:
@@ -56,15 +58,9 @@ def without_passed(output: Output) -> str | None:
     return "\n".join(shown)
 
 
-def _is_passed(line: str) -> bool:
-    if len(line) > LINE_CHARACTERS or _PASSED.fullmatch(line) is None:
-        return False
-    return _SUM.search(line) is None
-
-
-def _began(lines: Sequence[str], passed: Sequence[int]) -> set[int]:
+def _began(text: str, lines: Sequence[str], passed: Sequence[int]) -> set[int]:
     """Places behind which a test that did not pass wrote something."""
-    failed = {found[1] or found[2] for line in lines if (found := _FAILED.search(line[:LINE_CHARACTERS]))}
+    failed = {found[1] or found[2] for found in _FAILED.finditer(text)}
     among = set(passed)
     return {
         place
@@ -75,7 +71,9 @@ def _began(lines: Sequence[str], passed: Sequence[int]) -> set[int]:
 
 def _named(lines: Sequence[str], passed: Sequence[int], call: Call | None) -> set[int]:
     """Places of the tests that the call names."""
-    asked = {word for _, text in (call.arguments if call else ()) for word in _WORD.findall(text)}
-    words = {place: asked.intersection(_WORD.findall(lines[place])) for place in passed} if asked else {}
-    times = Counter(word for found in words.values() for word in found)
-    return {place for place, found in words.items() if any(times[word] <= FEW for word in found)}
+    asked = dict.fromkeys(word for _, text in (call.arguments if call else ()) for word in _WORD.findall(text))
+    named: set[int] = set()
+    for word in islice(asked, MOST_WORDS):
+        having = [place for place in passed if word in lines[place]]
+        named.update(having if len(having) <= FEW else ())
+    return named

@@ -1,4 +1,4 @@
-"""What lines repeat, once: identical lines in a row, and what several lines in a row begin with. Both can be read back.
+"""What lines repeat, once: identical lines in a row, and what several lines in a row begin with.
 
     b                                   b
     b                                   [the line above 3 times]
@@ -9,6 +9,8 @@
     build/web: c                        b
     build/web: d                        c
                                         d
+
+Both can be read back.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import re
 from typing import Final
 
-from prompt_sidecar.trim.condense.output import Output
+from prompt_sidecar.trim.condense.output import HEAD, Output
 
 COUNTED: Final = "[the line above "
 BEGIN: Final = "[the next "
@@ -26,7 +28,8 @@ LEAST_IDENTICAL: Final = 3
 LEAST_ALIKE: Final = 4
 HEADER_CHARACTERS: Final = 60
 """Characters that a prefix has to save beyond its own: more than what its header takes besides."""
-_PREFIX: Final = re.compile(r"[^\n]{6,80}?(?:: |\] |\t| \| | - |::)(?=\S)")
+PREFIX_CHARACTERS: Final = 90
+_SEPARATOR: Final = re.compile(r"(?:: |\] |\t| \| | - |::)(?=\S)")
 
 
 def counted(output: Output) -> str | None:
@@ -51,10 +54,10 @@ def with_prefix_once(output: Output) -> str | None:
     for first, end in output.alike:
         at = first
         while at + LEAST_ALIKE <= end:
-            found = _PREFIX.match(lines[at])
+            found = _SEPARATOR.search(lines[at], HEAD, PREFIX_CHARACTERS)
             after = at + 1
             if found:
-                prefix = found[0]
+                prefix = lines[at][: found.end()]
                 while after < end and lines[after].startswith(prefix):
                     after += 1
                 if _pays(after - at, len(prefix)):

@@ -3,6 +3,8 @@ r"""What a terminal would show: text without colours, and of a line that was ove
     \x1b[31mFAIL\x1b[0m x               FAIL x
     10%\rerror: disk full\r100%         error: disk full
                                         100%
+
+What was overwritten is gone from the screen; where it speaks of trouble, a reader needs it all the same.
 """
 
 from __future__ import annotations
