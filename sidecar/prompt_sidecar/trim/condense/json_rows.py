@@ -148,7 +148,8 @@ def _table(rows: Sequence[Any], label: str) -> str | None:
     constants = {name: value for name, value in rows[0].items() if name in same}
     told = f"; in all: {_json(constants)}" if constants else ""
     header = f"{OPENING}{len(rows)}{label}{told}; columns: {_json(columns)}]"
-    table = "\n".join([header, *(",".join(row.get(name, "-") for name in columns) for row in cells)])
+    lines = [",".join(row.get(name, "-") for name in columns) for row in cells] if columns else []
+    table = "\n".join([header, *lines])
     return table if len(table) < len(_json(rows)) else None
 
 
