@@ -18,7 +18,7 @@ not be told from one. All is linear in the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -112,6 +112,7 @@ def condensed(
     *,
     fetch_tools: Collection[str] = (),
     only_what_can_be_read_back: bool = False,
+    reductions: Sequence[Reduction] = REDUCTIONS,
 ) -> Condensed | None:
     """Make a result smaller; None: it stays as it is.
 
@@ -122,10 +123,13 @@ def condensed(
         count: tokens of a text.
         fetch_tools: names of the tools whose results are pages.
         only_what_can_be_read_back: leave out the other reductions, where the model cannot fetch the original.
+        reductions: those that may be made, in their order.
     """
     if len(text) < LEAST_BYTES and len(text.encode(errors="surrogatepass")) < LEAST_BYTES:
         return None
-    made = reduced(Output(text, call), level, fetch_tools, only_what_can_be_read_back=only_what_can_be_read_back)
+    if only_what_can_be_read_back:
+        reductions = [reduction for reduction in reductions if reduction.can_be_read_back]
+    made = reduced(Output(text, call), level, fetch_tools, reductions)
     if made is None:
         return None
     saved = count(text) - count(made.text)
@@ -133,7 +137,7 @@ def condensed(
 
 
 def reduced(
-    output: Output, level: Level, fetch_tools: Collection[str] = (), *, only_what_can_be_read_back: bool = False
+    output: Output, level: Level, fetch_tools: Collection[str] = (), reductions: Sequence[Reduction] = REDUCTIONS
 ) -> Reduced | None:
     """Make all reductions of a text, however small it is and whatever they save; None: there are none to make."""
     most = level if output.call is not None else Level.EXACT
@@ -141,10 +145,8 @@ def reduced(
     savings: list[Saving] = []
     all_can_be_read_back = True
     folds = False
-    for reduction in REDUCTIONS:
+    for reduction in reductions:
         if reduction.level > most or kind not in reduction.kinds:
-            continue
-        if only_what_can_be_read_back and not reduction.can_be_read_back:
             continue
         text = reduction.reduce(output)
         if text is None or len(text) >= len(output.text):

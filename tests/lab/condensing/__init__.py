@@ -1,0 +1,1 @@
+"""What condensing saves on recorded runs, and what it hides."""
