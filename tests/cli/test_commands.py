@@ -28,7 +28,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"prompt-sidecar {command}" in shown
 
 
-@pytest.mark.parametrize("command", ["serve", "probe", "presets", "check-config", "replay", "mcp", "guard"])
+@pytest.mark.parametrize("command", ["serve", "probe", "presets", "check-config", "replay", "mcp", "guard", "condense"])
 def test_the_help_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It has what the command does, an example, exit codes, and where settings come from if it takes any."""
     with pytest.raises(SystemExit) as ended:

@@ -160,6 +160,18 @@ examples:
 
 {_SOURCES}exit codes: 0 done, 1 something was found and --fail was given, 2 bad flag, setting or file
 """
+_CONDENSE: Final = """\
+Prints what would be sent of a tool result that is seen for the first time, and on stderr what each reduction took and
+whether that can be read back from the text. FILE holds the result; - is the standard input. No setting is read.
+"""
+_CONDENSE_EXAMPLES: Final = """\
+examples:
+  prompt-sidecar condense build.log --tool bash --arguments '{"command": "make"}' --level safe
+      the output of a command, with the tests that passed counted
+  gh pr list --json number,title | prompt-sidecar condense - --tool list_pull_requests
+      what a tool answers in JSON
+exit codes: 0 done, changed or not, 1 the file cannot be read, 2 bad flag
+"""
 
 
 SHORT: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -243,6 +255,8 @@ def _parser() -> Parser:
     _add_mcp(command("mcp", "serve the model's tools over the Model Context Protocol", _MCP, _MCP_EXAMPLES))
     what = "show what the guard's rules find in files: line and rule, never the value"
     _add_guard(command("guard", what, _GUARD, _GUARD_EXAMPLES))
+    what = "show what condensing makes of a tool result, and what cannot be read back"
+    _add_condense(command("condense", what, _CONDENSE, _CONDENSE_EXAMPLES))
     return parser
 
 
@@ -370,6 +384,24 @@ def _add_guard(guard: Parser) -> None:
     guard.add_argument("--fail", action="store_true", help="exit with 1 if anything was found")
     guard.add_argument("--json", action="store_true", help="print a JSON object for each line and rule, then a summary")
     _add_settings(guard)
+
+
+def _add_condense(condense: Parser) -> None:
+    condense.add_argument("file", metavar="FILE", help="the result; - is the standard input")
+    condense.add_argument(
+        "--tool", metavar="NAME", help="the tool (default: not known, as where the call is not there)"
+    )
+    condense.add_argument("--arguments", default="{}", metavar="JSON", help="the call's arguments (default: none)")
+    condense.add_argument(
+        "--level", choices=("exact", "safe", "full"), default="exact", help="how much may go (default: exact)"
+    )
+    condense.add_argument(
+        "--fetch-tool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a tool whose results are pages; may be given many times",
+    )
 
 
 def _number(text: str, read: Callable[[str], float], accepted: str, within: Callable[[float], bool]) -> float:

@@ -1,4 +1,4 @@
-"""The command line: serve, probe, presets, check-config, replay, mcp, guard.
+"""The command line: serve, probe, presets, check-config, replay, mcp, guard, condense.
 
 Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
 not pay for the tokenizer.
@@ -377,6 +377,26 @@ def _guard(asked: Namespace) -> int:
     return EXIT_FAILED if asked.fail and found else EXIT_OK
 
 
+def _condense(asked: Namespace) -> int:
+    from prompt_sidecar.cli.condensed_file import show
+    from prompt_sidecar.files import read_file
+    from prompt_sidecar.tokens.loading import lazy_counter
+    from prompt_sidecar.trim.condense.output import call_of
+
+    raw = sys.stdin.buffer.read() if asked.file == "-" else read_file(asked.file)
+    counter = lazy_counter(fast=True, report=lambda _: None)
+    show(
+        raw.decode(errors="replace"),
+        None if asked.tool is None else call_of(asked.tool, asked.arguments),
+        asked.level,
+        lambda text: counter.count(text, "o200k_base"),
+        fetch_tools=asked.fetch_tool,
+        out=sys.stdout,
+        told=sys.stderr,
+    )
+    return EXIT_OK
+
+
 @contextlib.contextmanager
 def _server(address: str | None, settings: Settings) -> Iterator[str]:
     """The address of a running server: the one given, or of one that lives as long as the context."""
@@ -433,4 +453,5 @@ _COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "replay": _replay,
     "mcp": _mcp,
     "guard": _guard,
+    "condense": _condense,
 }

@@ -123,4 +123,4 @@ def _is_numbered(text: str) -> bool:
     lines = _first_lines(text)
     numbers = [int(found[1]) for line in lines if (found := _NUMBER.match(line))]
     steps = sum(after == before + 1 for before, after in pairwise(numbers))
-    return len(numbers) > 2 and steps >= 0.7 * (len(lines) - 1)
+    return len(numbers) > 2 and len(numbers) > 0.6 * len(lines) and steps > 0.6 * len(numbers)

@@ -1,7 +1,7 @@
 """Lines that say that a test passed, counted; the first of them stays.
 
 What stays besides: tests that failed or were skipped, sums, Go's lines of packages (`ok  pkg  0.1s`), what says that
-lines are of a test that failed, and tests that the call itself names, by a word that few lines have.
+lines are of a test that failed, and tests that the call itself names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from prompt_sidecar.trim.condense.output import Call, Output
 LEFT_OUT: Final = " more lines of passed tests left out]"
 LEAST_PASSED: Final = 5
 FEW: Final = 5
-"""A word of the call names a test if no more of the lines have it: others name a file, or all tests."""
+"""A word of the call names tests, and these stay, if no more lines have it; of those with another word one stays."""
 MOST_WORDS: Final = 24
 """Words of the call that are looked for."""
-_SIGNS: Final = ("PASS", "(pass)", "✓", "✔", "√", " ... ok", "=== RUN", "[       OK ]", "\nok 1 ", " [100%]")
+_SIGNS: Final = ("PASS", "(pass)", "✓", "✔", "√", " ... ok", "=== ", "[       OK ]", "\nok 1 ", " [100%]")
 _PASSED: Final[Any] = of_lines(
     r"(?:\[[^\]\s]{1,60}\] |[\w@/.-]{1,60}(?: [\w:.-]{1,30})?: )?"  # of which package
     r"(?:=== (?:RUN|PAUSE|CONT|NAME)[ \t]+\S+[ \t\r]*"  # go test -v
@@ -29,7 +29,8 @@ _PASSED: Final[Any] = of_lines(
     r"| *[✓✔√] .*"  # Jest, Vitest, Mocha, node --test
     r"|\(pass\) .*"  # Bun
     r"|test \S+ \.\.\. ok[ \t\r]*"  # Cargo
-    r"|[^\s:]+::\S.* PASSED(?: +\[ *\d+%\])?[ \t\r]*|PASSED \S+[ \t\r]*|\S+\.py \.+(?: +\[ *\d+%\])?[ \t\r]*"  # pytest
+    r"|[^\s:]+::\S.* PASSED(?: +\[ *\d+%\])?[ \t\r]*"  # pytest -v
+    r"|(?:\[ *\d+%\] )?PASSED \S.*|\S+\.py \.+(?: +\[ *\d+%\])?[ \t\r]*"  # pytest-xdist, -rA; and without -v
     r"|\[ RUN      \] \S+[ \t\r]*|\[       OK \] \S+ .*"  # GoogleTest
     r"| *ok \d+ .*)"  # TAP
 )
@@ -75,5 +76,5 @@ def _named(lines: Sequence[str], passed: Sequence[int], call: Call | None) -> se
     named: set[int] = set()
     for word in islice(asked, MOST_WORDS):
         having = [place for place in passed if word in lines[place]]
-        named.update(having if len(having) <= FEW else ())
+        named.update(having if len(having) <= FEW else having[:1])
     return named

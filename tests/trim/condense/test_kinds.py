@@ -1,0 +1,108 @@
+"""What a result holds: told by the tool, by its command, and by the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from prompt_sidecar.trim.condense.kinds import Kind, is_run, is_shell, kind_of, reads
+from prompt_sidecar.trim.condense.output import Call, Output
+
+
+def shell(command: str) -> Call:
+    """A call of a shell."""
+    return Call("Bash", [("command", command)])
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *("Read", "read_file", "read_text_file", "NotebookRead", "view", "str_replace_editor", "get_file_contents"),
+        *("Edit", "MultiEdit", "write_file", "apply_patch", "mcp__fs__read_multiple_files", "openDocument", "fs-view"),
+    ],
+)
+def test_tools_that_show_files(tool: str) -> None:
+    """By a word of the name, however it is written."""
+    assert reads(Call(tool))
+
+
+@pytest.mark.parametrize(
+    "tool", ["Bash", "exec_command", "write_stdin", "Grep", "search_file_content", "list_directory", "Glob", "get_jobs"]
+)
+def test_tools_that_do_not(tool: str) -> None:
+    """Shells, searches, lists, and whatever has another name."""
+    assert not reads(Call(tool))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("cat a.py", "sed -n '1,9p' a.py", "nl -ba a.py", "head a.py", "tail -n 9 a.py", "/usr/bin/cat a.py"),
+        *("type a.txt", "Get-Content a.txt", 'powershell -Command "Get-Content a.txt"', "bash -lc 'sed -n 1,9p a.py'"),
+        *("cd src && cat a.py", "ls; cat a.py", "ls\ncat a.py", "test -f a || cat b", "for f in *; do cat $f; done"),
+        *("A=1 cat a.py", "sudo cat a.py", "find . -exec cat {} +", "ls | xargs cat", "(cat a.py)", "jq . a.json"),
+        *(
+            "git diff",
+            "git -C x show HEAD:a.py",
+            "git --no-pager diff --cached",
+            "gh pr diff 3",
+            "diff a b",
+            "git blame a",
+        ),
+    ],
+)
+def test_commands_that_show_files(command: str) -> None:
+    """Wherever in the command it stands."""
+    assert reads(shell(command))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("make | head -50", "pytest 2>&1 | tail -20", "rg -n 'type Foo struct'", "ls category", "npm test"),
+        *("git diff --stat", "git log --oneline", "echo concatenate", "git status", "./cat-tool run"),
+    ],
+)
+def test_commands_that_do_not(command: str) -> None:
+    """Behind a pipe a reader shows what a program wrote."""
+    assert not reads(shell(command))
+
+
+@pytest.mark.parametrize(
+    ("text", "call", "kind"),
+    [
+        ("x", None, Kind.OTHER),
+        ("x", shell("cat a.py"), Kind.SOURCE),
+        ("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y", shell("make"), Kind.SOURCE),
+        ("     1→a\n     2→b\n     3→c", Call("Read"), Kind.NUMBERED),
+        ("Result:\n    98\ta\n    99\tb\n   100\tc", Call("str_replace_editor"), Kind.NUMBERED),
+        ("   12\t34\n   99\t35\n    7\t36", shell("make"), Kind.OTHER),
+        ("<html>", Call("fetch"), Kind.PAGE),
+    ],
+)
+def test_kinds(text: str, call: Call | None, kind: Kind) -> None:
+    """A diff is one whatever made it; numbers of lines follow each other."""
+    assert kind is kind_of(Output(text, call), ["fetch"])
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "whether"),
+    [
+        ("x", "npm run build", True),
+        ("x", "git commit -m 'fix the build'", False),
+        ("✓ a\n✓ b", "git push", True),
+        ("✓ a\n✓ b", "rg works", False),
+        ("2026-01-01T10:00:00 up\n2026-01-01T10:00:01 down\nend", "./serve", True),
+        ("x", "./serve", False),
+    ],
+)
+def test_what_programs_wrote(text: str, command: str, whether: bool) -> None:
+    """Tests, builds and services, but not searches and commits."""
+    assert whether == is_run(Output(text, shell(command)))
+
+
+def test_shells() -> None:
+    """By a command, or by a word of the name."""
+    assert is_shell(Call("anything", [("cmd", "ls")]))
+    assert is_shell(Call("run_tests"))
+    assert not is_shell(Call("list_jobs"))
+    assert not is_shell(None)
