@@ -42,14 +42,14 @@ _SHELLS: Final = frozenset(
 )
 
 _READ: Final = re.compile(
-    r"(?:^|[;&\n({`]|\|\||-l?c\s{1,9}[\"']|-command\s{1,9}[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)\s{0,40}"
-    r"(?:\w{1,40}=\S{0,80}\s{1,9}){0,4}(?:[\w./~-]{0,80}/)?"
+    r"(?:^|[;&\n({`]|\|\||-l?c\s{1,9}[\"']|-command\s{1,9}[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*+"
+    r"(?:\w{1,40}+=\S{0,80}+[ \t]++){0,4}+(?:[\w.~-]{0,80}+/){0,20}+"
     r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?=\s|$)",
     re.IGNORECASE,
 )
 """A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
 _DIFFS: Final = re.compile(
-    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]{0,200}\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s{0,9})diff\s"
+    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]{0,100}\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s{0,9})diff\s"
 )
 _STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
 _RUNS: Final = re.compile(
