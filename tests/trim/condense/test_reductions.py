@@ -136,8 +136,9 @@ def test_json_of_a_tool_that_is_no_shell() -> None:
 
 def test_padding() -> None:
     """The spaces before numbers go, those of the file stay."""
-    lines = "     9→  x  \n    10→\n   no number\n   100\ty"
-    assert "9→  x  \n10→\n   no number\n100\ty" == without_padding(Output(lines))
+    lines = "     9→  x  \n    10→\n    11→\n   no number\n    12\ty"
+    assert "9→  x  \n10→\n11→\n   no number\n12\ty" == without_padding(Output(lines))
+    assert without_padding(Output("     9→x\n     7→y\n     8→z")) is None
 
 
 def test_long_output() -> None:

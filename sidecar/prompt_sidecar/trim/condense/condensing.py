@@ -71,7 +71,7 @@ REDUCTIONS: Final = (
     Reduction("identical_lines", Level.EXACT, repeats.counted, True, marker=repeats.COUNTED),
     Reduction("passed_tests", Level.SAFE, passed_tests.without_passed, marker=passed_tests.LEFT_OUT),
     Reduction("prefix", Level.EXACT, repeats.with_prefix_once, True, marker=repeats.BEGIN),
-    Reduction("padding", Level.FULL, without_padding, kinds=(Kind.NUMBERED,), folds=False),
+    Reduction("padding", Level.FULL, without_padding, kinds=(Kind.SOURCE,), folds=False),
     Reduction("page", Level.FULL, html_text.as_text, kinds=(Kind.PAGE,), marker=html_text.OPENING),
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )

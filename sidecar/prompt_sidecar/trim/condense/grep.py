@@ -22,7 +22,7 @@ from prompt_sidecar.trim.condense.output import Output
 LEAST_LINES: Final = 2
 _LOOKED_AT: Final = 6
 """Lines at the start of a stretch among which there must be a match; before it grep shows some lines of context."""
-_MATCH: Final = re.compile(r"((?:[A-Za-z]:)?[^\s:]{5,300}):(\d{1,7}):")
+NUMBER_DIGITS: Final = 7
 _PATH: Final = re.compile(r"(?:[A-Za-z]:)?[^\s:]{5,300}")
 _SUFFIX: Final = re.compile(r"\.[A-Za-z]\w{0,7}$")
 _DATE: Final = re.compile(r"[^\w/.]?\d{2,4}[-/]\d\d[-/]\d\d")
@@ -40,7 +40,8 @@ class _Found(NamedTuple):
 def grouped(output: Output) -> str | None:
     """The lines of each path in a row, two and more, below the path. None too if that could not be read back."""
     lines = output.lines
-    if not any(_MATCH.match(line) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
+    is_path: dict[str, bool] = {}
+    if not any(_match(line, is_path) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
         return None
     found = _found(lines)
     groups = list(_groups(lines, found))
@@ -57,24 +58,35 @@ def grouped(output: Output) -> str | None:
 
 def _found(lines: Sequence[str]) -> list[_Found | None]:
     """For each line which line of which file it is: matches, then context from the matches on, down and up."""
-    found = [_match(line) for line in lines]
-    for order, step in ((range(1, len(lines)), 1), (range(len(lines) - 2, -1, -1), -1)):
+    is_path: dict[str, bool] = {}
+    found: list[_Found | None] = [_match(line, is_path) for line in lines]
+    others = [at for at, each in enumerate(found) if each is None]
+    for order, step in ((others, 1), (reversed(others), -1)):
         for at in order:
-            near = found[at - step]
-            if near is not None and found[at] is None:
-                number = near.number + step
-                if number > 0 and lines[at].startswith(f"{near.path}-{number}-"):
-                    found[at] = _Found(near.path, number)
+            near = found[at - step] if 0 <= at - step < len(found) else None
+            if near is None or found[at] is not None:
+                continue
+            number = near.number + step
+            if number > 0 and lines[at].startswith(f"{near.path}-{number}-"):
+                found[at] = _Found(near.path, number)
     return found
 
 
-def _match(line: str) -> _Found | None:
-    found = _MATCH.match(line)
-    return _Found(found[1], int(found[2])) if found and _is_path(found[1]) else None
+def _match(line: str, is_path: dict[str, bool]) -> _Found | None:
+    """The file and the number that a line begins with. Without an expression, which takes three times as long."""
+    drive = 2 if line[1:3] == ":\\" else 0
+    path, _, rest = line[drive:].partition(":")
+    number, behind, _ = rest.partition(":")
+    if not behind or not number.isdecimal() or len(number) > NUMBER_DIGITS:
+        return None
+    path = line[:drive] + path
+    if path not in is_path:
+        is_path[path] = _is_path(path)
+    return _Found(path, int(number)) if is_path[path] else None
 
 
 def _is_path(text: str) -> bool:
-    if _DATE.match(text) or _NUMBERED.match(text):
+    if not _PATH.fullmatch(text) or _DATE.match(text) or _NUMBERED.match(text):
         return False
     return "/" in text or "\\" in text or bool(_SUFFIX.search(text))
 
@@ -108,10 +120,7 @@ def _misread(lines: Sequence[str], groups: Iterable[tuple[int, int]]) -> bool:
         behind = done + 1 if done < at and lines[done] == _BETWEEN else done
         if done and behind < at and _NUMBERED.match(lines[behind]):
             return True
-        if any(
-            _NUMBERED.match(lines[place + 1]) and _PATH.fullmatch(lines[place]) and _is_path(lines[place])
-            for place in range(done, at - 1)
-        ):
+        if any(_NUMBERED.match(lines[place + 1]) and _is_path(lines[place]) for place in range(done, at - 1)):
             return True
         done = end
     return False

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from enum import Enum
+from functools import lru_cache
 from itertools import islice, pairwise
-from typing import Final
+from typing import Any, Final
+
+import re2
 
 from prompt_sidecar.trim.condense.output import Call, Output
 
@@ -19,9 +22,7 @@ class Kind(Enum):
     """What a result holds."""
 
     SOURCE = "source"
-    """A file, a diff, the confirmation of an edit: nothing is changed."""
-    NUMBERED = "numbered"
-    """A file whose lines have numbers: only the padding before these may go."""
+    """A file, a diff, the confirmation of an edit: nothing is changed but the padding before numbers of lines."""
     PAGE = "page"
     """A page that a tool fetched."""
     OTHER = "other"
@@ -41,15 +42,14 @@ _SHELLS: Final = frozenset(
     {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
 )
 
-_READ: Final = re.compile(
-    r"(?:^|[;&\n({`]|\|\||-l?c\s{1,9}[\"']|-command\s{1,9}[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*+"
-    r"(?:\w{1,40}+=\S{0,80}+[ \t]++){0,4}+(?:[\w.~-]{0,80}+/){0,20}+"
-    r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?=\s|$)",
-    re.IGNORECASE,
+_READ: Final[Any] = re2.compile(
+    r"(?i)(?:^|[;&\n({`]|\|\||-l?c\s+[\"']|-command\s+[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*"
+    r"(?:\w+=\S*[ \t]+)*(?:[\w./~-]+/)?"
+    r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?:\s|$)"
 )
 """A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
-_DIFFS: Final = re.compile(
-    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]{0,100}\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s{0,9})diff\s"
+_DIFFS: Final[Any] = re2.compile(
+    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]*\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s*)diff\s"
 )
 _STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
 _RUNS: Final = re.compile(
@@ -59,10 +59,11 @@ _RUNS: Final = re.compile(
 _REPOSITORY: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
 """What works on a repository, whatever the names there are; but what it starts may be tests."""
 _SEARCHES: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
-_TEST_SIGNS: Final = (
-    *("--- PASS: ", "--- FAIL: ", "=== RUN", "✓ ", "✔ ", "✗ ", "✕ ", "(pass) ", "(fail) ", " PASSED", " FAILED"),
-    *("\nFAIL\t", "\nok  \t", "Test Files ", " passed", " ... ok\n"),
+_TEST: Final[Any] = re2.compile(
+    r"--- (?:PASS|FAIL): |=== RUN|[✓✔✗✕] |\((?:pass|fail)\) | (?:PASSED|FAILED)|\nFAIL\t|\nok  \t|Test Files | passed"
+    r"| \.\.\. ok\n"
 )
+"""What programs that test write."""
 _TIME: Final = re.compile(r"\D?\d{4}-\d\d-\d\d|.{0,40}\d\d:\d\d:\d\d")
 _NUMBER: Final = re.compile(r"\s{0,8}(\d{1,7})(?:→|\t)")
 _HEAD_LINES: Final = 12
@@ -74,18 +75,20 @@ def kind_of(output: Output, fetch_tools: Collection[str]) -> Kind:
     call = output.call
     if call is not None and call.tool in fetch_tools:
         return Kind.PAGE
-    if _is_numbered(output.text):
-        return Kind.NUMBERED
-    return Kind.SOURCE if (call is not None and reads(call)) or "@@ -" in output.text else Kind.OTHER
+    if (call is not None and reads(call)) or "@@ -" in output.text or is_numbered(output.text):
+        return Kind.SOURCE
+    return Kind.OTHER
 
 
 def reads(call: Call) -> bool:
     """Whether a call may have read a file, or shows what it did to one."""
     words = _words(call.tool)
-    command = call.command
     if words & _READS and not words & (_FINDS | _SHELLS):
         return True
-    return bool(_READ.search(command)) or (bool(_DIFFS.search(command)) and not _STAT.search(command))
+    command = call.command.encode(errors="replace")
+    if not command:
+        return False
+    return bool(_READ.search(command)) or (bool(_DIFFS.search(command)) and not _STAT.search(call.command))
 
 
 def is_shell(call: Call | None) -> bool:
@@ -100,14 +103,15 @@ def is_run(output: Output) -> bool:
         return False
     if _RUNS.search(call.command) and not _REPOSITORY.search(call.command):
         return True
-    if sum(output.text.count(sign) for sign in _TEST_SIGNS) > 1:
+    if sum(1 for _ in islice(_TEST.finditer(output.raw), 2)) > 1:
         return True
     lines = _first_lines(output.text)
     return sum(bool(_TIME.match(line)) for line in lines) > len(lines) / 2
 
 
-def _words(name: str) -> set[str]:
-    return {word.lower() for word in _WORDS.findall(name[:128])}
+@lru_cache(256)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(name[:128]))
 
 
 def _first_lines(text: str) -> list[str]:
@@ -116,7 +120,7 @@ def _first_lines(text: str) -> list[str]:
     return [line[:80] for line in islice(lines, _HEAD_LINES)]
 
 
-def _is_numbered(text: str) -> bool:
+def is_numbered(text: str) -> bool:
     """Whether most lines begin with a number and its separator, each with the next number."""
     if "→" not in text[:1_024] and "\t" not in text[:1_024]:
         return False

@@ -5,7 +5,6 @@ Each match that is found costs as much as three hundred characters, so lines in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import re2
@@ -16,9 +15,8 @@ def of_lines(expression: str) -> Any:
     return re2.compile(rf"(?m)^(?:(?:{expression})\n)+")
 
 
-def matching(compiled: Any, lines: Sequence[str]) -> list[int]:
-    """The places of the lines that match."""
-    raw = "\n".join([*lines, ""]).encode(errors="replace")
+def matching(compiled: Any, raw: bytes) -> list[int]:
+    """The places of the lines that match. `raw`: the UTF-8 of lines, each with its end."""
     places: list[int] = []
     line, at = 0, 0
     for found in compiled.finditer(raw):

@@ -73,6 +73,11 @@ class Output:
         return self.text.split("\n")
 
     @cached_property
+    def raw(self) -> bytes:
+        """The UTF-8 of the lines, each with its end; for `matching`."""
+        return f"{self.text}\n".encode(errors="replace")
+
+    @cached_property
     def alike(self) -> list[tuple[int, int]]:
         """Stretches of two lines and more whose first characters are the same: the first line, and the one after."""
         heads = [line[:HEAD] for line in self.lines]

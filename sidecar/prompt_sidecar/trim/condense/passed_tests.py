@@ -45,13 +45,14 @@ def without_passed(output: Output) -> str | None:
     if not is_shell(output.call) or not any(sign in output.text for sign in _SIGNS):
         return None
     lines = output.lines
-    sums = set(matching(_SUM, lines))
-    passed = [place for place in matching(_PASSED, lines) if place not in sums]
+    passed = matching(_PASSED, output.raw)
     if len(passed) < LEAST_PASSED:
         return None
+    sums = set(matching(_SUM, output.raw))
+    passed = [place for place in passed if place not in sums]
     stays = _named(lines, passed, output.call) | _began(output.text, lines, passed)
-    first, *others = passed
-    gone = {place for place in others if place not in stays}
+    first = passed[0] if passed else 0
+    gone = {place for place in passed[1:] if place not in stays}
     if len(gone) < LEAST_PASSED - 1:
         return None
     shown = [line for place, line in enumerate(lines) if place not in gone]

@@ -27,7 +27,7 @@ def without_codes(output: Output) -> str | None:
     if "\x1b" not in output.text:
         return None
     plain = _CODE.sub("", output.text)
-    return None if _CODE.search(plain) else plain
+    return None if "\x1b" in plain and _CODE.search(plain) else plain
 
 
 def without_overwritten(output: Output) -> str | None:

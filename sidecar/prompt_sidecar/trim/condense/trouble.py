@@ -23,6 +23,6 @@ _VALUE: Final = re.compile(r"0x[0-9a-f]+|[0-9]+")
 def in_trouble(lines: Sequence[str]) -> list[int]:
     """The places of the lines that speak of trouble; of those that differ in numbers only, the first."""
     shapes: dict[str, int] = {}
-    for place in matching(_TROUBLE, lines):
+    for place in matching(_TROUBLE, "\n".join([*lines, ""]).encode(errors="replace")):
         shapes.setdefault(_VALUE.sub("#", lines[place]), place)
     return list(shapes.values())
