@@ -43,7 +43,7 @@ def grouped(output: Output) -> str | None:
     is_path: dict[str, bool] = {}
     if not any(_match(line, is_path) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
         return None
-    found = _found(lines)
+    found = _found(lines, is_path)
     groups = list(_groups(lines, found))
     if not groups or _misread(lines, groups):
         return None
@@ -56,10 +56,9 @@ def grouped(output: Output) -> str | None:
     return "\n".join([*shown, *lines[done:]])
 
 
-def _found(lines: Sequence[str]) -> list[_Found | None]:
+def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_Found | None]:
     """For each line which line of which file it is: matches, then context from the matches on, down and up."""
-    is_path: dict[str, bool] = {}
-    found: list[_Found | None] = [_match(line, is_path) for line in lines]
+    found = [_match(line, is_path) for line in lines]
     others = [at for at, each in enumerate(found) if each is None]
     for order, step in ((others, 1), (reversed(others), -1)):
         for at in order:

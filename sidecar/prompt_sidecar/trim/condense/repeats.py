@@ -63,9 +63,8 @@ def with_prefix_once(output: Output) -> str | None:
                 if _pays(after - at, len(prefix)):
                     header = f"{BEGIN}{after - at} lines begin with {json.dumps(prefix, ensure_ascii=False)}]"
                     shown += [*lines[done:at], header, *(line[len(prefix) :] for line in lines[at:after])]
-                    at = done = after
-                    continue
-            at += 1
+                    done = after
+            at = after
     return "\n".join([*shown, *lines[done:]]) if done else None
 
 
