@@ -104,6 +104,10 @@ evidence: $(READY) ## Measure what trimming recorded runs leaves of the text tha
 counted: $(READY) ## Compare estimates of what recorded runs cost with what their providers counted
 	@$(BIN)/python -m tests.lab.counted
 
+.PHONY: condensing
+condensing: $(READY) ## Measure what condensing saves and hides on recorded runs; CONDENSING=--help
+	@$(BIN)/python -m tests.lab.condensing $(CONDENSING)
+
 .PHONY: report
 report: $(READY) ## Make a report over the recorded runs, and its picture for docs/; needs Chromium
 	@$(BIN)/python -m tests.lab.report
