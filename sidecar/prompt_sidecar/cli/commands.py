@@ -381,7 +381,7 @@ def _condense(asked: Namespace) -> int:
     from prompt_sidecar.cli.condensed_file import show
     from prompt_sidecar.files import read_file
     from prompt_sidecar.tokens.loading import lazy_counter
-    from prompt_sidecar.trim.condense.output import call_of
+    from prompt_sidecar.trim.condense.calls import call_of
 
     raw = sys.stdin.buffer.read() if asked.file == "-" else read_file(asked.file)
     counter = lazy_counter(fast=True, report=lambda _: None)

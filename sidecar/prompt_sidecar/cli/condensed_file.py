@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, TextIO
 
+from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.condensing import LEAST_BYTES, LEAST_TOKENS, REDUCTIONS, Level, condensed
-from prompt_sidecar.trim.condense.output import Call
 
 _READ_BACK: Final = {reduction.name: reduction.can_be_read_back for reduction in REDUCTIONS}
 _UNCHANGED: Final = (

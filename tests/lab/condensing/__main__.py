@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from prompt_sidecar.trim.condense import condensing
+from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed
-from prompt_sidecar.trim.condense.output import Call
 from tests.lab.condensing.measuring import Condense, Figures, Material
 from tests.oracle.data import ENVIRONMENT
 from tests.programs.evidence.core import weigh_text

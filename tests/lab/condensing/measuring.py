@@ -16,7 +16,7 @@ from functools import cache
 from time import process_time
 from typing import Any
 
-from prompt_sidecar.trim.condense.output import Call, call_of
+from prompt_sidecar.trim.condense.calls import Call, call_of
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 from tests.programs.evidence.core import weigh_text
 from tests.programs.evidence.history import History, Need, stands

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.trim.condense.output import Call
+from prompt_sidecar.trim.condense.calls import call_of
 from tests.lab.condensing.measuring import Figures, Material
 from tests.programs.evidence.reading import CHAT
 from tests.programs.evidence.recordings import Recording
@@ -73,4 +73,4 @@ def test_harmed_edits() -> None:
 def test_calls() -> None:
     """A result knows its call, whatever the form of the run."""
     material = Material(Recording("run", CHAT, MESSAGES, [1, 3, 5], system=""))
-    assert Call("bash", [("command", "status")]) == material.results[0].call
+    assert call_of("bash", '{"command": "status"}') == material.results[0].call

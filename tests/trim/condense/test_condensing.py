@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prompt_sidecar.trim.condense.calls import Call, call_of
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed, reduced
-from prompt_sidecar.trim.condense.output import Call, Output, call_of
+from prompt_sidecar.trim.condense.output import Output
 from tests.steps import growth
 from tests.trim.condense.reading_back import original, spelled, value_of
 
@@ -22,7 +23,7 @@ SOURCE = "x = 1  \n\n\n\nx = 1\nx = 1\nx = 1\nx = 1"
 
 def shell(command: str) -> Call:
     """A call of a shell."""
-    return Call(BASH, [("command", command)])
+    return call_of(BASH, json.dumps({"command": command}))
 
 
 def made(text: str, call: Call | None = None, level: Level = Level.SAFE) -> str:
@@ -176,9 +177,9 @@ def test_lines_as_we_write_them(marker: str) -> None:
 
 def test_arguments_spelled_otherwise() -> None:
     """Order, white space and escapes of arguments change nothing."""
-    one = call_of(BASH, '{"command": "cat é", "timeout": 5, "args": ["a", "b"]}')
-    assert one == call_of(BASH, '{"args":["a","b"],"timeout":5.0,"command":"cat \\u00e9"}')
-    assert "cat é" == one.command
+    one = call_of(BASH, '{"command": "make über", "timeout": 5, "args": ["some", "words"]}')
+    assert one == call_of(BASH, '{"args":["some","words"],"timeout":5.0,"command":"make \\u00fcber"}')
+    assert ("some", "words", "make", "über") == one.words
 
 
 REVERSIBLE = [reduction for reduction in REDUCTIONS if reduction.can_be_read_back]

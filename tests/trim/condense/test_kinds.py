@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from prompt_sidecar.trim.condense.kinds import Kind, is_run, is_shell, kind_of, reads
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.kinds import Kind, is_run, kind_of
+from prompt_sidecar.trim.condense.output import Output
 
 
 def shell(command: str) -> Call:
     """A call of a shell."""
-    return Call("Bash", [("command", command)])
+    return call_of("Bash", json.dumps({"command": command}))
 
 
 @pytest.mark.parametrize(
@@ -22,7 +25,7 @@ def shell(command: str) -> Call:
 )
 def test_tools_that_show_files(tool: str) -> None:
     """By a word of the name, however it is written."""
-    assert reads(Call(tool))
+    assert call_of(tool, "{}").reads
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ def test_tools_that_show_files(tool: str) -> None:
 )
 def test_tools_that_do_not(tool: str) -> None:
     """Shells, searches, lists, and whatever has another name."""
-    assert not reads(Call(tool))
+    assert not call_of(tool, "{}").reads
 
 
 @pytest.mark.parametrize(
@@ -52,7 +55,7 @@ def test_tools_that_do_not(tool: str) -> None:
 )
 def test_commands_that_show_files(command: str) -> None:
     """Wherever in the command it stands."""
-    assert reads(shell(command))
+    assert shell(command).reads
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_commands_that_show_files(command: str) -> None:
 )
 def test_commands_that_do_not(command: str) -> None:
     """Behind a pipe a reader shows what a program wrote."""
-    assert not reads(shell(command))
+    assert not shell(command).reads
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,8 @@ def test_what_programs_wrote(text: str, command: str, whether: bool) -> None:
 
 def test_shells() -> None:
     """By a command, or by a word of the name."""
-    assert is_shell(Call("anything", [("cmd", "ls")]))
-    assert is_shell(Call("run_tests"))
-    assert not is_shell(Call("list_jobs"))
-    assert not is_shell(None)
+    assert call_of("anything", '{"cmd": "ls"}').shell
+    assert call_of("exec", '{"command": ["bash", "-lc", "ls"]}').shell
+    assert call_of("run_tests", "{}").shell
+    assert not call_of("list_jobs", "{}").shell
+    assert not call_of("list_jobs", "no JSON [").reads

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.calls import call_of
+from prompt_sidecar.trim.condense.output import Output
 from prompt_sidecar.trim.condense.passed_tests import without_passed
 
 
 def shown(lines: list[str], command: str = "make") -> list[str]:
     """The lines that stay."""
-    text = without_passed(Output("\n".join(lines), Call("bash", [("command", command)])))
+    text = without_passed(Output("\n".join(lines), call_of("bash", json.dumps({"command": command}))))
     return lines if text is None else text.split("\n")
 
 
@@ -94,5 +97,5 @@ def test_what_a_failed_test_wrote() -> None:
 def test_lists_that_no_program_wrote() -> None:
     """What an agent ticked off is no test."""
     lines = [f"✓ did thing {number}" for number in range(9)]
-    assert without_passed(Output("\n".join(lines), Call("Task", [("prompt", "do things")]))) is None
+    assert without_passed(Output("\n".join(lines), call_of("Task", '{"prompt": "do things"}'))) is None
     assert without_passed(Output("\n".join(lines))) is None

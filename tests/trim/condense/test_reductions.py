@@ -6,17 +6,18 @@ import json
 
 import pytest
 
+from prompt_sidecar.trim.condense.calls import Call, call_of
 from prompt_sidecar.trim.condense.grep import grouped
 from prompt_sidecar.trim.condense.html_text import OPENING, as_text
 from prompt_sidecar.trim.condense.json_rows import as_tables
 from prompt_sidecar.trim.condense.long_output import CHARACTERS, ends_and_trouble
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.output import Output
 from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.repeats import counted, with_prefix_once
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
 from prompt_sidecar.trim.condense.trouble import in_trouble
 
-MAKE = Call("bash", [("command", "make")])
+MAKE = call_of("bash", '{"command": "make"}')
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from enum import IntEnum
 from typing import Final
 
 from prompt_sidecar.trim.condense import grep, html_text, json_rows, long_output, passed_tests, repeats
+from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.kinds import Kind, kind_of
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.output import Output
 from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
 

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.trim.condense.kinds import is_shell
 from prompt_sidecar.trim.condense.output import Output
 
 OPENING: Final = "[rows of JSON: "
@@ -67,7 +66,7 @@ def as_tables(output: Output) -> str | None:
         if text.startswith("{") and (rows := _json_lines(text)):
             return _table(rows, ", a line each")
         if text[:1] in {"[", "{"} and (value := _whole(text)) is not None:
-            compact = _json(value) if output.call is not None and not is_shell(output.call) else None
+            compact = _json(value) if output.call is not None and not output.call.shell else None
             return _written(value) or compact
         return _below_lines(output.text)
     except (_RefusedError, RecursionError, TypeError):  # TypeError: orjson writes no half of a surrogate pair

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from enum import Enum
-from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final
 
 import re2
 
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.output import Output
 
 
 class Kind(Enum):
@@ -28,37 +27,6 @@ class Kind(Enum):
     OTHER = "other"
 
 
-_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_FINDS: Final = frozenset({"find", "glob", "grep", "list", "ls", "search"})
-"""Words of a tool's name that say that it reads no file, whatever else the name says."""
-_READS: Final = frozenset(
-    {
-        *("cat", "content", "contents", "document", "file", "files", "notebook", "open", "read", "source", "view"),
-        *("apply", "create", "diff", "edit", "editor", "insert", "multiedit", "patch", "replace", "write"),
-    }
-)
-"""Words of a tool's name that say that it reads files, or shows what it did to them."""
-_SHELLS: Final = frozenset(
-    {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
-)
-
-_READ: Final[Any] = re2.compile(
-    r"(?i)(?:^|[;&\n({`]|\|\||-l?c\s+[\"']|-command\s+[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*"
-    r"(?:\w+=\S*[ \t]+)*(?:[\w./~-]+/)?"
-    r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?:\s|$)"
-)
-"""A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
-_DIFFS: Final[Any] = re2.compile(
-    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]*\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s*)diff\s"
-)
-_STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
-_RUNS: Final = re.compile(
-    r"\b(?:tests?|pytest|jest|vitest|mocha|unittest|build|install|lint|vet|tsc|make|mise|cargo|golangci-lint|eslint"
-    r"|ruff|mypy|lake|docker|pnpm|npm|npx|yarn|bun|gradle|gradlew|mvn|dotnet|xcodebuild|swift|ninja|cmake|bazel)\b"
-)
-_REPOSITORY: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
-"""What works on a repository, whatever the names there are; but what it starts may be tests."""
-_SEARCHES: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
 _TEST: Final[Any] = re2.compile(
     r"--- (?:PASS|FAIL): |=== RUN|[✓✔✗✕] |\((?:pass|fail)\) | (?:PASSED|FAILED)|\nFAIL\t|\nok  \t|Test Files | passed"
     r"| \.\.\. ok\n"
@@ -75,43 +43,22 @@ def kind_of(output: Output, fetch_tools: Collection[str]) -> Kind:
     call = output.call
     if call is not None and call.tool in fetch_tools:
         return Kind.PAGE
-    if (call is not None and reads(call)) or "@@ -" in output.text or is_numbered(output.text):
+    if (call is not None and call.reads) or "@@ -" in output.text or is_numbered(output.text):
         return Kind.SOURCE
     return Kind.OTHER
-
-
-def reads(call: Call) -> bool:
-    """Whether a call may have read a file, or shows what it did to one."""
-    words = _words(call.tool)
-    if words & _READS and not words & (_FINDS | _SHELLS):
-        return True
-    command = call.command.encode(errors="replace")
-    if not command:
-        return False
-    return bool(_READ.search(command)) or (bool(_DIFFS.search(command)) and not _STAT.search(call.command))
-
-
-def is_shell(call: Call | None) -> bool:
-    """Whether a call ran a program."""
-    return call is not None and bool(call.command or _words(call.tool) & _SHELLS)
 
 
 def is_run(output: Output) -> bool:
     """Whether a result is what tests, a build or a service wrote."""
     call = output.call
-    if call is None or not is_shell(call) or _SEARCHES.search(call.command):
+    if call is None or not call.shell or call.searches:
         return False
-    if _RUNS.search(call.command) and not _REPOSITORY.search(call.command):
+    if call.runs:
         return True
     if sum(1 for _ in islice(_TEST.finditer(output.raw), 2)) > 1:
         return True
     lines = _first_lines(output.text)
     return sum(bool(_TIME.match(line)) for line in lines) > len(lines) / 2
-
-
-@lru_cache(256)
-def _words(name: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORDS.findall(name[:128]))
 
 
 def _first_lines(text: str) -> list[str]:

@@ -7,57 +7,17 @@ which neighbours begin alike are looked at any closer.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import eq
-from typing import Any, Final
+from typing import Final
 
-ARGUMENT_CHARACTERS: Final = 16_384
-"""Characters of an argument that are looked at. A command that is longer writes a file within itself."""
+from prompt_sidecar.trim.condense.calls import Call
+
 HEAD: Final = 6
 """Characters by which lines are compared: no path and no prefix that is worth its header is shorter."""
 _ALIKE: Final = re.compile(rb"\x01+")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call, as far as it says what its result holds. The same however the agent spells its arguments."""
-
-    tool: str
-    arguments: Sequence[tuple[str, str]] = ()
-    """The arguments that are strings or lists of strings, by name, in the order of their names."""
-
-    @property
-    def command(self) -> str:
-        """The command that a shell was given; empty if the tool is none."""
-        return next((text for name, text in self.arguments if name in _COMMANDS), "")
-
-
-_COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
-"""Names of the argument that holds a command, or what is typed into one; free text has no name."""
-
-
-def call_of(tool: str, arguments: str) -> Call:
-    """The call of a tool with these arguments, in JSON or as free text."""
-    try:
-        decoded: Any = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        decoded = arguments
-    if isinstance(decoded, str):
-        return Call(tool, [("", decoded[:ARGUMENT_CHARACTERS])])
-    if not isinstance(decoded, dict):
-        return Call(tool)
-    named = ((name, _text(value)) for name, value in sorted(decoded.items()))
-    return Call(tool, [(name, text[:ARGUMENT_CHARACTERS]) for name, text in named if text])
-
-
-def _text(value: object) -> str:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return " ".join(value)
-    return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any, Final
 
-from prompt_sidecar.trim.condense.kinds import is_shell
+from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.matching import matching, of_lines
-from prompt_sidecar.trim.condense.output import Call, Output
+from prompt_sidecar.trim.condense.output import Output
 
 LEFT_OUT: Final = " more lines of passed tests left out]"
 LEAST_PASSED: Final = 5
 FEW: Final = 5
 """A word of the call names tests, and these stay, if no more lines have it; of those with another word one stays."""
-MOST_WORDS: Final = 24
-"""Words of the call that are looked for."""
 _SIGNS: Final = ("PASS", "(pass)", "✓", "✔", "√", " ... ok", "=== ", "[       OK ]", "\nok 1 ", " [100%]")
 _PASSED: Final[Any] = of_lines(
     r"(?:\[[^\]\s]{1,60}\] |[\w@/.-]{1,60}(?: [\w:.-]{1,30})?: )?"  # of which package
@@ -37,12 +34,11 @@ _PASSED: Final[Any] = of_lines(
 _SUM: Final[Any] = of_lines(r"(?i).*(?:\b\d+ (?:\w+ )?pass|# (?:skip|todo)|\ball (?:\d+ )?(?:tests|checks)\b).*")
 _FAILED: Final = re.compile(r"--- (?:FAIL|SKIP): (\S+)|\[  FAILED  \] (\w\S*)")
 _BEGAN: Final = re.compile(r"(?:=== (?:RUN|CONT|NAME)\s+|\[ RUN      \] )(\S+)")
-_WORD: Final = re.compile(r"\w{4,80}")
 
 
 def without_passed(output: Output) -> str | None:
     """The text with five passed tests and more as the first of them and a count."""
-    if not is_shell(output.call) or not any(sign in output.text for sign in _SIGNS):
+    if output.call is None or not output.call.shell or not any(sign in output.text for sign in _SIGNS):
         return None
     lines = output.lines
     passed = matching(_PASSED, output.raw)
@@ -71,11 +67,10 @@ def _began(text: str, lines: Sequence[str], passed: Sequence[int]) -> set[int]:
     }
 
 
-def _named(lines: Sequence[str], passed: Sequence[int], call: Call | None) -> set[int]:
+def _named(lines: Sequence[str], passed: Sequence[int], call: Call) -> set[int]:
     """Places of the tests that the call names."""
-    asked = dict.fromkeys(word for _, text in (call.arguments if call else ()) for word in _WORD.findall(text))
     named: set[int] = set()
-    for word in islice(asked, MOST_WORDS):
+    for word in call.words:
         having = [place for place in passed if word in lines[place]]
         named.update(having if len(having) <= FEW else having[:1])
     return named

@@ -1,0 +1,118 @@
+"""What a call says of its result: looked at once, where the call is there, and small enough to be kept.
+
+The same however the agent spells the arguments: they are decoded, and taken in the order of their names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import re2
+
+ARGUMENT_CHARACTERS: Final = 16_384
+"""Characters of an argument that are looked at. A command that is longer writes a file within itself."""
+MOST_WORDS: Final = 24
+"""Words of the arguments that are kept: whoever asks for single tests names few."""
+_COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
+"""Names of the argument that holds a command, or what is typed into one; free text has no name."""
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_FINDS: Final = frozenset({"find", "glob", "grep", "list", "ls", "search"})
+"""Words of a tool's name that say that it reads no file, whatever else the name says."""
+_READS: Final = frozenset(
+    {
+        *("cat", "content", "contents", "document", "file", "files", "notebook", "open", "read", "source", "view"),
+        *("apply", "create", "diff", "edit", "editor", "insert", "multiedit", "patch", "replace", "write"),
+    }
+)
+"""Words of a tool's name that say that it reads files, or shows what it did to them."""
+_SHELLS: Final = frozenset(
+    {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
+)
+
+_READ: Final[Any] = re2.compile(
+    r"(?i)(?:^|[;&\n({`]|\|\||-l?c\s+[\"']|-command\s+[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*"
+    r"(?:\w+=\S*[ \t]+)*(?:[\w./~-]+/)?"
+    r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?:\s|$)"
+)
+"""A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
+_DIFFS: Final[Any] = re2.compile(
+    r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]*\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s*)diff\s"
+)
+_STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
+_RUNS: Final = re.compile(
+    r"\b(?:tests?|pytest|jest|vitest|mocha|unittest|build|install|lint|vet|tsc|make|mise|cargo|golangci-lint|eslint"
+    r"|ruff|mypy|lake|docker|pnpm|npm|npx|yarn|bun|gradle|gradlew|mvn|dotnet|xcodebuild|swift|ninja|cmake|bazel)\b"
+)
+_REPOSITORY: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
+"""What works on a repository, whatever the names there are; but what it starts may be tests."""
+_SEARCHES: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
+_WORD: Final = re.compile(r"\w{4,80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call, as far as it says what its result holds."""
+
+    tool: str
+    reads: bool = False
+    """Whether it may have read a file, or shows what it did to one."""
+    shell: bool = False
+    """Whether it ran a program."""
+    runs: bool = False
+    """Whether that tests or builds something."""
+    searches: bool = False
+    """Whether it looks for files, or in them."""
+    words: tuple[str, ...] = ()
+    """Of the arguments: they may name tests."""
+
+
+def call_of(tool: str, arguments: str) -> Call:
+    """The call of a tool with these arguments, in JSON or as free text."""
+    named = _named(arguments)
+    command = next((text for name, text in named if name in _COMMANDS), "")
+    of_name = _name_words(tool)
+    asked = dict.fromkeys(word for _, text in named for word in _WORD.findall(text))
+    return Call(
+        tool=tool,
+        reads=bool(of_name & _READS and not of_name & (_FINDS | _SHELLS)) or _shows_files(command),
+        shell=bool(command or of_name & _SHELLS),
+        runs=bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
+        searches=bool(_SEARCHES.search(command)),
+        words=tuple(islice(asked, MOST_WORDS)),
+    )
+
+
+def _named(arguments: str) -> Sequence[tuple[str, str]]:
+    """The arguments that are strings or lists of strings, by name, in the order of their names."""
+    try:
+        decoded: Any = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        decoded = arguments
+    if isinstance(decoded, str):
+        return [("", decoded[:ARGUMENT_CHARACTERS])]
+    if not isinstance(decoded, dict):
+        return []
+    named = ((name, _text(value)) for name, value in sorted(decoded.items()))
+    return [(name, text[:ARGUMENT_CHARACTERS]) for name, text in named if text]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else ""
+
+
+def _shows_files(command: str) -> bool:
+    raw = command.encode(errors="replace")
+    return bool(_READ.search(raw)) or (bool(_DIFFS.search(raw)) and not _STAT.search(command))
+
+
+@lru_cache(256)
+def _name_words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(name[:128]))
