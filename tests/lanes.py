@@ -128,6 +128,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/telemetry/test_collector.py::test_a_collector_that_is_not_there": _WAITS,
     "tests/telemetry/test_pipeline.py::test_a_stop_does_not_wait_for_a_dead_collector": _WAITS,
     "tests/tokens/test_count.py::test_recorded_texts": _DATA,
+    "tests/trim/condense/test_recorded.py": _DATA,
     "tests/engine/steps/test_long_texts.py::test_long_texts_are_treated_as_short_ones": _SECONDS,
 }
 """Places that are left out, and why."""
@@ -151,6 +152,7 @@ SAMPLED: Final[Mapping[str, int]] = {
     "tests/engine/runs/test_wrong_format.py": 24,
     "tests/store/": EACH,
     "tests/telemetry/test_figures.py::test_given_up_memory_makes_no_news": 1,
+    "tests/trim/condense/test_condensing.py::test_time_is_linear": 12,
     "tests/trim/test_growth.py": 8,
     "tests/engine/steps/": EACH,
     "tests/engine/steps/test_prefix.py": 4,

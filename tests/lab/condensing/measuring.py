@@ -95,7 +95,7 @@ class Material:
 
     def __post_init__(self) -> None:
         self.run = self.run.in_chat()
-        self.results = list(_results(self.run.messages))
+        self.results = list(results_of(self.run.messages))
         self.used = list(_used(self.run, {result.place for result in self.results}))
         self.edits = [
             (place, old)
@@ -157,7 +157,8 @@ def _timed(condense: Condense, result: Result) -> tuple[str | None, float]:
     return text, least
 
 
-def _results(messages: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
+def results_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
+    """The tool results of a run in chat completions' form, each with its call."""
     calls: dict[str, Call] = {}
     for place, message in enumerate(messages):
         for call in message.get("tool_calls") or ():

@@ -70,7 +70,7 @@ def test_harmed_edits() -> None:
     assert 0 == measured(numbered).harmed
 
 
-def test_calls() -> None:
+def test_a_result_knows_its_call() -> None:
     """A result knows its call, whatever the form of the run."""
     material = Material(Recording("run", CHAT, MESSAGES, [1, 3, 5], system=""))
     assert call_of("bash", '{"command": "status"}') == material.results[0].call

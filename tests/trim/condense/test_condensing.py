@@ -37,7 +37,7 @@ def by_words(text: str) -> int:
     return len(text) // 4
 
 
-def test_colours() -> None:
+def test_colours_go() -> None:
     """A terminal shows no codes."""
     assert "FAIL x" == made("\x1b[31mFAIL\x1b[0m x")
 
@@ -54,7 +54,7 @@ def test_identical_lines() -> None:
     assert f"a\n{line}\n[the line above 4 times]\nc" == made("\n".join(["a", *[line] * 4, "c"]))
 
 
-def test_rows() -> None:
+def test_rows_become_a_table() -> None:
     """What is the same in all, the names, and a row a line."""
     header = '[rows of JSON: 4; in all: {"state":"ok"}; columns: ["id","name"]]'
     assert f'{header}\n0,"job-0"\n1,"job-1"\n2,"job-2"\n3,"job-3"' == made(ROWS)
@@ -87,7 +87,7 @@ def test_numbers_as_they_are_spelled() -> None:
     assert f"{header}\n1.10\n1e5\n0.10000000000000000555" == made(f"[{rows}]" + " " * 40)
 
 
-def test_grep() -> None:
+def test_grep_is_grouped() -> None:
     """The path once, where two lines and more of a file are in a row."""
     text = "src/a.go:1:x\nsrc/a.go:22:y\nsrc/b.go:3:z\nsrc/a.go:9:w"
     assert "src/a.go\n1:x\n22:y\nsrc/b.go:3:z\nsrc/a.go:9:w" == made(text, shell("rg -n x"))
@@ -111,20 +111,20 @@ def test_passed_tests() -> None:
     "command", ["sed -n 1,9p a.py", "cd x && cat a.py", "bash -lc 'head -50 a.py'", "git show HEAD:a.py"]
 )
 @pytest.mark.parametrize("level", Level)
-def test_source(command: str, level: Level) -> None:
+def test_source_stays(command: str, level: Level) -> None:
     """What a command reads of a file stays."""
     text = f"{SOURCE}\n{ROWS}\n{'the same line again and again' + chr(10)}" * 9
     assert condensed(text, shell(command), level, by_words) is None
     assert condensed(text, call_of("read_file", '{"path": "a.py"}'), level, by_words) is None
 
 
-def test_diffs() -> None:
+def test_diffs_stay() -> None:
     """A diff stays, whatever made it."""
     text = "@@ -1,9 +1,9 @@\n" + "-the same line again and again\n" * 99
     assert condensed(text, shell("make diff"), Level.FULL, by_words) is None
 
 
-def test_small_results() -> None:
+def test_small_results_stay() -> None:
     """Below 2 KiB nothing is done."""
     line = "the same line again and again\n"
     assert condensed(line * (2_047 // len(line)), shell("make"), Level.SAFE, by_words) is None
@@ -260,7 +260,7 @@ HEADS = {"<": "<!doctype html>", "&": "<!doctype html>"}
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_linear(piece: str) -> None:
+def test_time_is_linear(piece: str) -> None:
     """Twice the text takes twice the steps at most, and a megabyte ends."""
 
     def run(size: int) -> None:

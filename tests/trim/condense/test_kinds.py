@@ -82,7 +82,7 @@ def test_commands_that_do_not(command: str) -> None:
         ("<html>", Call("fetch"), Kind.PAGE),
     ],
 )
-def test_kinds(text: str, call: Call | None, kind: Kind) -> None:
+def test_what_a_result_holds(text: str, call: Call | None, kind: Kind) -> None:
     """A diff is one whatever made it; numbers of lines follow each other."""
     assert kind is kind_of(Output(text, call), ["fetch"])
 
@@ -103,7 +103,7 @@ def test_what_programs_wrote(text: str, command: str, whether: bool) -> None:
     assert whether == is_run(Output(text, shell(command)))
 
 
-def test_shells() -> None:
+def test_which_tools_are_shells() -> None:
     """By a command, or by a word of the name."""
     assert call_of("anything", '{"cmd": "ls"}').shell
     assert call_of("exec", '{"command": ["bash", "-lc", "ls"]}').shell

@@ -32,7 +32,7 @@ MAKE = call_of("bash", '{"command": "make"}')
         ("\x1b] a title without an end", "\x1b] a title without an end"),
     ],
 )
-def test_codes(text: str, plain: str | None) -> None:
+def test_codes_go(text: str, plain: str | None) -> None:
     """Colours, movements, titles; links keep their address, and nothing new may come about."""
     assert plain == without_codes(Output(text))
 
@@ -47,7 +47,7 @@ def test_codes(text: str, plain: str | None) -> None:
         ("error: a\rerror: b\rok", "error: a\nerror: b\nok"),
     ],
 )
-def test_overwritten(text: str, shown: str | None) -> None:
+def test_what_was_overwritten(text: str, shown: str | None) -> None:
     """Ends of lines as on Windows overwrite nothing; of messages that differ in numbers, the first stays."""
     assert shown == without_overwritten(Output(text))
 
@@ -59,7 +59,7 @@ def test_identical_lines() -> None:
     assert "a\n[the line above 3 times]\nb\n[the line above 4 times]" == counted(Output("a\na\na\nb\nb\nb\nb"))
 
 
-def test_prefix() -> None:
+def test_a_prefix_stands_once() -> None:
     """Four lines and more, up to a separator that something follows."""
     lines = [f"packages/website build: step {name}" for name in ("one", "two", "three", "four")]
     header = '[the next 4 lines begin with "packages/website build: "]'
@@ -85,7 +85,7 @@ def test_prefix() -> None:
         ("src/a.go:4:x\nsrc/a.go-2024-y\nsrc/a.go:6:z", None),
     ],
 )
-def test_grep(text: str, shown: str | None) -> None:
+def test_paths_of_grep(text: str, shown: str | None) -> None:
     """Context goes with its matches; time stamps and dates in paths are none; what could be misread stays."""
     assert shown == grouped(Output(text))
 
@@ -135,7 +135,7 @@ def test_json_of_a_tool_that_is_no_shell() -> None:
     assert as_tables(Output(text)) is None
 
 
-def test_padding() -> None:
+def test_padding_goes() -> None:
     """The spaces before numbers go, those of the file stay."""
     lines = "     9→  x  \n    10→\n    11→\n   no number\n    12\ty"
     assert "9→  x  \n10→\n11→\n   no number\n12\ty" == without_padding(Output(lines))
@@ -160,7 +160,7 @@ def test_long_output() -> None:
     assert ends_and_trouble(Output("\n".join(lines), Call("fetch"))) is None
 
 
-def test_trouble() -> None:
+def test_what_speaks_of_trouble() -> None:
     """Words of trouble, marks, and stacks; not parts of other words."""
     lines = [
         "all is well",
@@ -175,7 +175,7 @@ def test_trouble() -> None:
     assert [1, 3, 4, 5, 6] == in_trouble(lines)
 
 
-def test_page() -> None:
+def test_a_page_as_text() -> None:
     """Words and addresses, without markup, scripts and styles."""
     page = (
         "<!DOCTYPE html><html><head><title>T</title><style>p{}</style></head><body><script>if (a<b) {}</script>"
