@@ -17,13 +17,14 @@ from time import process_time
 from typing import Any
 
 from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.condensing import label
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
 from tests.programs.evidence.core import weigh_text
 from tests.programs.evidence.history import History, Need, stands
 from tests.programs.evidence.reading import CHAT, Kind, lines_of, texts_of
 from tests.programs.evidence.recordings import Recording
 
-LABEL = "\n[condensed — id=0a1b2c3d4e]"
+LABEL = "\n" + label("a1b2c3d4e5")
 """What a condensed result ends with."""
 LEAST_EDIT = 20
 """Characters of a replaced text that stands somewhere for a reason."""

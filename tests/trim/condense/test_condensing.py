@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.trim.condense.calls import Call, call_of
-from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed, reduced
+from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed, label, reduced
 from prompt_sidecar.trim.condense.output import Output
 from tests.steps import growth
 from tests.trim.condense.reading_back import original, spelled, value_of
@@ -173,6 +173,12 @@ def test_lines_as_we_write_them(marker: str) -> None:
     text = f"{marker}\n" + "waiting for the server\n" * 9
     assert made(text) == text
     assert made(f"\x1b[31m{text}") == text
+
+
+def test_the_label_names_the_original() -> None:
+    """By its id, or not at all where the model could not fetch it."""
+    assert "[condensed — id=abcdefghjk]" == label("abcdefghjk")
+    assert "[condensed]" == label("")
 
 
 def test_arguments_spelled_otherwise() -> None:
