@@ -17,9 +17,9 @@ from prompt_sidecar.trim.condense import condensing
 from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed
 from tests.lab.condensing.measuring import Condense, Figures, Material
+from tests.lab.evidence.core import weigh_text
+from tests.lab.evidence.recordings import paths, recorded
 from tests.oracle.data import ENVIRONMENT
-from tests.programs.evidence.core import weigh_text
-from tests.programs.evidence.recordings import paths, recorded
 
 WIDTH = 140
 FETCH_TOOLS = ("WebFetch", "web_fetch")

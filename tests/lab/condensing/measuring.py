@@ -1,6 +1,6 @@
 """What a way of condensing saves on one recorded run, and what it hides of what the run's actions used.
 
-A reference (`tests.programs.evidence`) is hidden if its newest source is a tool result that shows it no longer, by
+A reference (`tests.lab.evidence`) is hidden if its newest source is a tool result that shows it no longer, by
 string; where it has several names, in shares. An edit is harmed if the text that it replaces stood in an earlier
 result, with or without the numbers of lines, and stands in none any more. A message is written once, at 1.25 of the
 price of a token, and read at each later call, at 0.1.
@@ -18,11 +18,10 @@ from typing import Any
 
 from prompt_sidecar.trim.condense.calls import Call, call_of
 from prompt_sidecar.trim.condense.condensing import label
+from tests.lab.evidence.core import weigh_text
+from tests.lab.evidence.history import History, Need, stands
+from tests.lab.evidence.recordings import CHAT, Kind, Recording, lines_of, texts_of
 from tests.oracle.baselines import CACHE_READ, CACHE_WRITE
-from tests.programs.evidence.core import weigh_text
-from tests.programs.evidence.history import History, Need, stands
-from tests.programs.evidence.reading import CHAT, Kind, lines_of, texts_of
-from tests.programs.evidence.recordings import Recording
 
 LABEL = "\n" + label("a1b2c3d4e5")
 """What a condensed result ends with."""

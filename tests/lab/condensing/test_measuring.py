@@ -9,8 +9,7 @@ import pytest
 
 from prompt_sidecar.trim.condense.calls import call_of
 from tests.lab.condensing.measuring import Figures, Material
-from tests.programs.evidence.reading import CHAT
-from tests.programs.evidence.recordings import Recording
+from tests.lab.evidence.recordings import CHAT, Recording
 
 RESULT = (
     "connected to db_primary_7\nstatus of queue_orders_9 is open\nold text that an edit replaces\n"

@@ -9,7 +9,7 @@ import pytest
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, reduced
 from prompt_sidecar.trim.condense.output import Output
 from tests.lab.condensing.measuring import results_of
-from tests.programs.evidence.recordings import paths, recorded
+from tests.lab.evidence.recordings import paths, recorded
 from tests.trim.condense.reading_back import INVERSES, original
 
 REVERSIBLE = [reduction for reduction in REDUCTIONS if reduction.name in INVERSES]
