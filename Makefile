@@ -208,7 +208,7 @@ pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the ch
 
 # litellm without its dependencies: only the table in its wheel is read.
 .PHONY: catalogue
-catalogue: $(READY) ## Build the catalogue of models anew, from maintained tables and our own rows
+catalogue: $(READY) ## Build the catalogue of models again, from maintained tables and our own rows
 	@$(BIN)/python -m venv .cache/catalogue
 	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --requirement tests/lab/catalogue/requirements.txt
 	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --no-deps --requirement tests/lab/catalogue/litellm.txt

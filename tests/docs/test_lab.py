@@ -17,7 +17,8 @@ def commands() -> set[str]:
     """The command of each package that runs, and of each other module that has a command line: its target, if any."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {
-        module: target for target, module in re.findall(r"(?m)^([\w-]+):.*\n\t@.* -m (tests\.lab[\w.]*)", makefile)
+        module: target
+        for target, module in re.findall(r"(?m)^([\w-]+):.*\n(?:\t.*\n)*?\t@.* -m (tests\.lab[\w.]*)", makefile)
     }
     modules = [path for path in LAB.rglob("*.py") if path.parent.name != "harness" and is_program(path)]
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for path in modules]
