@@ -17,10 +17,13 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value and at most `CONTEXT` characters before and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 1
+GENERATION: Final = 2
 """Counts changes of checks in this module, for the digest of rules: a check that decides otherwise finds otherwise."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check looks at: a longer one is as random as its beginning."""
+
+DECODED: Final = "decoded"
+"""The check of a text in base64: it holds what another rule finds. The scanner asks its rules."""
 
 IBAN_COUNTRIES: Final = {
     15: "NO",
@@ -73,6 +76,8 @@ _NO_SECRET: Final = re.compile(
     r"|tokeniz[a-z]{0,6})[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
 )
 """Names that hold one of the words for secrets and name none; at the end of the text before a value."""
+_BASE64: Final = str.maketrans("-_", "+/")
+_TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UUID_NAME: Final = re.compile(
     r"(?:(?i:key|secret|passw)[A-Za-z0-9_-]{0,24}|_TOKEN)[\"'`\\\]]{0,3}"
@@ -83,6 +88,23 @@ _LISTED_NAME: Final = re.compile(
     r"[\"'\\]{0,3}$"
 )
 """The name in a list of names and values, at the end of the text before the value."""
+_UUID_TOKEN: Final = re.compile(r"(?i:[a-z0-9][_-](?:token|key|secret))[\"'`\\\]]{0,9}[\s|]{0,40}(?:=>|:{0,3}=|\?=|[:>|, ])[\s\"'`]{0,40}$")
+_CODE: Final = re.compile(
+    r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
+    r"://|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
+)
+"""What stands in code, paths and templates behind the name of a secret."""
+_NUMBERED: Final = re.compile(r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[0-9a-f]{2}(?::[0-9a-f]{2})+")
+_PASSWORD_NAME: Final = re.compile(r"(?i:pass|pwd|pw|psk|secret|token|key)[A-Za-z0-9_-]{0,16}[^A-Za-z0-9]{1,40}(?:str[^A-Za-z0-9]{1,8}|body[^A-Za-z0-9]{1,8})?$")
+_MARK: Final = re.compile(r"[!#$%&*+<>?@^|~]")
+_LETTER_PAIRS: Final = re.compile("(?=([a-z][a-z]))")
+_COMMON: Final = (
+    "abcdgilmnprstuy baeilosu cacehiklortu dadeilosu eacdefglmnpqrstvwx faefiloru geinrsu haeio iabcdefglmnoprstvz kei "
+    "ladeilostuy mabeimopsu nacdefginopstuv obcdgklmnoprstuvw paeiloprstu qu racdegilmnorstuvy sacehilopstuy tacehiloprstuy "
+    "uabceilmnprst vaei waeir xept yps ze"
+)
+"""Letters with those that follow them most often: the 220 pairs that make 90 % of the words in code and documents."""
+_COMMON_PAIRS: Final = frozenset(row[0] + letter for row in _COMMON.split() for letter in row[1:])
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _LOWER_RUN: Final = re.compile(r"[a-z]{6}")
 _FILE: Final = re.compile(r"\.[A-Za-z]{2,4}(?::[0-9]+)*$")
@@ -131,6 +153,16 @@ def jwt_in_base64(value: str, before: str, after: str) -> bool:
     except (binascii.Error, ValueError):
         return False
     return "." in decoded and jwt(decoded, before, after)
+
+
+def decoded(value: str) -> str | None:
+    """The text that a value is the base64 of; None if it is no text in ASCII."""
+    plain = value.translate(_BASE64).rstrip("=")
+    try:
+        data = base64.b64decode(plain[: len(plain) - (len(plain) % 4 == 1)] + "=" * (-len(plain) % 4))
+    except binascii.Error:
+        return None
+    return data.decode() if data.isascii() and not data.translate(None, _TEXT_BYTES) else None
 
 
 def email(value: str, before: str, after: str) -> bool:
@@ -188,6 +220,79 @@ def listed(value: str, before: str, after: str) -> bool:
     return assignment(value, f"{name[1]}=" if name else before, after)
 
 
+def named(value: str, before: str, after: str) -> bool:
+    """Whether what stands behind the name of a secret is one: generated, or a password as people make them."""
+    value = value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
+    if after[:1] in {"(", "[", "{"} or _CODE.search(value) or _NO_SECRET.search(before):
+        return False
+    if _UUID.fullmatch(value):
+        return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
+    return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(value))
+
+
+def line(value: str, before: str, after: str) -> bool:
+    """Whether the rest of a line behind the name of a secret is one: of all characters, and no code."""
+    return named(value, before, after) or (
+        _NO_SECRET.search(before) is None and _CODE.search(value) is None and is_mixed(value)
+    )
+
+
+def column(value: str, before: str, after: str) -> bool:
+    """Whether what stands in the column next to the name of a secret is one."""
+    return _FILE.search(value) is None and named(value, before, after)
+
+
+def argument(value: str, before: str, after: str) -> bool:
+    """Whether what a command is given as a secret is one: though it may be weak, it is no placeholder and no code."""
+    del after
+    value = value.rstrip("\"'`;,")[:_EXAMINED]
+    if len(value) < 6 or _CODE.search(value) or _NO_SECRET.search(before):
+        return False
+    return is_generated(value) or is_typed(value) or is_mixed(value)
+
+
+def told(value: str, before: str, after: str) -> bool:
+    """Whether what a sentence calls a secret is one."""
+    return named(value.rstrip("\"'`,"), before, after) or argument(value, before, after)
+
+
+def is_generated(value: str) -> bool:
+    """Whether characters follow each other as generators of keys and passwords draw them."""
+    value = value[:_EXAMINED]
+    if len(value) < 8 or len(set(value)) < 5 or _PLACEHOLDER.search(value) or _NUMBERED.search(value):
+        return False
+    digits = sum(character.isdigit() for character in value)
+    letters = sum(character.isalpha() for character in value)
+    if not letters or is_wordlike(value):
+        return False
+    if not digits:
+        return len(value) >= 12 and _changes(value) >= 0.3 and entropy(value) >= 3.0
+    return entropy(value) >= 2.6
+
+
+def is_typed(value: str) -> bool:
+    """Whether a value is a password as people make them: a word with a digit and a mark."""
+    return (
+        8 <= len(value) <= 64
+        and _MARK.search(value) is not None
+        and any(character.isdigit() for character in value)
+        and any(character.isalpha() for character in value)
+        and _PLACEHOLDER.search(value) is None
+    )
+
+
+def is_mixed(value: str) -> bool:
+    """Whether a value has letters, digits and marks in a mixture that no words have."""
+    value = value[:_EXAMINED]
+    return is_typed(value) and not is_wordlike(value) and entropy(value) >= 2.6
+
+
+def is_wordlike(value: str) -> bool:
+    """Whether most neighbouring letters are such as words have: of random letters a third are, of words nearly all."""
+    pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
+    return bool(pairs) and sum(pair in _COMMON_PAIRS for pair in pairs) >= 0.65 * len(pairs)
+
+
 def is_random(value: str) -> bool:
     """Whether characters follow each other as at random, and not as in words, names and numbers."""
     if len(value) < 8 or _PLACEHOLDER.search(value) or (_LOWER_RUN.search(value) and len(value) < 24):
@@ -218,6 +323,11 @@ CHECKS: Final[Mapping[str, Check]] = {
     "random": random,
     "assignment": assignment,
     "listed": listed,
+    "named": named,
+    "line": line,
+    "column": column,
+    "argument": argument,
+    "told": told,
     "url_password": url_password,
     "jwt": jwt,
     "jwt_in_base64": jwt_in_base64,

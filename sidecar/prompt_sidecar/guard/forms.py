@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from prompt_sidecar.guard.rule import Action, Group, Rule
+from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Group, Rule
 
 _ALPHABETS: Final = {
     "word": "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEaD3qUiCkLy4",
@@ -40,5 +40,11 @@ def secret(
     near: str = "",
     names: str = "",
 ) -> Rule:
-    """A rule for secrets, as the row of a table: masked under `enforce`; its `kind` is its name unless it is given."""
+    r"""A rule for secrets, as the row of a table: masked under `enforce`; its `kind` is its name unless it is given.
+
+    A pattern that begins with `\b` also begins after an underscore.
+    """
+    if pattern.startswith(r"\b"):
+        body = pattern.removeprefix(r"\b")
+        pattern = BEGIN + (body if f"?P<{VALUE}>" in body else f"(?P<{VALUE}>{body})")
     return Rule(name, kind or name, Group.SECRETS, pattern, check, Action.MASK, example, counterexample, near, names)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from prompt_sidecar.guard import named
 from prompt_sidecar.guard.checks import IBAN_COUNTRIES
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
 from prompt_sidecar.guard.rule import Action, Group, Rule
@@ -546,6 +547,6 @@ _PERSONAL: Final = (
     ),
 )
 RULES: Final[Sequence[Rule]] = (
-    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *_PERSONAL
+    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *named.RULES, *_PERSONAL
 )  # fmt: skip
 """Every rule for secrets and personal data, with the action that it has under `guard.mode = enforce`."""

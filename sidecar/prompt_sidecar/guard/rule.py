@@ -10,6 +10,10 @@ VALUE: Final = "value"
 """The named group of a pattern that holds what is masked; without one, the whole match is."""
 
 
+BEGIN: Final = r"(?:\b|_)"
+"""How the pattern of a value with a form of its own begins: such a value also stands behind an underscore."""
+
+
 class Action(StrEnum):
     """What is done about what a rule finds."""
 

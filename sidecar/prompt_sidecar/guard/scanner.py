@@ -20,14 +20,16 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
 import re2
 
-from prompt_sidecar.guard.checks import CHECKS, CONTEXT
-from prompt_sidecar.guard.rule import VALUE, Action, Find, Group, Rule
+from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
+from prompt_sidecar.guard.reading import Joined, joined, read
+from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Find, Group, Rule
 from prompt_sidecar.prompt.utf8 import utf8
 
 _SEPARATOR: Final = "\n\0\n"
@@ -40,6 +42,9 @@ _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that begin no character."""
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
+_BEGIN_IN_CODES: Final = r"(?:\b|_|\\[nrt]|%[0-9A-Fa-f][0-9A-Fa-f]|\[[0-9;]*m)"
+LINE: Final = 1_024
+"""Characters of a line around a match of the gate that rules look at."""
 RULE_MEMORY: Final = 8_388_608
 """The same for one rule: RE2's own default."""
 
@@ -69,12 +74,20 @@ class Watch:
 
 
 class _Gate:
-    """Some rules as one expression: which texts may hold something, and for which rules."""
+    """Some rules as one expression: which texts may hold something, and for which rules.
+
+    What several rules share as `near` is an automaton of its own: together with the others it would have more states
+    than fit into its memory.
+    """
 
     def __init__(self, patterns: Sequence[tuple[int, str]]) -> None:
         """Take the rules' indices with their patterns."""
-        self._patterns = patterns
-        self._any = _compiled("|".join(f"(?:{each})" for _, each in patterns), MEMORY, capture=False)
+        count = Counter(each for _, each in patterns)
+        self._patterns = [(index, each) for index, each in patterns if count[each] == 1]
+        self._sharing = [(index, each) for index, each in patterns if count[each] > 1]
+        apart = [_together([each for _, each in self._patterns])] if self._patterns else []
+        shared = dict.fromkeys(each for _, each in self._sharing)
+        self._any = [_compiled(each, MEMORY, capture=False) for each in (*apart, *shared)]
 
     @cached_property
     def _which(self) -> Any:
@@ -85,31 +98,35 @@ class _Gate:
         which.Compile()
         return which
 
-    def touched(self, batch: Sequence[str]) -> Iterator[int]:
-        """The places of the texts that a match touches."""
+    def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[tuple[int, int]]]]:
+        """The places of the texts that matches touch, each with where in it the matches are, in characters."""
         joined = _SEPARATOR.join(batch)
         data = _encoded(joined)
-        match = self._any.search(data)
-        if match is None:
+        spans = [span for expression in self._any for span in _spans(expression, data)]
+        if not spans:
             return
+        spans.sort()
         starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
         places = _Places(data, len(joined))
-        done = -1
-        while match is not None:
-            first = bisect_right(starts, places.character(match.start())) - 1
-            last = bisect_right(starts, places.character(max(match.start(), match.end() - 1))) - 1
-            yield from range(max(first, done + 1), last + 1)
-            if last + 1 == len(batch):
-                return
-            done = last
-            match = self._any.search(data, places.byte(starts[last + 1]))
+        begun, found = -1, list[tuple[int, int]]()
+        for start, end in spans:
+            start, end = places.character(start), places.character(max(start, end - 1)) + 1
+            first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
+            for place in range(first, min(last + 1, len(batch))):
+                if place != begun:
+                    if found:
+                        yield begun, found
+                    begun, found = place, []
+                found.append((max(0, start - starts[place]), min(end - starts[place], len(batch[place]))))
+        if found:
+            yield begun, found
 
     def rules(self, data: bytes) -> Sequence[int]:
         """The indices of the rules that may find something in a text."""
         which = self._which.Match(data)
         # Without an answer the automaton did not have the memory: each rule is asked.
         places = range(len(self._patterns)) if which is None else which
-        return sorted(self._patterns[place][0] for place in places)
+        return sorted([self._patterns[place][0] for place in places] + [index for index, _ in self._sharing])
 
 
 class _OwnPattern:
@@ -130,6 +147,23 @@ class _OwnPattern:
     def value(self) -> int:
         """The number of the group that is the value; 0: the whole match is."""
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
+
+
+def _together(patterns: Sequence[str]) -> str:
+    """Patterns as one. Those of values with a form may stand behind a code of what `reading` reads, as text comes."""
+    forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
+    others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
+    if forms:
+        others.append(_BEGIN_IN_CODES + "(?:" + "|".join(f"(?:{each})" for each in forms) + ")")
+    return "|".join(others)
+
+
+def _spans(expression: Any, data: bytes) -> Iterator[tuple[int, int]]:
+    """Where an expression matches, in bytes."""
+    match = expression.search(data)
+    while match is not None:
+        yield match.span()
+        match = expression.search(data, max(match.end(), match.start() + 1))
 
 
 class Scanner:
@@ -160,35 +194,161 @@ class Scanner:
         for kind in {*is_ascii}:
             gate = self._gates[kind]
             for batch in _batches([index for index, one in enumerate(is_ascii) if one is kind], texts):
-                for place in gate.touched([texts[index] for index in batch]):
-                    found[batch[place]] = self._finds(texts[batch[place]], gate, watch)
+                for place, matches in gate.touched([texts[index] for index in batch]):
+                    found[batch[place]] = self._finds(texts[batch[place]], matches, gate, watch)
         return found
 
-    def _finds(self, text: str, gate: _Gate, watch: Watch | None) -> Sequence[Find]:
+    def _finds(
+        self, text: str, matches: Sequence[tuple[int, int]], gate: _Gate, watch: Watch | None
+    ) -> Sequence[Find]:
         if watch is not None:
             watch.begin()
-        data = _encoded(text)
+        page = _page(text, matches)
         finds: list[Find] = []
-        for index in gate.rules(data):
+        for index in gate.rules(page.data):
             if watch is not None and watch.over():
                 watch.passed[self._rules[index].name] += 1
                 continue
-            finds += self._of_rule(index, text, data)
+            finds += self._of_rule(index, page)
         return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
 
-    def _of_rule(self, index: int, text: str, data: bytes) -> Iterator[Find]:
+    def _of_rule(self, index: int, page: _Page) -> Iterator[Find]:
         rule = self._rules[index]
-        check = CHECKS[rule.check] if rule.check else None
-        places = _Places(data, len(text))
+        places = _Places(page.data, len(page.text))
         alone = self._alone[index]
-        for match in alone.expression.finditer(data):
+        for match in alone.expression.finditer(page.data):
             start, end = map(places.character, match.span(alone.value))
-            if start == end:  # an empty value, or a group that took no part
+            span = page.span(start, end) if start < end else None
+            if span is None:  # an empty value, or a group that took no part
                 continue
-            if check is None or check(
-                text[start:end], text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT]
-            ):
-                yield Find(start, end, rule)
+            value, before, after = page.around(start, end)
+            if rule.check == DECODED:
+                is_find = self._encodes(value)
+            else:
+                is_find = not rule.check or CHECKS[rule.check](value, before, after)
+            if is_find:
+                yield Find(*span, rule)
+
+    def _encodes(self, value: str) -> bool:
+        """Whether a text in base64 holds a secret. One that holds another such text is not taken apart further."""
+        text = decoded(value)
+        return text is not None and any(
+            find.rule.group is Group.SECRETS and find.rule.check != DECODED for find in self.scan([text])[0]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A stretch of a text as it is read, and its place on the page."""
+
+    at: int
+    """Where it begins on the page."""
+    end: int
+    start: int
+    """Where it begins in the text."""
+    joined: Joined | None = None
+    """What leads back to the text, if the stretch is read without its joints."""
+
+    def place(self, at: int) -> int:
+        """The place in the text of a character of the page."""
+        at -= self.at
+        return self.start + (at if self.joined is None else self.joined.place(at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """All stretches of a text that rules look at, one after the other, as they are read."""
+
+    text: str
+    data: bytes
+    """Its UTF-8."""
+    readings: Sequence[_Reading]
+    begins: Sequence[int]
+    """Where each reading begins."""
+
+    def reading(self, at: int) -> _Reading:
+        """The reading that a character of the page is in."""
+        return self.readings[bisect_right(self.begins, at) - 1]
+
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """The range in the text of one on the page; None if it is in no reading, or was found in another anyway."""
+        reading = self.reading(start)
+        if end > reading.end:
+            return None
+        if reading.joined is not None and not reading.joined.spans_joint(start - reading.at, end - reading.at):
+            return None
+        return reading.place(start), reading.place(end - 1) + 1
+
+    def around(self, start: int, end: int) -> tuple[str, str, str]:
+        """A value with the text before and after it."""
+        reading = self.reading(start)
+        before = self.text[max(reading.at, start - CONTEXT) : start]
+        return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
+
+
+def _page(text: str, matches: Sequence[tuple[int, int]]) -> _Page:
+    readings: list[_Reading] = []
+    pieces: list[str] = []
+    at = 0
+    for start, end in _stretches(text, matches):
+        for piece, without in _readings(text[start:end]):
+            readings.append(_Reading(at, at + len(piece), start, without))
+            pieces.append(piece)
+            at += len(piece) + len(_SEPARATOR)
+    page = _SEPARATOR.join(pieces)
+    return _Page(page, _encoded(page), readings, [reading.at for reading in readings])
+
+
+def _stretches(text: str, matches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Where rules look: the lines around each match of the gate, in pieces that are apart."""
+    begun: tuple[int, int] | None = None
+    for start, end in matches:
+        if begun is not None and end <= begun[1] - LINE:
+            continue
+        first = _line_start(text, start)
+        last = _line_end(text, end)
+        if begun is not None and first <= begun[1]:
+            begun = begun[0], max(last, begun[1])
+        else:
+            if begun is not None:
+                yield begun
+            begun = first, last
+    if begun is not None:
+        yield begun
+
+
+def _line_start(text: str, at: int) -> int:
+    """The start of the line before the one that a place is in, at most two lengths of `LINE` before it."""
+    for _ in range(2):
+        least = max(0, at - LINE)
+        at = max(least, text.rfind("\n", least, at))
+    return at
+
+
+def _line_end(text: str, at: int) -> int:
+    """The end of the second line after the one that a place is in, at most three lengths of `LINE` after it."""
+    for _ in range(3):
+        most = min(len(text), at + LINE)
+        end = text.find("\n", at, most)
+        at = most if end < 0 else end + 1
+    return at
+
+
+def _readings(piece: str) -> Iterator[tuple[str, Joined | None]]:
+    """How a stretch is read: with what its codes stand for, without its joints, and as it is.
+
+    As it is only if it has codes of addresses or of HTML: they may be a part of a value.
+    """
+    data = _encoded(piece)
+    seen = read(data)
+    if seen != data:
+        if b"%" in data or b"&" in data:
+            yield piece, None
+        piece = seen.decode()
+    yield piece, None
+    without = joined(piece)
+    if without is not None:
+        yield without.text, without
 
 
 class _Places:

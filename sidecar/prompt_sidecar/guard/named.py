@@ -1,0 +1,202 @@
+r"""Rules for values that only a name tells: passwords, and keys without a form of their own.
+
+A value is found behind a name of a secret (`WORDS`), if its check takes it for one. The rules differ in what stands
+between both: an assignment, a member of a list, a column, an option of a command.
+
+All of them are looked for where a word for secrets stands before something that may be a value (`NEAR`). That is
+written for text as it comes, with codes in it (`reading`), and lets more through than any of the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from prompt_sidecar.guard.forms import fake, secret
+from prompt_sidecar.guard.rule import Rule
+
+WORDS: Final = (
+    r"(?:(?i:passw(?:or)?d|passphrase|passwd|secret|token|pwd|credentials?|"
+    r"(?:[_.-]|\b)(?:pass|pw|psk|cookie)|(?:[a-z0-9][_.-]|hash|api|access|private|admin|signing|encryption|master|shared|"
+    r"account|auth|client|service|license|unseal|storage|app|db|hec|write)key|"
+    r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk|Hash)|\bKey)"
+)
+"""Words that end the names of secrets, or stand in them."""
+_TAIL: Final = r"[A-Za-z0-9_-]{0,24}"
+_QUOTES: Final = r"[\"'`\\]{0,9}"
+_BLANKS: Final = "[ \t\x7f]{0,24}"
+_SET: Final = _QUOTES + r"\]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANKS
+_PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
+_PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
+"""All that is printed but blanks, quotes and the backslash."""
+_CODED: Final = r"(?:%[0-9A-Fa-f]{2}|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
+_VALUE: Final = r"(?:[^\s\"'`,)(]{0,30}[0-9!#$*?@^]|[A-Za-z]{0,8}[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]{0,12}(?i:value|default|type))"
+"""What may begin a value, or a member with it."""
+NEAR: Final = (
+    WORDS + r"[A-Za-z0-9_-]{0,24}(?:[ \t](?:is|was)[ \t])?(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + r"){1,24}" + _VALUE
+)
+_FOREIGN: Final = (
+    r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|şifre|parola|hasło|"
+    r"lösenord|heslo|salasana|adgangskode)"
+)
+
+
+_BEFORE_QUOTED: Final = (
+    _QUOTES + r"\]?[ \t\r\n\x7f]{0,8}(?:=>|:{0,3}=|\?=|\|\||\?\?|,|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|--body|\()[ \t\r\n\x7f(]*",
+    r"[ \t]{1,4}",
+    r"[\"'][^{}]{0,160}?[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}",
+    r"[\"'][ \t]{0,3}:?[ \t]{0,3}\{[^{}]{0,160}?[\"']?(?:value|default)[\"']?[ \t]{0,3}[:=][ \t]{0,3}",
+    r"[\"'][ \t]{1,4}(?i:value)=",
+)
+"""What stands between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
+names and values; the beginning of a block about one name; an attribute."""
+_BEFORE_PLAIN: Final = (
+    _SET,
+    r"[\"']?:[ \t]*[>|][+-]?[ \t]*\n[ \t]+",
+    r"[\"']?[ \t\r]*\n[ \t-]*(?i:value)[ \t]*:[ \t]*[\"']?",
+    ">",
+)
+"""The same for a value without quotes: a sign, a folded text of YAML, the next member, the end of a tag."""
+_SAMPLE: Final = "q7Xk2v" + "ZpR9w"
+"""A made-up password."""
+
+
+def _named(name: str, pattern: str, example: str, counterexample: str, *, check: str = "named", near: str = "") -> Rule:
+    return secret(name, pattern, example, counterexample, kind="named_secret", check=check, near=near or NEAR)
+
+
+RULES: Final[Sequence[Rule]] = (
+    _named(
+        "quoted_secret",
+        WORDS + _TAIL + r"(?:" + "|".join(_BEFORE_QUOTED) + r")[bruf]{0,2}[\"'`]{1,9}"
+        r"(?P<value>" + _PRINTABLE + r"{8,})(?:[\"'`\\]|$)",
+        'password: str = "' + _SAMPLE + '"',
+        'password: str = "the user\'s"',
+    ),
+    _named(
+        "plain_secret",
+        WORDS + _TAIL + r"(?:" + "|".join(_BEFORE_PLAIN) + r")(?P<value>" + _PLAIN + r"{8,})",
+        "REDIS_PASS=" + _SAMPLE,
+        "pass_count = count_of_passes",
+    ),
+    _named(
+        "column_secret",
+        WORDS + r"[A-Za-z0-9_-]{0,12}[\"']?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
+        r"(?P<value>" + _PLAIN + r"{8,})(?:[ \t\x7f]*(?:[|,]|$))",
+        "| DB_PASSWORD | " + _SAMPLE + " |",
+        "| DB_PASSWORD | from the vault |",
+        check="column",
+    ),
+    _named(
+        "line_secret",
+        WORDS + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|>)(?P<value>" + _PRINTABLE + r"{8,}?)(?:[ \t\x7f]*$|;|</)",
+        "DB_PASSWORD=" + _SAMPLE + "(}<x4",
+        "password=get(settings)",
+        check="line",
+    ),
+    _named(
+        "argument_secret",
+        WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
+        "./deploy --db-pass " + _SAMPLE,
+        "./deploy --db-pass $PASSWORD",
+        check="argument",
+    ),
+    _named(
+        "command_secret",
+        r"(?:\bsshpass[ \t]+-p[ \t]?|\bmysql\b[^\n]{0,60}[ \t]-p|\bredis-cli\b[^\n]{0,60}[ \t]-a[ \t]|"
+        r"\bdocker login\b[^\n]{0,60}[ \t]-p[ \t]|(?i:identified by)[ \t]+(?i:password[ \t]+)?)"
+        r"[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
+        "sshpass -p " + _SAMPLE + " ssh deploy@host",
+        "docker login -p $TOKEN",
+        check="argument",
+        near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|(?i:identified by))",
+    ),
+    _named(
+        "stored_secret",
+        r"(?i:[\"'](?:name|key|variable|keyname)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'][A-Za-z0-9_./-]{0,60})" + WORDS + r"[A-Za-z0-9_.-]{0,24}"
+        r"[\"'][^{}]{0,160}?[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"']",
+        '{"Name": "/prod/db_password", "Type": "SecureString", "Value": "' + _SAMPLE + '"}',
+        '{"Name": "/prod/db_password", "Type": "SecureString", "Value": "changeme"}',
+    ),
+    _named(
+        "stored_before_name",
+        r"[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"'][^{}]{0,120}?"
+        r"(?i:[\"'](?:name|key|variable)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'][A-Za-z0-9_./-]{0,60})" + WORDS + r"[A-Za-z0-9_.-]{0,24}[\"']",
+        '{"value": "' + _SAMPLE + '", "key": "DB_PASSWORD"}',
+        '{"value": "' + _SAMPLE + '", "key": "PORT"}',
+        check="random",
+        near=r"(?i:value)[\"'\\]{1,4}[ \t]{0,3}:[ \t]{0,3}[\"'\\]{1,4}[^\s\"'\\]{8,}[\"'\\]{1,4},\s{0,16}[\"'\\]{1,4}[^{}]{0,80}(?i:name|key|variable)",
+    ),
+    _named(
+        "storage_key",
+        r"[\"']keyName[\"']:[ \t]?[\"'][^\"'\n]{1,40}[\"'],\s{0,16}[\"']permissions[\"']:[ \t]?[\"'][A-Za-z]{1,12}[\"'],\s{0,16}"
+        r"[\"']value[\"']:[ \t]?[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"']",
+        '"keyName": "key1",\n "permissions": "FULL",\n "value": "' + fake(40) + '"',
+        '"keyName": "key1",\n "permissions": "FULL",\n "value": "<hidden>"',
+        near=r"keyName[\"'\\]{1,4}:",
+    ),
+    _named(
+        "foreign_word",
+        _FOREIGN + r"[ \t]{0,2}[:=：][ \t]{0,2}[\"'`]{0,2}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
+        "Kennwort: " + _SAMPLE,
+        "Kennwort: unbekannt",
+        check="told",
+        near=_FOREIGN,
+    ),
+    _named(
+        "piped_password",
+        r"\becho[ \t]+[\"']?[A-Za-z0-9_.-]{1,32}:(?P<value>[!#-&(-\[\]-_a-~]{6,}?)[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
+        "echo 'deploy:" + _SAMPLE + "' | chpasswd",
+        "echo 'deploy:$PASSWORD' | chpasswd",
+        check="argument",
+        near=r"\|[ \t]*(?:sudo[ \t]+)?chpasswd",
+    ),
+    _named(
+        "pgpass",
+        r"^[A-Za-z0-9_.*-]{1,80}:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:(?P<value>[!-\[\]-~]{6,})[ \t]*$",
+        "db.internal:5432:app:deploy:" + _SAMPLE,
+        "db.internal:5432:app:deploy:*",
+        check="argument",
+        near=r":(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:[!-~]{6,}",
+    ),
+    _named(
+        "user_password",
+        r"[a-z][a-z0-9+.-]{1,20}://[A-Za-z0-9_.%~+*!$&;=-]{0,64}:(?P<value>[!-.0-9:-?A-\[\]-~]{6,})@[A-Za-z0-9]",
+        "amqp://app:" + _SAMPLE + "(x)4@mq.internal",
+        "https://host:8080/@latest",
+        check="url_password",
+        near=r"://[A-Za-z0-9_.%~+*!$&;=-]{0,64}:[!-.0-9:-?A-\[\]-~]{6,}@[A-Za-z0-9]",
+    ),
+    _named(
+        "short_query_key",
+        r"[?&](?i:key|sig|code|auth|pass)=(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
+        "https://api.example.org/v1?key=" + fake(32),
+        "https://api.example.org/v1?key=value",
+        check="random",
+    ),
+    _named(
+        "cookie",
+        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|token|jwt)[A-Za-z0-9_-]{0,12})=(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
+        "Set-Cookie: connect.sid=" + fake(32) + "; Path=/",
+        "Cookie: session_id=deleted; lang=en",
+        check="random",
+        near=r"(?i:cookie:)[^\n]{0,240}=",
+    ),
+    _named(
+        "pem_tail",
+        r"(?P<value>(?:^[A-Za-z0-9+/]{64}\n){2,}[A-Za-z0-9+/]{1,64}={0,2})\n-----END [A-Z0-9 ]{0,40}PRIVATE KEY",
+        (fake(64) + "\n") * 2 + fake(20) + "==\n-----END " + "rsa private key".upper() + "-----",
+        "-----END " + "rsa private key".upper() + "-----",
+        check="",
+        near=r"(?:^[A-Za-z0-9+/]{64}\n){2,}[A-Za-z0-9+/]{1,64}={0,2}\n-----END",
+    ),
+    _named(
+        "base64_secret",
+        r"\b(?P<value>(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7,}(?:[A-Za-z0-9+/_-]{2,3})?={0,2})",
+        "dXNlcj1hcHAKcGFzc3dvcmQ9" + "RmFLZTByTm9UckVhTDFiVXQK",
+        "dXNlcj1hcHAKcGxhY2U9aGVyZSBhbmQgdGhlcmUgYW5kIGZhcg==",
+        check="decoded",
+        near=r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}",
+    ),
+)
+"""Each with the action that it has under `guard.mode = enforce`."""
