@@ -94,9 +94,10 @@ _CODE: Final = re.compile(
     r"://|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
 """What stands in code, paths and templates behind the name of a secret."""
-_NUMBERED: Final = re.compile(r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[0-9a-f]{2}(?::[0-9a-f]{2})+")
+_NUMBERED: Final = re.compile(r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+")
 _PASSWORD_NAME: Final = re.compile(r"(?i:pass|pwd|pw|psk|secret|token|key)[A-Za-z0-9_-]{0,16}[^A-Za-z0-9]{1,40}(?:str[^A-Za-z0-9]{1,8}|body[^A-Za-z0-9]{1,8})?$")
-_MARK: Final = re.compile(r"[!#$%&*+<>?@^|~]")
+_MARK: Final = re.compile(r"[!#%&*+<>?@^|~]|\$$")
+_DOTTED: Final = re.compile(r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+$")
 _LETTER_PAIRS: Final = re.compile("(?=([a-z][a-z]))")
 _COMMON: Final = (
     "abcdgilmnprstuy baeilosu cacehiklortu dadeilosu eacdefglmnpqrstvwx faefiloru geinrsu haeio iabcdefglmnoprstvz kei "
@@ -165,6 +166,12 @@ def decoded(value: str) -> str | None:
     return data.decode() if data.isascii() and not data.translate(None, _TEXT_BYTES) else None
 
 
+def private_pem(value: str, before: str, after: str) -> bool:
+    """Whether base64 begins with the head of a private key, and not with that of a certificate."""
+    del before, after
+    return b"PRIVATE KEY" in base64.b64decode(value[:80])
+
+
 def email(value: str, before: str, after: str) -> bool:
     """Whether an address may be a person's: its host is no file, and it is no URL's user."""
     del after
@@ -211,6 +218,8 @@ def assignment(value: str, before: str, after: str) -> bool:
     if _UUID.fullmatch(value):
         # A token is often the name of a place in a list; in capitals it is what programs are given to start with.
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
+    if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.75):
+        return False
     return is_random(value) and _NO_SECRET.search(before) is None
 
 
@@ -224,6 +233,8 @@ def named(value: str, before: str, after: str) -> bool:
     """Whether what stands behind the name of a secret is one: generated, or a password as people make them."""
     value = value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or _CODE.search(value) or _NO_SECRET.search(before):
+        return False
+    if _DOTTED.search(value) and is_wordlike(value, 0.5):
         return False
     if _UUID.fullmatch(value):
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
@@ -266,7 +277,7 @@ def is_generated(value: str) -> bool:
     if not letters or is_wordlike(value):
         return False
     if not digits:
-        return len(value) >= 12 and _changes(value) >= 0.3 and entropy(value) >= 3.0
+        return len(value) >= 12 and not is_wordlike(value, 0.55) and _changes(value) >= 0.3 and entropy(value) >= 3.0
     return entropy(value) >= 2.6
 
 
@@ -287,10 +298,10 @@ def is_mixed(value: str) -> bool:
     return is_typed(value) and not is_wordlike(value) and entropy(value) >= 2.6
 
 
-def is_wordlike(value: str) -> bool:
+def is_wordlike(value: str, share: float = 0.65) -> bool:
     """Whether most neighbouring letters are such as words have: of random letters a third are, of words nearly all."""
     pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
-    return bool(pairs) and sum(pair in _COMMON_PAIRS for pair in pairs) >= 0.65 * len(pairs)
+    return bool(pairs) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(pairs)
 
 
 def is_random(value: str) -> bool:
@@ -329,6 +340,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "argument": argument,
     "told": told,
     "url_password": url_password,
+    "private_pem": private_pem,
     "jwt": jwt,
     "jwt_in_base64": jwt_in_base64,
     "luhn": luhn,

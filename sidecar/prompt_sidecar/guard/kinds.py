@@ -60,6 +60,7 @@ _CLOUD: Final = (
         r"(?P<value>[A-Za-z0-9+/]{42,86}={1,2})",
         "AccountKey=" + fake(86) + "==",
         "AccountKey=" + fake(12),
+        near=named.NEAR,
         names=r"\b(?i:AccountKey|SharedAccessKey|storage[_-]?(?:account)?[_-]?key)",
     ),
     secret(
@@ -438,6 +439,7 @@ _GENERAL: Final = (
         "ZXlK" + fake(60),
         kind="jwt",
         check="jwt_in_base64",
+        near=named.NEAR,
     ),
     secret(
         "url_password",
@@ -474,6 +476,7 @@ _GENERAL: Final = (
         "DB_PASSWORD=" + fake(16),
         "password = get_password_from_environment()",
         check="assignment",
+        near=named.NEAR,
         names=_NAMED + r"[A-Za-z0-9_-]{0,24}",
     ),
     secret(
@@ -483,6 +486,7 @@ _GENERAL: Final = (
         "<password>from the vault</password>",
         kind="named_secret",
         check="assignment",
+        near=named.NEAR,
     ),
     secret(
         "listed_secret",
@@ -494,7 +498,7 @@ _GENERAL: Final = (
         '{"name": "NEXT_TOKEN", "value": "' + fake(16) + '"}',
         kind="named_secret",
         check="listed",
-        near=_NAMED + _THEN_VALUE,
+        near=named.NEAR,
     ),
 )
 

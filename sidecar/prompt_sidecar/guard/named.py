@@ -19,7 +19,7 @@ WORDS: Final = (
     r"(?:(?i:passw(?:or)?d|passphrase|passwd|secret|token|pwd|credentials?|"
     r"(?:[_.-]|\b)(?:pass|pw|psk|cookie)|(?:[a-z0-9][_.-]|hash|api|access|private|admin|signing|encryption|master|shared|"
     r"account|auth|client|service|license|unseal|storage|app|db|hec|write)key|"
-    r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk|Hash)|\bKey)"
+    r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk)|\bKey)"
 )
 """Words that end the names of secrets, or stand in them."""
 _TAIL: Final = r"[A-Za-z0-9_-]{0,24}"
@@ -30,11 +30,19 @@ _PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
 _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 """All that is printed but blanks, quotes and the backslash."""
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
-_VALUE: Final = r"(?:[^\s\"'`,)(]{0,30}[0-9!#$*?@^]|[A-Za-z]{0,8}[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]{0,12}(?i:value|default|type))"
-"""What may begin a value, or a member with it."""
-NEAR: Final = (
-    WORDS + r"[A-Za-z0-9_-]{0,24}(?:[ \t](?:is|was)[ \t])?(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + r"){1,24}" + _VALUE
+_HELD: Final = r"[^\s\"'`,;)(]"
+_VALUE: Final = (
+    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^]|" + _HELD + r"{0,3}[0-9!#$*?@^]" + _HELD + r"{4}|"
+    r"[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
 )
+"""What may begin a value, or a member with it."""
+_BASE64_TEXT: Final = r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}"
+"""Base64 of a text in ASCII: of each three bytes the first bit is 0."""
+NEAR: Final = (
+    WORDS + r"[A-Za-z0-9_-]*(?:[ \t](?:is|was)[ \t])?(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + ")+" + _VALUE + "|"
+    r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|" + _BASE64_TEXT
+)
+"""What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
 _FOREIGN: Final = (
     r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|şifre|parola|hasło|"
     r"lösenord|heslo|salasana|adgangskode)"
@@ -42,10 +50,10 @@ _FOREIGN: Final = (
 
 
 _BEFORE_QUOTED: Final = (
-    _QUOTES + r"\]?[ \t\r\n\x7f]{0,8}(?:=>|:{0,3}=|\?=|\|\||\?\?|,|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|--body|\()[ \t\r\n\x7f(]*",
+    _QUOTES + r"\]?[ \t\r\n\x7f]{0,8}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
+    r"[\"'],[ \t]*",
+    r"[ \t]+--body[ \t=]+",
     r"[ \t]{1,4}",
-    r"[\"'][^{}]{0,160}?[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}",
-    r"[\"'][ \t]{0,3}:?[ \t]{0,3}\{[^{}]{0,160}?[\"']?(?:value|default)[\"']?[ \t]{0,3}[:=][ \t]{0,3}",
     r"[\"'][ \t]{1,4}(?i:value)=",
 )
 """What stands between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
@@ -80,6 +88,13 @@ RULES: Final[Sequence[Rule]] = (
         "pass_count = count_of_passes",
     ),
     _named(
+        "block_secret",
+        WORDS + r"[A-Za-z0-9_.-]{0,24}[\"'](?:[ \t]{0,3}:?[ \t]{0,3}\{|,)[^{}]{0,160}?"
+        r"[\"']?(?i:value|default)[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"']",
+        'variable "db_password" {\n  default = "' + _SAMPLE + '"\n}',
+        'variable "db_password" {\n  type = string\n}',
+    ),
+    _named(
         "column_secret",
         WORDS + r"[A-Za-z0-9_-]{0,12}[\"']?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
         r"(?P<value>" + _PLAIN + r"{8,})(?:[ \t\x7f]*(?:[|,]|$))",
@@ -110,13 +125,6 @@ RULES: Final[Sequence[Rule]] = (
         "docker login -p $TOKEN",
         check="argument",
         near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|(?i:identified by))",
-    ),
-    _named(
-        "stored_secret",
-        r"(?i:[\"'](?:name|key|variable|keyname)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'][A-Za-z0-9_./-]{0,60})" + WORDS + r"[A-Za-z0-9_.-]{0,24}"
-        r"[\"'][^{}]{0,160}?[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"']",
-        '{"Name": "/prod/db_password", "Type": "SecureString", "Value": "' + _SAMPLE + '"}',
-        '{"Name": "/prod/db_password", "Type": "SecureString", "Value": "changeme"}',
     ),
     _named(
         "stored_before_name",
@@ -157,7 +165,6 @@ RULES: Final[Sequence[Rule]] = (
         "db.internal:5432:app:deploy:" + _SAMPLE,
         "db.internal:5432:app:deploy:*",
         check="argument",
-        near=r":(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:[!-~]{6,}",
     ),
     _named(
         "user_password",
@@ -176,11 +183,10 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "cookie",
-        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|token|jwt)[A-Za-z0-9_-]{0,12})=(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
+        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|token|jwt)[A-Za-z0-9_-]{0,12})[ =]{1,6}(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
         "Set-Cookie: connect.sid=" + fake(32) + "; Path=/",
         "Cookie: session_id=deleted; lang=en",
         check="random",
-        near=r"(?i:cookie:)[^\n]{0,240}=",
     ),
     _named(
         "pem_tail",
@@ -188,7 +194,7 @@ RULES: Final[Sequence[Rule]] = (
         (fake(64) + "\n") * 2 + fake(20) + "==\n-----END " + "rsa private key".upper() + "-----",
         "-----END " + "rsa private key".upper() + "-----",
         check="",
-        near=r"(?:^[A-Za-z0-9+/]{64}\n){2,}[A-Za-z0-9+/]{1,64}={0,2}\n-----END",
+        near=r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY",
     ),
     _named(
         "base64_secret",
@@ -196,7 +202,6 @@ RULES: Final[Sequence[Rule]] = (
         "dXNlcj1hcHAKcGFzc3dvcmQ9" + "RmFLZTByTm9UckVhTDFiVXQK",
         "dXNlcj1hcHAKcGxhY2U9aGVyZSBhbmQgdGhlcmUgYW5kIGZhcg==",
         check="decoded",
-        near=r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}",
     ),
 )
 """Each with the action that it has under `guard.mode = enforce`."""

@@ -19,17 +19,18 @@ from typing import Final
 UNSEEN: Final = "\x7f"
 """What stands in the place of a code of a terminal."""
 _CODE: Final = re.compile(
-    rb"(?:\x1b|\\+u001[bB]|\\+x1[bB]|\\+033)\[[0-9;?]*[A-Za-z]"
-    rb"|\\+(?:u00(?P<unicode>[2-7][0-9A-Fa-f])|(?P<letter>[\"'nrt]))"
-    rb"|%(?P<percent>0[9AaDd]|[2-7][0-9A-Fa-f])"
-    rb"|&(?:#(?P<decimal>[0-9]{1,3})|#x(?P<hex>[0-9A-Fa-f]{1,2})|(?P<entity>quot|apos|amp|lt|gt|nbsp));"
+    rb"[\x1b\\%&](?:(?<=\x1b)\[[0-9;?]*[A-Za-z]"
+    rb"|(?<=\\)\\*(?:(?:u001[bB]|x1[bB]|033)\[[0-9;?]*[A-Za-z]|u00(?P<unicode>[2-7][0-9A-Fa-f])|(?P<letter>[\"'nrt]))"
+    rb"|(?<=%)(?P<percent>0[9AaDd]|[2-7][0-9A-Fa-f])"
+    rb"|(?<=&)(?:#(?P<decimal>[0-9]{1,3})|#x(?P<hex>[0-9A-Fa-f]{1,2})|(?P<entity>quot|apos|amp|lt|gt|nbsp));)"
 )
 _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): ord(" ")}
 """Characters that divide, and what stands for them: an ampersand divides members of an address, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
 _JOINT: Final = re.compile(
-    r"\\\n[+-]?[ \t]*|(?<=[!-<>-~])=\r?\n(?=[!-~])|[\"'][ \t]*[+.]?[ \t]*\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}[\"']"
+    r"[\\=\"'](?:(?<=\\)\n[+-]?[ \t]*|(?<=[!-<>-~]=)\r?\n(?=[!-~])"
+    r"|(?<=[\"'])[ \t]*[+.]?[ \t]*\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}[\"'])"
 )
 
 

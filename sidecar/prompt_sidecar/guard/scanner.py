@@ -42,9 +42,18 @@ _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that begin no character."""
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
+_SOFT_BREAK: Final = r"[A-Za-z0-9_-]=\r?\n[A-Za-z0-9_-]"
+"""Where quoted-printable breaks a line, perhaps inside a value (RFC 2045, 6.7)."""
 _BEGIN_IN_CODES: Final = r"(?:\b|_|\\[nrt]|%[0-9A-Fa-f][0-9A-Fa-f]|\[[0-9;]*m)"
-LINE: Final = 1_024
-"""Characters of a line around a match of the gate that rules look at."""
+BEFORE: Final = 256
+"""Characters of its line before a match of the gate that rules look at."""
+LONGEST: Final = 16_384
+"""Characters of a value behind a match of the gate that rules look at."""
+AFTER: Final = 256
+"""Characters after the value: a name may stand behind it, or the next line go on with it."""
+_VALUE_END: Final = re.compile(r"[\s\"'\\]")
+_KEY_END: Final = "-----END"
+"""What the lines of a private key stand before, of which the beginning may be cut off."""
 RULE_MEMORY: Final = 8_388_608
 """The same for one rule: RE2's own default."""
 
@@ -73,6 +82,10 @@ class Watch:
         return self._clock() >= self._until
 
 
+_Match = tuple[int, int, int]
+"""Where in a text a gate matches, in characters, and by which of its expressions."""
+
+
 class _Gate:
     """Some rules as one expression: which texts may hold something, and for which rules.
 
@@ -86,8 +99,13 @@ class _Gate:
         self._patterns = [(index, each) for index, each in patterns if count[each] == 1]
         self._sharing = [(index, each) for index, each in patterns if count[each] > 1]
         apart = [_together([each for _, each in self._patterns])] if self._patterns else []
-        shared = dict.fromkeys(each for _, each in self._sharing)
+        shared = list(dict.fromkeys(each for _, each in self._sharing))
         self._any = [_compiled(each, MEMORY, capture=False) for each in (*apart, *shared)]
+        self._rules = [
+            *([None] if apart else []),
+            *([index for index, each in self._sharing if each == pattern] for pattern in shared),
+        ]
+        """The rules of each expression, where a match of it tells; None: it is asked again which of them."""
 
     @cached_property
     def _which(self) -> Any:
@@ -95,21 +113,22 @@ class _Gate:
         which = re2.Set.SearchSet(_options(MEMORY, capture=False))
         for _, each in self._patterns:
             which.Add(f"(?m){each}".encode())
+        which.Add(b"")  # matches any text: so an answer without it tells that there was not the memory
         which.Compile()
         return which
 
-    def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[tuple[int, int]]]]:
+    def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
         """The places of the texts that matches touch, each with where in it the matches are, in characters."""
         joined = _SEPARATOR.join(batch)
         data = _encoded(joined)
-        spans = [span for expression in self._any for span in _spans(expression, data)]
+        spans = [(*span, number) for number, each in enumerate(self._any) for span in _spans(each, data)]
         if not spans:
             return
         spans.sort()
         starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
         places = _Places(data, len(joined))
-        begun, found = -1, list[tuple[int, int]]()
-        for start, end in spans:
+        begun, found = -1, list[_Match]()
+        for start, end, number in spans:
             start, end = places.character(start), places.character(max(start, end - 1)) + 1
             first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
             for place in range(first, min(last + 1, len(batch))):
@@ -117,16 +136,22 @@ class _Gate:
                     if found:
                         yield begun, found
                     begun, found = place, []
-                found.append((max(0, start - starts[place]), min(end - starts[place], len(batch[place]))))
+                found.append((max(0, start - starts[place]), min(end - starts[place], len(batch[place])), number))
         if found:
             yield begun, found
 
-    def rules(self, data: bytes) -> Sequence[int]:
-        """The indices of the rules that may find something in a text."""
-        which = self._which.Match(data)
-        # Without an answer the automaton did not have the memory: each rule is asked.
-        places = range(len(self._patterns)) if which is None else which
-        return sorted([self._patterns[place][0] for place in places] + [index for index, _ in self._sharing])
+    def rules(self, data: bytes, matches: Sequence[_Match]) -> Sequence[int]:
+        """The indices of the rules that may find something on a page of a text with these matches."""
+        found: list[int] = []
+        for number in {number for *_, number in matches}:
+            of_expression = self._rules[number]
+            if of_expression is not None:
+                found += of_expression
+                continue
+            which = self._which.Match(data)
+            places = range(len(self._patterns)) if which is None else which
+            found += [self._patterns[place][0] for place in places if place < len(self._patterns)]
+        return sorted(found)
 
 
 class _OwnPattern:
@@ -154,6 +179,7 @@ def _together(patterns: Sequence[str]) -> str:
     forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
     others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
     if forms:
+        others.append(_SOFT_BREAK)
         others.append(_BEGIN_IN_CODES + "(?:" + "|".join(f"(?:{each})" for each in forms) + ")")
     return "|".join(others)
 
@@ -199,13 +225,13 @@ class Scanner:
         return found
 
     def _finds(
-        self, text: str, matches: Sequence[tuple[int, int]], gate: _Gate, watch: Watch | None
+        self, text: str, matches: Sequence[_Match], gate: _Gate, watch: Watch | None
     ) -> Sequence[Find]:
         if watch is not None:
             watch.begin()
         page = _page(text, matches)
         finds: list[Find] = []
-        for index in gate.rules(page.data):
+        for index in gate.rules(page.data, matches):
             if watch is not None and watch.over():
                 watch.passed[self._rules[index].name] += 1
                 continue
@@ -286,7 +312,7 @@ class _Page:
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
 
-def _page(text: str, matches: Sequence[tuple[int, int]]) -> _Page:
+def _page(text: str, matches: Sequence[_Match]) -> _Page:
     readings: list[_Reading] = []
     pieces: list[str] = []
     at = 0
@@ -299,39 +325,22 @@ def _page(text: str, matches: Sequence[tuple[int, int]]) -> _Page:
     return _Page(page, _encoded(page), readings, [reading.at for reading in readings])
 
 
-def _stretches(text: str, matches: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where rules look: the lines around each match of the gate, in pieces that are apart."""
-    begun: tuple[int, int] | None = None
-    for start, end in matches:
-        if begun is not None and end <= begun[1] - LINE:
-            continue
-        first = _line_start(text, start)
-        last = _line_end(text, end)
-        if begun is not None and first <= begun[1]:
-            begun = begun[0], max(last, begun[1])
-        else:
-            if begun is not None:
-                yield begun
-            begun = first, last
-    if begun is not None:
-        yield begun
-
-
-def _line_start(text: str, at: int) -> int:
-    """The start of the line before the one that a place is in, at most two lengths of `LINE` before it."""
-    for _ in range(2):
-        least = max(0, at - LINE)
-        at = max(least, text.rfind("\n", least, at))
-    return at
-
-
-def _line_end(text: str, at: int) -> int:
-    """The end of the second line after the one that a place is in, at most three lengths of `LINE` after it."""
-    for _ in range(3):
-        most = min(len(text), at + LINE)
-        end = text.find("\n", at, most)
-        at = most if end < 0 else end + 1
-    return at
+def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
+    """Where rules look: what is near each match of the gate, in pieces that are apart."""
+    begun = done = 0
+    for start, end, _ in matches:
+        first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
+        if text.startswith(_KEY_END, start):
+            first = max(0, start - LONGEST)
+        ends = _VALUE_END.search(text, end, end + LONGEST)
+        last = min((ends.start() if ends is not None else end + LONGEST) + AFTER, len(text))
+        if first > done and done:
+            yield begun, done
+        if first > done or not done:
+            begun = first
+        done = max(done, last)
+    if done:
+        yield begun, done
 
 
 def _readings(piece: str) -> Iterator[tuple[str, Joined | None]]:
