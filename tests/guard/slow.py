@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from prompt_sidecar.guard.checks import CHECKS, CONTEXT
+from prompt_sidecar.guard import scanner
+from prompt_sidecar.guard.checks import CHECKS, DECODED, decoded
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rules import RULES
 
 MASK = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
 
@@ -15,12 +18,24 @@ MASK = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
 def scan(rules: Sequence[Rule], text: str) -> Sequence[Find]:
     """What `Scanner.scan` finds in a text."""
     text = re.sub("[\ud800-\udfff]", "?", text)
+    found: list[Find] = []
+    apart, shared = _gates(tuple(rules), text.isascii())
+    touched = {
+        expression: [match.span() for match in _pattern(_plain(expression)).finditer(text)] for expression in shared
+    }
+    touched[""] = [match.span() for match in _pattern(_plain(apart)).finditer(text)] if apart else []
+    spans = sorted(span for spans in touched.values() for span in spans if span[0] < span[1])
+    page = scanner.page(text, [(*span, 0) for span in spans])
+    for rule in rules:
+        near = _near(rule, text.isascii())
+        if near is not None and touched["" if near not in shared else near]:
+            found += _of(rule, page)
     masks = [match.span() for match in MASK.finditer(text)]
     finds = [
         find
-        for rule in rules
-        for find in _of(rule, text)
-        if rule.group is Group.LOOKALIKES or not any(start <= find.start and find.end <= end for start, end in masks)
+        for find in found
+        if find.rule.group is Group.LOOKALIKES
+        or not any(start <= find.start and find.end <= end for start, end in masks)
     ]
     kept = [find for find in finds if find.rule.group is Group.LOOKALIKES]
     values = [find for find in finds if find.rule.group is not Group.LOOKALIKES]
@@ -41,14 +56,43 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | re.MULTILINE)
 
 
-def _of(rule: Rule, text: str) -> Iterator[Find]:
+def _plain(pattern: str) -> str:
+    """A pattern without the names of its groups, which a pattern of many would have twice."""
+    return pattern.replace("(?P<value>", "(?:")
+
+
+def _near(rule: Rule, is_ascii: bool) -> str | None:
+    near = rule.near or rule.pattern
+    if is_ascii and rule.in_ascii != "":
+        return rule.in_ascii
+    return near
+
+
+@cache
+def _gates(rules: tuple[Rule, ...], is_ascii: bool) -> tuple[str, Sequence[str]]:
+    """The patterns of all rules that share none, as one, and those that are shared."""
+    near = [each for each in (_near(rule, is_ascii) for rule in rules) if each is not None]
+    shared = [each for each, count in Counter(near).items() if count > 1]
+    return scanner.together([each for each in near if each not in shared]), shared
+
+
+def _of(rule: Rule, page: scanner.Page) -> Iterator[Find]:
     pattern = _pattern(rule.pattern)
     group = "value" if "value" in pattern.groupindex else 0
-    for match in pattern.finditer(text):
+    for match in pattern.finditer(page.text):
         start, end = match.span(group)
-        around = text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT]
-        if start < end and (not rule.check or CHECKS[rule.check](text[start:end], *around)):
-            yield Find(start, end, rule)
+        span = page.span(start, end) if start < end else None
+        if span is None:
+            continue
+        value, before, after = page.around(start, end)
+        if rule.check == DECODED:
+            text = decoded(value)
+            others = [each for each in RULES.values() if each.group is Group.SECRETS and each.check != DECODED]
+            found = text is not None and any(find.rule.group is Group.SECRETS for find in scan(others, text))
+        else:
+            found = not rule.check or CHECKS[rule.check](value, before, after)
+        if found:
+            yield Find(*span, rule)
 
 
 def _overlap(one: Find, other: Find) -> bool:

@@ -65,6 +65,8 @@ _PLACEHOLDER: Final = re.compile(
     re.IGNORECASE,
 )
 """What stands in documents, templates and code in place of a random value."""
+_PLACEHOLDER_IN_ALL: Final = re.compile(_PLACEHOLDER.pattern.replace("[<>]", "^<|>$"), re.IGNORECASE)
+"""The same for values of all characters: brackets around them make a placeholder, one in them does not."""
 _NO_SECRET: Final = re.compile(
     r"(?i:(?:next|prev(?:ious)?|page|paging|continuation|sync|cursor|csrf|xsrf|start|end|stop|pad|eos|bos|unk|"
     r"special|max|min|num|input|output|total|prompt|completion|cached?|public|primary|foreign|sort|partition)"
@@ -88,14 +90,20 @@ _LISTED_NAME: Final = re.compile(
     r"[\"'\\]{0,3}$"
 )
 """The name in a list of names and values, at the end of the text before the value."""
-_UUID_TOKEN: Final = re.compile(r"(?i:[a-z0-9][_-](?:token|key|secret))[\"'`\\\]]{0,9}[\s|]{0,40}(?:=>|:{0,3}=|\?=|[:>|, ])[\s\"'`]{0,40}$")
+_UUID_TOKEN: Final = re.compile(
+    r"(?i:[a-z0-9][_-](?:token|key|secret))[\"'`\\\]]{0,9}[\s|]{0,40}(?:=>|:{0,3}=|\?=|[:>|, ])[\s\"'`]{0,40}$"
+)
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
-    r"://|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
+    r"://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
 """What stands in code, paths and templates behind the name of a secret."""
-_NUMBERED: Final = re.compile(r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+")
-_PASSWORD_NAME: Final = re.compile(r"(?i:pass|pwd|pw|psk|secret|token|key)[A-Za-z0-9_-]{0,16}[^A-Za-z0-9]{1,40}(?:str[^A-Za-z0-9]{1,8}|body[^A-Za-z0-9]{1,8})?$")
+_NUMBERED: Final = re.compile(
+    r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
+)
+_PASSWORD_NAME: Final = re.compile(
+    r"(?i:pass|pwd|pw|psk|secret|token|key)[A-Za-z0-9_-]{0,16}[^A-Za-z0-9]{1,40}(?:str[^A-Za-z0-9]{1,8}|body[^A-Za-z0-9]{1,8})?$"
+)
 _MARK: Final = re.compile(r"[!#%&*+<>?@^|~]|\$$")
 _DOTTED: Final = re.compile(r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+$")
 _LETTER_PAIRS: Final = re.compile("(?=([a-z][a-z]))")
@@ -231,14 +239,14 @@ def listed(value: str, before: str, after: str) -> bool:
 
 def named(value: str, before: str, after: str) -> bool:
     """Whether what stands behind the name of a secret is one: generated, or a password as people make them."""
-    value = value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
+    whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or _CODE.search(value) or _NO_SECRET.search(before):
         return False
     if _DOTTED.search(value) and is_wordlike(value, 0.5):
         return False
     if _UUID.fullmatch(value):
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
-    return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(value))
+    return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(whole))
 
 
 def line(value: str, before: str, after: str) -> bool:
@@ -270,7 +278,7 @@ def told(value: str, before: str, after: str) -> bool:
 def is_generated(value: str) -> bool:
     """Whether characters follow each other as generators of keys and passwords draw them."""
     value = value[:_EXAMINED]
-    if len(value) < 8 or len(set(value)) < 5 or _PLACEHOLDER.search(value) or _NUMBERED.search(value):
+    if len(value) < 8 or len(set(value)) < 5 or _PLACEHOLDER_IN_ALL.search(value) or _NUMBERED.search(value):
         return False
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)
@@ -288,7 +296,7 @@ def is_typed(value: str) -> bool:
         and _MARK.search(value) is not None
         and any(character.isdigit() for character in value)
         and any(character.isalpha() for character in value)
-        and _PLACEHOLDER.search(value) is None
+        and _PLACEHOLDER_IN_ALL.search(value) is None
     )
 
 
@@ -300,8 +308,13 @@ def is_mixed(value: str) -> bool:
 
 def is_wordlike(value: str, share: float = 0.65) -> bool:
     """Whether most neighbouring letters are such as words have: of random letters a third are, of words nearly all."""
+    if _changes(value[:_EXAMINED]) >= 0.6:
+        return False
     pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
-    return bool(pairs) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(pairs)
+    # In hexadecimal digits hardly two letters meet.
+    return len(pairs) >= max(1, (len(value) - 1) // 4) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(
+        pairs
+    )
 
 
 def is_random(value: str) -> bool:

@@ -17,8 +17,8 @@ from prompt_sidecar.guard.rule import Rule
 
 WORDS: Final = (
     r"(?:(?i:passw(?:or)?d|passphrase|passwd|secret|token|pwd|credentials?|"
-    r"(?:[_.-]|\b)(?:pass|pw|psk|cookie)|(?:[a-z0-9][_.-]|hash|api|access|private|admin|signing|encryption|master|shared|"
-    r"account|auth|client|service|license|unseal|storage|app|db|hec|write)key|"
+    r"(?:[_.-]|\b)(?:pass|pw|psk|cookie)|(?:[a-z0-9][_.-]|(?:hash|api|access|secret|private|admin|signing|encryption|"
+    r"master|shared|account|auth|client|service|license|unseal|storage|app|db|hec|write) ?)key|"
     r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk)|\bKey)"
 )
 """Words that end the names of secrets, or stand in them."""
@@ -32,14 +32,19 @@ _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
-    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^]|" + _HELD + r"{0,3}[0-9!#$*?@^]" + _HELD + r"{4}|"
+    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^]|" + _HELD + r"{0,3}[0-9!#$*?@^][^\s\"'`]{4}|"
     r"[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
 )
 """What may begin a value, or a member with it."""
 _BASE64_TEXT: Final = r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}"
 """Base64 of a text in ASCII: of each three bytes the first bit is 0."""
 NEAR: Final = (
-    WORDS + r"[A-Za-z0-9_-]*(?:[ \t](?:is|was)[ \t])?(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + ")+" + _VALUE + "|"
+    WORDS
+    + r"[A-Za-z0-9_-]*(?:[ \t](?:is|was)[ \t]|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body)?(?:[^A-Za-z0-9\x80-\xff]|"
+    + _CODED
+    + ")+"
+    + _VALUE
+    + "|"
     r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|" + _BASE64_TEXT
 )
 """What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
@@ -69,8 +74,17 @@ _SAMPLE: Final = "q7Xk2v" + "ZpR9w"
 """A made-up password."""
 
 
-def _named(name: str, pattern: str, example: str, counterexample: str, *, check: str = "named", near: str = "") -> Rule:
-    return secret(name, pattern, example, counterexample, kind="named_secret", check=check, near=near or NEAR)
+def _named(
+    name: str,
+    pattern: str,
+    example: str,
+    counterexample: str,
+    *,
+    check: str = "named",
+    near: str = NEAR,
+    names: str = "",
+) -> Rule:
+    return secret(name, pattern, example, counterexample, kind="named_secret", check=check, near=near, names=names)
 
 
 RULES: Final[Sequence[Rule]] = (
@@ -86,6 +100,7 @@ RULES: Final[Sequence[Rule]] = (
         WORDS + _TAIL + r"(?:" + "|".join(_BEFORE_PLAIN) + r")(?P<value>" + _PLAIN + r"{8,})",
         "REDIS_PASS=" + _SAMPLE,
         "pass_count = count_of_passes",
+        names=WORDS + _TAIL,
     ),
     _named(
         "block_secret",
@@ -104,14 +119,19 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "line_secret",
-        WORDS + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|>)(?P<value>" + _PRINTABLE + r"{8,}?)(?:[ \t\x7f]*$|;|</)",
-        "DB_PASSWORD=" + _SAMPLE + "(}<x4",
+        WORDS
+        + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|>)(?P<value>"
+        + _PRINTABLE
+        + r"{8,}?)(?:[ \t\x7f]*$|;|</)",
+        "DB_PASSWORD=" + _SAMPLE + ",}>4x",
         "password=get(settings)",
         check="line",
+        names=WORDS + _TAIL,
     ),
     _named(
         "argument_secret",
-        WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
+        WORDS
+        + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
         check="argument",
@@ -129,7 +149,9 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "stored_before_name",
         r"[\"'](?i:value)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"'][^{}]{0,120}?"
-        r"(?i:[\"'](?:name|key|variable)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'][A-Za-z0-9_./-]{0,60})" + WORDS + r"[A-Za-z0-9_.-]{0,24}[\"']",
+        r"(?i:[\"'](?:name|key|variable)[\"'][ \t]{0,3}:[ \t]{0,3}[\"'][A-Za-z0-9_./-]{0,60})"
+        + WORDS
+        + r"[A-Za-z0-9_.-]{0,24}[\"']",
         '{"value": "' + _SAMPLE + '", "key": "DB_PASSWORD"}',
         '{"value": "' + _SAMPLE + '", "key": "PORT"}',
         check="random",
@@ -180,10 +202,11 @@ RULES: Final[Sequence[Rule]] = (
         "https://api.example.org/v1?key=" + fake(32),
         "https://api.example.org/v1?key=value",
         check="random",
+        near=r"[?&](?i:key|sig|code|auth|pass)=[A-Za-z0-9._~%+/-]{16}",
     ),
     _named(
         "cookie",
-        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|token|jwt)[A-Za-z0-9_-]{0,12})[ =]{1,6}(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
+        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|jwt|(?:access|refresh|remember|id)_?token)[A-Za-z0-9_-]{0,12})[ =]{1,6}(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
         "Set-Cookie: connect.sid=" + fake(32) + "; Path=/",
         "Cookie: session_id=deleted; lang=en",
         check="random",

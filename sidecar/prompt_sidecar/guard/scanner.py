@@ -28,7 +28,7 @@ from typing import Any, Final
 import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
-from prompt_sidecar.guard.reading import Joined, joined, read
+from prompt_sidecar.guard.reading import UNSEEN, Joined, joined, read
 from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Find, Group, Rule
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -98,7 +98,7 @@ class _Gate:
         count = Counter(each for _, each in patterns)
         self._patterns = [(index, each) for index, each in patterns if count[each] == 1]
         self._sharing = [(index, each) for index, each in patterns if count[each] > 1]
-        apart = [_together([each for _, each in self._patterns])] if self._patterns else []
+        apart = [together([each for _, each in self._patterns])] if self._patterns else []
         shared = list(dict.fromkeys(each for _, each in self._sharing))
         self._any = [_compiled(each, MEMORY, capture=False) for each in (*apart, *shared)]
         self._rules = [
@@ -174,7 +174,7 @@ class _OwnPattern:
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
 
 
-def _together(patterns: Sequence[str]) -> str:
+def together(patterns: Sequence[str]) -> str:
     """Patterns as one. Those of values with a form may stand behind a code of what `reading` reads, as text comes."""
     forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
     others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
@@ -224,21 +224,19 @@ class Scanner:
                     found[batch[place]] = self._finds(texts[batch[place]], matches, gate, watch)
         return found
 
-    def _finds(
-        self, text: str, matches: Sequence[_Match], gate: _Gate, watch: Watch | None
-    ) -> Sequence[Find]:
+    def _finds(self, text: str, matches: Sequence[_Match], gate: _Gate, watch: Watch | None) -> Sequence[Find]:
         if watch is not None:
             watch.begin()
-        page = _page(text, matches)
+        seen = page(text, matches)
         finds: list[Find] = []
-        for index in gate.rules(page.data, matches):
+        for index in gate.rules(seen.data, matches):
             if watch is not None and watch.over():
                 watch.passed[self._rules[index].name] += 1
                 continue
-            finds += self._of_rule(index, page)
+            finds += self._of_rule(index, seen)
         return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
 
-    def _of_rule(self, index: int, page: _Page) -> Iterator[Find]:
+    def _of_rule(self, index: int, page: Page) -> Iterator[Find]:
         rule = self._rules[index]
         places = _Places(page.data, len(page.text))
         alone = self._alone[index]
@@ -282,7 +280,7 @@ class _Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
+class Page:
     """All stretches of a text that rules look at, one after the other, as they are read."""
 
     text: str
@@ -308,11 +306,12 @@ class _Page:
     def around(self, start: int, end: int) -> tuple[str, str, str]:
         """A value with the text before and after it."""
         reading = self.reading(start)
-        before = self.text[max(reading.at, start - CONTEXT) : start]
+        before = self.text[max(reading.at, start - CONTEXT) : start].replace(UNSEEN, "")
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
 
-def _page(text: str, matches: Sequence[_Match]) -> _Page:
+def page(text: str, matches: Sequence[_Match]) -> Page:
+    """Return what rules look at in a text, by where a gate matches in it."""
     readings: list[_Reading] = []
     pieces: list[str] = []
     at = 0
@@ -321,8 +320,8 @@ def _page(text: str, matches: Sequence[_Match]) -> _Page:
             readings.append(_Reading(at, at + len(piece), start, without))
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
-    page = _SEPARATOR.join(pieces)
-    return _Page(page, _encoded(page), readings, [reading.at for reading in readings])
+    joint = _SEPARATOR.join(pieces)
+    return Page(joint, _encoded(joint), readings, [reading.at for reading in readings])
 
 
 def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:

@@ -204,19 +204,30 @@ SERVICES: Final[Sequence[Rule]] = (
         "APP_USR-1",
     ),
     secret(
-        "newrelic_license", r"\b[a-f0-9]{36}(?:NRAL|FFFF[A-Z]{4})\b", fake(36, "hex") + "NRAL", "NRAL", near=r"[a-f0-9]NRAL\b"
+        "newrelic_license",
+        r"\b[a-f0-9]{36}(?:NRAL|FFFF[A-Z]{4})\b",
+        fake(36, "hex") + "NRAL",
+        "NRAL",
+        near=r"[a-f0-9]NRAL\b",
     ),
     secret(
         "kubeconfig_key",
         r"\b(?P<value>LS0tLS1CRUdJTi[A-Za-z0-9+/]{100,}={0,2})",
-        "client-key-data: LS0tLS1CRUdJTi" + fake(120),
+        "client-key-data: LS0tLS1CRUdJTiB" + "SU0EgUFJJVkFURSBLRVktLS0tLQo" + fake(120),
         "LS0tLS1CRUdJTi",
         check="private_pem",
     ),
     secret(
         "teams_webhook",
         r"\bwebhook\.office\.com/webhookb2/(?P<value>[A-Za-z0-9@-]{36,80}/IncomingWebhook/[A-Za-z0-9]{32}/[A-Za-z0-9-]{36}(?:/[A-Za-z0-9_-]{20,60})?)",
-        "https://acme.webhook.office.com/webhookb2/" + fake_uuid() + "@" + fake_uuid() + "/IncomingWebhook/" + fake(32, "hex") + "/" + fake_uuid(),
+        "https://acme.webhook.office.com/webhookb2/"
+        + fake_uuid()
+        + "@"
+        + fake_uuid()
+        + "/IncomingWebhook/"
+        + fake(32, "hex")
+        + "/"
+        + fake_uuid(),
         "https://acme.webhook.office.com/webhookb2/",
         check="",
     ),
@@ -246,7 +257,13 @@ SERVICES: Final[Sequence[Rule]] = (
         "https://app.example.org/callback?code=4/0A" + fake(70),
         "4/0A",
     ),
-    secret("supabase_secret_key", r"\b(?P<value>sb_secret_[A-Za-z0-9_-]{22}_[A-Za-z0-9_-]{8})" + END, "sb_secret_" + fake(22) + "_" + fake(8), "sb_secret_x", kind="supabase_key"),
+    secret(
+        "supabase_secret_key",
+        r"\b(?P<value>sb_secret_[A-Za-z0-9_-]{22}_[A-Za-z0-9_-]{8})" + END,
+        "sb_secret_" + fake(11) + "-" + fake(10) + "_" + fake(8),
+        "sb_secret_x",
+        kind="supabase_key",
+    ),
     secret("together_key", r"\b(?P<value>tgp_v1_[A-Za-z0-9_-]{43})" + END, "tgp_v1_" + fake(43), "tgp_v1_x"),
 )
 """Each with the action that it has under `guard.mode = enforce`."""

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-import yaml
-
 
 @dataclass(frozen=True, slots=True)
 class Secret:
