@@ -226,7 +226,7 @@ def assignment(value: str, before: str, after: str) -> bool:
     if _UUID.fullmatch(value):
         # A token is often the name of a place in a list; in capitals it is what programs are given to start with.
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
-    if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.75):
+    if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8):
         return False
     return is_random(value) and _NO_SECRET.search(before) is None
 
@@ -308,7 +308,7 @@ def is_mixed(value: str) -> bool:
 
 def is_wordlike(value: str, share: float = 0.65) -> bool:
     """Whether most neighbouring letters are such as words have: of random letters a third are, of words nearly all."""
-    if _changes(value[:_EXAMINED]) >= 0.6:
+    if _changes(value[:_EXAMINED]) >= 0.6 or sum(map(str.isdigit, value[:_EXAMINED])) >= 0.3 * len(value):
         return False
     pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
     # In hexadecimal digits hardly two letters meet.

@@ -19,7 +19,7 @@ from prompt_sidecar.guard import named
 from prompt_sidecar.guard.checks import IBAN_COUNTRIES
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
 from prompt_sidecar.guard.rule import Action, Group, Rule
-from prompt_sidecar.guard.services import SERVICES
+from prompt_sidecar.guard.services import LATER, SERVICES
 
 
 def _personal(
@@ -551,6 +551,6 @@ _PERSONAL: Final = (
     ),
 )
 RULES: Final[Sequence[Rule]] = (
-    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *named.RULES, *_PERSONAL
+    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *LATER, *named.RULES, *_PERSONAL
 )  # fmt: skip
 """Every rule for secrets and personal data, with the action that it has under `guard.mode = enforce`."""

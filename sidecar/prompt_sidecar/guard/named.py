@@ -112,7 +112,7 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "column_secret",
         WORDS + r"[A-Za-z0-9_-]{0,12}[\"']?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
-        r"(?P<value>" + _PLAIN + r"{8,})(?:[ \t\x7f]*(?:[|,]|$))",
+        r"(?P<value>[!#$%&*+./0-9?@A-Z^_a-z~-]" + _PLAIN + r"{7,})(?:[ \t\x7f]*(?:[|,]|$))",
         "| DB_PASSWORD | " + _SAMPLE + " |",
         "| DB_PASSWORD | from the vault |",
         check="column",
@@ -131,7 +131,7 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "argument_secret",
         WORDS
-        + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
+        + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-Z\[^_a-{}~-]" + _PRINTABLE + r"{7,})",
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
         check="argument",

@@ -93,29 +93,21 @@ class _Gate:
     than fit into its memory.
     """
 
-    def __init__(self, patterns: Sequence[tuple[int, str]]) -> None:
-        """Take the rules' indices with their patterns."""
-        count = Counter(each for _, each in patterns)
-        self._patterns = [(index, each) for index, each in patterns if count[each] == 1]
-        self._sharing = [(index, each) for index, each in patterns if count[each] > 1]
-        apart = [together([each for _, each in self._patterns])] if self._patterns else []
-        shared = list(dict.fromkeys(each for _, each in self._sharing))
-        self._any = [_compiled(each, MEMORY, capture=False) for each in (*apart, *shared)]
-        self._rules = [
-            *([None] if apart else []),
-            *([index for index, each in self._sharing if each == pattern] for pattern in shared),
-        ]
-        """The rules of each expression, where a match of it tells; None: it is asked again which of them."""
+    def __init__(self, near: Sequence[tuple[int, str]], patterns: Sequence[str]) -> None:
+        """Take the rules' indices with what is looked for in place of each, and the patterns of all rules."""
+        count = Counter(each for _, each in near)
+        apart = [(index, each) for index, each in near if count[each] == 1]
+        shared = dict.fromkeys(each for _, each in near if count[each] > 1)
+        self._of = [apart] if apart else []
+        """The rules of each expression, with what tells which of them may match a page."""
+        self._of += [[(index, patterns[index]) for index, each in near if each == one] for one in shared]
+        expressions = [together([each for _, each in apart])] if apart else []
+        self._any = [_compiled(each, MEMORY, capture=False) for each in (*expressions, *shared)]
 
     @cached_property
-    def _which(self) -> Any:
-        """Tells which rules match a text; 2 MB and 25 ms, so it is made for the first text that any of them touches."""
-        which = re2.Set.SearchSet(_options(MEMORY, capture=False))
-        for _, each in self._patterns:
-            which.Add(f"(?m){each}".encode())
-        which.Add(b"")  # matches any text: so an answer without it tells that there was not the memory
-        which.Compile()
-        return which
+    def _which(self) -> Sequence[Any]:
+        """Tell which rules match a page; 2 MB and 25 ms, so they are made for the first text that any of them touches."""
+        return [_set([each for _, each in rules]) for rules in self._of]
 
     def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
         """The places of the texts that matches touch, each with where in it the matches are, in characters."""
@@ -128,8 +120,8 @@ class _Gate:
         starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
         places = _Places(data, len(joined))
         begun, found = -1, list[_Match]()
-        for start, end, number in spans:
-            start, end = places.character(start), places.character(max(start, end - 1)) + 1
+        for first_byte, end_byte, number in spans:
+            start, end = places.character(first_byte), places.character(max(first_byte, end_byte - 1)) + 1
             first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
             for place in range(first, min(last + 1, len(batch))):
                 if place != begun:
@@ -144,14 +136,21 @@ class _Gate:
         """The indices of the rules that may find something on a page of a text with these matches."""
         found: list[int] = []
         for number in {number for *_, number in matches}:
-            of_expression = self._rules[number]
-            if of_expression is not None:
-                found += of_expression
-                continue
-            which = self._which.Match(data)
-            places = range(len(self._patterns)) if which is None else which
-            found += [self._patterns[place][0] for place in places if place < len(self._patterns)]
+            rules = self._of[number]
+            which = self._which[number].Match(data)
+            # Without an answer the automaton did not have the memory: each rule is asked.
+            places = range(len(rules)) if which is None else which
+            found += [rules[place][0] for place in places if place < len(rules)]
         return sorted(found)
+
+
+def _set(patterns: Sequence[str]) -> Any:
+    """Tells which patterns match a text. The last one, which is empty, always does: without it there is no answer."""
+    which = re2.Set.SearchSet(_options(MEMORY, capture=False))
+    for each in (*patterns, ""):
+        which.Add(f"(?m){each}".encode())
+    which.Compile()
+    return which
 
 
 class _OwnPattern:
@@ -208,7 +207,8 @@ class Scanner:
             for index, pattern in near
             if rules[index].in_ascii is not None
         ]
-        self._gates = _Gate(near), _Gate(in_ascii)
+        patterns = [rule.pattern for rule in rules]
+        self._gates = _Gate(near, patterns), _Gate(in_ascii, patterns)
 
     def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
         """The finds of each text, by their place."""
@@ -272,6 +272,8 @@ class _Reading:
     """Where it begins in the text."""
     joined: Joined | None = None
     """What leads back to the text, if the stretch is read without its joints."""
+    seen: int = 0
+    """If the stretch stands as it is: how far behind it is the one that is read."""
 
     def place(self, at: int) -> int:
         """The place in the text of a character of the page."""
@@ -301,7 +303,14 @@ class Page:
             return None
         if reading.joined is not None and not reading.joined.spans_joint(start - reading.at, end - reading.at):
             return None
+        if reading.seen and not self._holds_code(start, end, reading.seen):
+            return None
         return reading.place(start), reading.place(end - 1) + 1
+
+    def _holds_code(self, start: int, end: int, seen: int) -> bool:
+        """Whether a value holds a code and does not begin with one: others are found as they are read."""
+        text = self.text
+        return text[start] == text[start + seen] and text[start:end] != text[start + seen : end + seen]
 
     def around(self, start: int, end: int) -> tuple[str, str, str]:
         """A value with the text before and after it."""
@@ -316,8 +325,9 @@ def page(text: str, matches: Sequence[_Match]) -> Page:
     pieces: list[str] = []
     at = 0
     for start, end in _stretches(text, matches):
-        for piece, without in _readings(text[start:end]):
-            readings.append(_Reading(at, at + len(piece), start, without))
+        for piece, without, as_it_is in _readings(text[start:end]):
+            seen = len(piece) + len(_SEPARATOR) if as_it_is else 0
+            readings.append(_Reading(at, at + len(piece), start, without, seen))
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
     joint = _SEPARATOR.join(pieces)
@@ -342,21 +352,21 @@ def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]
         yield begun, done
 
 
-def _readings(piece: str) -> Iterator[tuple[str, Joined | None]]:
+def _readings(piece: str) -> Iterator[tuple[str, Joined | None, bool]]:
     """How a stretch is read: with what its codes stand for, without its joints, and as it is.
 
-    As it is only if it has codes of addresses or of HTML: they may be a part of a value.
+    As it is, and first, only if it has codes of addresses or of HTML: they may be a part of a value.
     """
     data = _encoded(piece)
     seen = read(data)
     if seen != data:
         if b"%" in data or b"&" in data:
-            yield piece, None
+            yield piece, None, True
         piece = seen.decode()
-    yield piece, None
+    yield piece, None, False
     without = joined(piece)
     if without is not None:
-        yield without.text, without
+        yield without.text, without, False
 
 
 class _Places:
