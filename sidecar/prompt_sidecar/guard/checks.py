@@ -109,7 +109,8 @@ _DOTTED: Final = re.compile(r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+$")
 _LETTER_PAIRS: Final = re.compile("(?=([a-z][a-z]))")
 _COMMON: Final = (
     "abcdgilmnprstuy baeilosu cacehiklortu dadeilosu eacdefglmnpqrstvwx faefiloru geinrsu haeio iabcdefglmnoprstvz kei "
-    "ladeilostuy mabeimopsu nacdefginopstuv obcdgklmnoprstuvw paeiloprstu qu racdegilmnorstuvy sacehilopstuy tacehiloprstuy "
+    "ladeilostuy mabeimopsu nacdefginopstuv obcdgklmnoprstuvw paeiloprstu qu racdegilmnorstuvy sacehilopstuy "
+    "tacehiloprstuy "
     "uabceilmnprst vaei waeir xept yps ze"
 )
 """Letters with those that follow them most often: the 220 pairs that make 90 % of the words in code and documents."""

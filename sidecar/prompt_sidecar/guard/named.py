@@ -49,7 +49,8 @@ NEAR: Final = (
 )
 """What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
 _FOREIGN: Final = (
-    r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|şifre|parola|hasło|"
+    r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|"
+    r"şifre|parola|hasło|"
     r"lösenord|heslo|salasana|adgangskode)"
 )
 
@@ -130,8 +131,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "argument_secret",
-        WORDS
-        + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-Z\[^_a-{}~-]" + _PRINTABLE + r"{7,})",
+        WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-"
+        r"Z\[^_a-{}~-]" + _PRINTABLE + r"{7,})",
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
         check="argument",
@@ -144,7 +145,8 @@ RULES: Final[Sequence[Rule]] = (
         "sshpass -p " + _SAMPLE + " ssh deploy@host",
         "docker login -p $TOKEN",
         check="argument",
-        near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|(?i:identified by))",
+        near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|(?i:ident"
+        r"ified by))",
     ),
     _named(
         "stored_before_name",
@@ -155,11 +157,13 @@ RULES: Final[Sequence[Rule]] = (
         '{"value": "' + _SAMPLE + '", "key": "DB_PASSWORD"}',
         '{"value": "' + _SAMPLE + '", "key": "PORT"}',
         check="random",
-        near=r"(?i:value)[\"'\\]{1,4}[ \t]{0,3}:[ \t]{0,3}[\"'\\]{1,4}[^\s\"'\\]{8,}[\"'\\]{1,4},\s{0,16}[\"'\\]{1,4}[^{}]{0,80}(?i:name|key|variable)",
+        near=r"(?i:value)[\"'\\]{1,4}[ \t]{0,3}:[ \t]{0,3}[\"'\\]{1,4}[^\s\"'\\]{8,}[\"'\\]{1,4},\s{0,16}[\"'"
+        r"\\]{1,4}[^{}]{0,80}(?i:name|key|variable)",
     ),
     _named(
         "storage_key",
-        r"[\"']keyName[\"']:[ \t]?[\"'][^\"'\n]{1,40}[\"'],\s{0,16}[\"']permissions[\"']:[ \t]?[\"'][A-Za-z]{1,12}[\"'],\s{0,16}"
+        r"[\"']keyName[\"']:[ \t]?[\"'][^\"'\n]{1,40}[\"'],\s{0,16}[\"']permissions[\"']:[ \t]?[\"'][A-Za-z]{1"
+        r",12}[\"'],\s{0,16}"
         r"[\"']value[\"']:[ \t]?[\"'](?P<value>" + _PRINTABLE + r"{8,})[\"']",
         '"keyName": "key1",\n "permissions": "FULL",\n "value": "' + fake(40) + '"',
         '"keyName": "key1",\n "permissions": "FULL",\n "value": "<hidden>"',
@@ -175,7 +179,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "piped_password",
-        r"\becho[ \t]+[\"']?[A-Za-z0-9_.-]{1,32}:(?P<value>[!#-&(-\[\]-_a-~]{6,}?)[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
+        r"\becho[ \t]+[\"']?[A-Za-z0-9_.-]{1,32}:(?P<value>[!#-&(-\[\]-_a-~]{6,}?)[\"']?[ \t]*\|[ \t]*(?:sudo["
+        r" \t]+)?chpasswd",
         "echo 'deploy:" + _SAMPLE + "' | chpasswd",
         "echo 'deploy:$PASSWORD' | chpasswd",
         check="argument",
@@ -183,7 +188,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "pgpass",
-        r"^[A-Za-z0-9_.*-]{1,80}:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:(?P<value>[!-\[\]-~]{6,})[ \t]*$",
+        r"^[A-Za-z0-9_.*-]{1,80}:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:(?P<value>[!-\["
+        r"\]-~]{6,})[ \t]*$",
         "db.internal:5432:app:deploy:" + _SAMPLE,
         "db.internal:5432:app:deploy:*",
         check="argument",
@@ -206,7 +212,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "cookie",
-        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|jwt|(?:access|refresh|remember|id)_?token)[A-Za-z0-9_-]{0,12})[ =]{1,6}(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
+        r"(?i:cookie:)[^\n]{0,200}?\b(?i:[A-Za-z0-9_.-]{0,32}(?:sess(?:ion)?[A-Za-z_-]{0,8}|sid|auth|jwt|(?:ac"
+        r"cess|refresh|remember|id)_?token)[A-Za-z0-9_-]{0,12})[ =]{1,6}(?P<value>[A-Za-z0-9._~%+/-]{16,}={0,2})",
         "Set-Cookie: connect.sid=" + fake(32) + "; Path=/",
         "Cookie: session_id=deleted; lang=en",
         check="random",

@@ -35,7 +35,7 @@ _JOINT: Final = re.compile(
 
 
 def read(data: bytes) -> bytes:
-    """Return the text with what its codes stand for: as long, and alike but for ASCII. The same object without codes."""
+    """Return the text with what its codes stand for, as long as it was; the same object if it has none."""
     return _CODE.sub(_meaning, data)
 
 

@@ -106,7 +106,7 @@ class _Gate:
 
     @cached_property
     def _which(self) -> Sequence[Any]:
-        """Tell which rules match a page; 2 MB and 25 ms, so they are made for the first text that any of them touches."""
+        """Tell which rules match a page; 2 MB and 25 ms, so made for the first text that any of them touches."""
         return [_set([each for _, each in rules]) for rules in self._of]
 
     def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:

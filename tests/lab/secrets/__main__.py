@@ -47,7 +47,8 @@ def main() -> None:
     finders: list[Finder] = [Guard(), *programs]
     drawn = samples(SEALED if options.sealed else OPEN)
     print(
-        f"{len(drawn)} samples, {len({each.kind.name for each in drawn})} kinds, {len({each.container.name for each in drawn})} places"
+        f"{len(drawn)} samples, {len({each.kind.name for each in drawn})} kinds, "
+        f"{len({each.container.name for each in drawn})} places"
     )
     for finder in finders:
         results = [
@@ -85,7 +86,8 @@ def _print_false(finders: Sequence[Finder], texts: Sequence[tuple[str, str]], *,
             for (name, text), spans in zip(texts, finds, strict=True):
                 for start, end, rule in spans:
                     print(
-                        f"  {rule} in {name}: {text[max(0, start - 60) : start]!r} >>> {text[start : min(end, start + 80)]!r}"
+                        f"  {rule} in {name}: {text[max(0, start - 60) : start]!r} "
+                        f">>> {text[start : min(end, start + 80)]!r}"
                     )
 
 

@@ -266,7 +266,7 @@ def _csv_column(secret: Secret, _chance: random.Random) -> Placed:
 
 def _psql(secret: Secret, _chance: random.Random) -> Placed:
     width = max(len(secret.snake), len(secret.line))
-    text = f" id | {secret.snake:<{width}} | role\n----+-{'-' * width}-+------\n  1 | {secret.line:<{width}} | admin\n(1 row)\n"
+    text = f" id | {secret.snake:<{width}} | role\n----+-{'-' * width}-+------\n  1 | {secret.line:<{width}} | admin\n(1 row)\n"  # noqa: E501
     return Placed(text, (secret.value,))
 
 
@@ -311,7 +311,7 @@ def _az_keys(secret: Secret, _chance: random.Random) -> Placed:
 
 
 def _foreign(secret: Secret, chance: random.Random) -> Placed:
-    words = "contraseña|mot de passe|Passwort|Kennwort|senha|wachtwoord|пароль|密码|パスワード|비밀번호|şifre|hasło|lösenord"
+    words = "contraseña|mot de passe|Passwort|Kennwort|senha|wachtwoord|пароль|密码|パスワード|비밀번호|şifre|hasło|lösenord"  # noqa: E501
     word = chance.choice(words.split("|"))
     return Placed(f"{word}: {secret.value}\n", (secret.value,))
 
@@ -341,7 +341,7 @@ CONTAINERS: Final = (
     Container(
         "traceback",
         _in(
-            "Traceback (most recent call last):\n  File \"a.py\", line 3, in main\n    connect(SNAKE='VALUE')\nTimeoutError\n"
+            "Traceback (most recent call last):\n  File \"a.py\", line 3, in main\n    connect(SNAKE='VALUE')\nTimeoutError\n"  # noqa: E501
         ),
         "named",
         plain=True,

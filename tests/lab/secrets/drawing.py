@@ -23,7 +23,21 @@ ALPHABETS: Final = {
 }
 """By the letter of a template. `z`: the letters of bech32 (BIP 173), in capitals."""
 _PART = re.compile(r"<([AaLUdhHbu2z])(\d+)(?:-(\d+))?>|<(uuid|jwt|pem|json|basic)>")
-_WORDS = ["summer", "winter", "river", "copper", "falcon", "orange", "marble", "tiger", "harbor", "maple", "silver", "rocket", "garden"]
+_WORDS = [
+    "summer",
+    "winter",
+    "river",
+    "copper",
+    "falcon",
+    "orange",
+    "marble",
+    "tiger",
+    "harbor",
+    "maple",
+    "silver",
+    "rocket",
+    "garden",
+]  # noqa: E501
 
 
 def drawn(template: str, chance: random.Random) -> str:

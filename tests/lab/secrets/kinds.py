@@ -1,7 +1,6 @@
 """Kinds of made secrets: the form of each as its provider publishes it, with the page, or the name it goes by.
 
-`github.com/secret-scanning` stands for docs.github.com's "Supported secret scanning patterns", which lists the kind; the
-form is then the provider's own page. A `|` divides the name that the value is kept under into words.
+`github.com/secret-scanning` stands for docs.github.com's "Supported secret scanning patterns", which lists the kind. A `|` divides the name that the value is kept under into words.
 """
 
 from __future__ import annotations
@@ -219,7 +218,7 @@ kube client key|LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQ<b400>|kubernetes.io: 
 session cookie|<u43>|RFC 6265|Cookie: theme=dark; session_id={}; lang=en
 set cookie|s%3A<u32>.<A43>|RFC 6265, expressjs.com|Set-Cookie: connect.sid={}; Path=/; HttpOnly
 django cookie|<a32>|docs.djangoproject.com: sessions|Cookie: csrftoken=<A32>; sessionid={}
-"""
+"""  # noqa: E501
 _NAMED: Final = """
 db password||12factor.net: config
 postgres password||hub.docker.com: postgres

@@ -36,7 +36,34 @@ NODE: Final = (
 LOCKED: Final = {"react-scripts": "5.0.1", "next": "15.5.6", "serverless": "3.40.0", "eslint": "9.39.1", "nx": "21.6.8"}
 """What a `package-lock.json` is made for, by npm."""
 ENDINGS: Final = frozenset(
-    [".py", ".pyi", ".js", ".mjs", ".cjs", ".ts", ".json", ".md", ".rst", ".txt", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".html", ".css", ".xml", ".sh", ".lock", ".po", ".log", ".csv", ".sql", ".svg", ".map"]
+    [
+        ".py",
+        ".pyi",
+        ".js",
+        ".mjs",
+        ".cjs",
+        ".ts",
+        ".json",
+        ".md",
+        ".rst",
+        ".txt",
+        ".toml",
+        ".yaml",
+        ".yml",
+        ".cfg",
+        ".ini",
+        ".html",
+        ".css",
+        ".xml",
+        ".sh",
+        ".lock",
+        ".po",
+        ".log",
+        ".csv",
+        ".sql",
+        ".svg",
+        ".map",
+    ]
 )
 LARGEST: Final = 400_000
 """Characters of a file that are read."""
