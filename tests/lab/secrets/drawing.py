@@ -37,7 +37,7 @@ _WORDS = [
     "silver",
     "rocket",
     "garden",
-]  # noqa: E501
+]
 
 
 def drawn(template: str, chance: random.Random) -> str:

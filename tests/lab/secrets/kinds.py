@@ -1,6 +1,7 @@
 """Kinds of made secrets: the form of each as its provider publishes it, with the page, or the name it goes by.
 
-`github.com/secret-scanning` stands for docs.github.com's "Supported secret scanning patterns", which lists the kind. A `|` divides the name that the value is kept under into words.
+`github.com/secret-scanning` stands for docs.github.com's "Supported secret scanning patterns", which lists the kind.
+A kind of one table has a form, one of the second a form in an address or a header, one of the third a name alone.
 """
 
 from __future__ import annotations
