@@ -95,7 +95,7 @@ _UUID_TOKEN: Final = re.compile(
 )
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
-    r"://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
+    r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
 """What stands in code, paths and templates behind the name of a secret."""
 _NUMBERED: Final = re.compile(
