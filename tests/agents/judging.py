@@ -123,9 +123,9 @@ def none_came_back(session: Session) -> Iterator[str]:
 def recall(session: Session) -> Iterator[str]:
     """What the model looks up stands in its next prompt; an original whole, and not so in the prompt before."""
     looked_up = session.script.looked_up
-    if session.agent.recalls != (RECALL in tools(session.bodies[-1])):
-        yield f"the sidecar's tools are {'not ' if session.agent.recalls else ''}offered"
-    if session.agent.recalls and session.script.last == session.script.step and len(looked_up) != 2:
+    if RECALL not in tools(session.bodies[-1]):
+        yield "the sidecar's tools are not offered"
+    if session.script.last == session.script.step and len(looked_up) != 2:
         yield f"the model looked up {len(looked_up)} times"
     for number, (place, wanted) in enumerate(looked_up.items(), 1):
         texts = [json.dumps(entries(body), ensure_ascii=False) for body in session.bodies[place - 1 : place + 1]]

@@ -73,8 +73,6 @@ class Agent:
     """Whether its requests ask for reasoning that comes back to the provider."""
     binds: bool = False
     """Whether its provider binds thinking to all that stands before it."""
-    recalls: bool = True
-    """Whether its model is offered the sidecar's tools."""
 
     def run(self, start: Start) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
@@ -149,8 +147,9 @@ def _open_code(agent: Agent, start: Start) -> Command:
 
 
 CLAUDE_CODE: Final = Agent("claude-code", "messages", _claude_code, "Bash", 100_000, thinks=True, binds=True)
-CODEX: Final = Agent("codex", "responses", _codex, CODE_MODE, 50_000, thinks=True, recalls=False)
-"""Its model's tools stand in an item of the input, where the sidecar's are not offered."""
+CODEX: Final = Agent("codex", "responses", _codex, CODE_MODE, 50_000, model="gpt-6.2-sol.next", thinks=True)
+"""With a model that it treats as its default one, whose tools stand in an item of the input. Of that one the sidecar
+knows the window, and Codex's built-in provider takes no header that says another."""
 CODEX_FUNCTIONS: Final = Agent(
     "codex-functions", "responses", _codex, "exec_command", 50_000, model="next", thinks=True
 )

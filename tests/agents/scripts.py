@@ -68,6 +68,11 @@ def _names(group: Sequence[Any]) -> Iterator[str]:
         yield from _names(tool.get("tools") or [])
 
 
+def _outputs(body: Any) -> list[Any]:
+    """The results among a body's items: JavaScript has labels, too, as it is long enough to be clipped."""
+    return [entry for entry in entries(body) if str(entry.get("type")).endswith("_output")]
+
+
 def _nothing_else(_: Any) -> Says | None:
     return None
 
@@ -99,7 +104,7 @@ class Script:
             return Says(TITLE)
         self.turns += 1
         history = json.dumps(entries(body), ensure_ascii=False)
-        labels = ID.findall(history)
+        labels = ID.findall(history if self.agent.tool != CODE_MODE else json.dumps(_outputs(body)))
         if self.step >= RECALL_AT and not self.looked_up and labels and RECALL in offered:
             self.looked_up[self.requests] = labels[0]
             return self.says(LOOKED_UP, own=("own-1", RECALL, {"id": labels[0]}))

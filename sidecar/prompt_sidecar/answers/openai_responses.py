@@ -18,10 +18,11 @@ from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn, add_output
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments, restored
 from prompt_sidecar.answers.sse import Event, written
+from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.recall_offer import RecallOffer
-from prompt_sidecar.prompt.members import Members, array, each_element
+from prompt_sidecar.prompt.members import Members, NotJson, appended, array, each_element, elements, loads
 from prompt_sidecar.providers.api import ProviderApi
-from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
+from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS, AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, objects, ordinal, string, text_of, within
@@ -31,6 +32,8 @@ API: Final = APIS["openai_responses"]
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _FAILURES: Final = frozenset({"error", "response.failed"})
+_OFFERS: Final = f'"{ADDITIONAL_TOOLS}"'.encode()
+"""What an item with tools holds: others are not read for them."""
 
 
 class OpenAIResponses(Dialect):
@@ -47,6 +50,8 @@ class OpenAIResponses(Dialect):
     def speaker(self, entry: Any) -> str:
         """Who an item is from; of those without a role, results are nobody's and all others the model's."""
         kind = member(entry, "type")
+        if kind == ADDITIONAL_TOOLS:
+            return "other"
         if member(entry, "role") is not None:
             return super().speaker(entry)
         return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
@@ -73,6 +78,36 @@ class OpenAIResponses(Dialect):
         """The id in a reference, whose type may be left out."""
         is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
         return self.item(entry) if is_reference else ""
+
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The definitions of the agent's tools that others may join: in `tools`, else in an item that offers some.
+
+        What is added to an item that the provider stores would be offered in all responses after this one.
+        """
+        found = super().agent_tools(members)
+        if found or members.raw("store") != b"false" or self.continues_stored(members):
+            return found
+        return next((tools for _, item in _offering(members) if (tools := _tools(item))), [])
+
+    def tool_names(self, members: Members) -> frozenset[str]:
+        """The names of all of the agent's tools, those of namespaces too."""
+        tools = [*super().agent_tools(members), *(each for _, item in _offering(members) for each in _tools(item))]
+        definitions = [loads(each) for each in tools]
+        inner = [each for definition in definitions for each in objects(member(definition, "tools"))]
+        return frozenset(map(self.tool_name, (*definitions, *inner)))
+
+    def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
+        """Add the sidecar's tools behind the agent's, where these stand."""
+        if super().agent_tools(members):
+            super().offer(members, definitions)
+            return
+        for place, item in _offering(members):
+            if _tools(item):
+                item.set("tools", appended(item.raw("tools"), definitions))
+                entries = list(self.entries(members))
+                entries[place] = item.bytes()
+                members.set("input", array(entries))
+                return
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools, and answers at once."""
@@ -152,6 +187,23 @@ class OpenAIResponses(Dialect):
         # SDKs raise for the member `error`; the others are those of the API's own event.
         error = {"code": code, "message": message, "param": None}
         return written({"type": "error", **error, "error": error}, "error")
+
+
+def _offering(members: Members) -> Iterator[tuple[int, Members]]:
+    """Yield the input's items that offer tools, with their places."""
+    raw = members.raw("input")
+    if _OFFERS not in raw:
+        return
+    for place, entry in enumerate(each_element(raw)):
+        if _OFFERS in entry and member(loads(entry), "type") == ADDITIONAL_TOOLS:
+            try:
+                yield place, Members(entry)
+            except (NotJson, TooLarge):
+                continue
+
+
+def _tools(item: Members) -> list[bytes]:
+    return elements(item.raw("tools"))
 
 
 def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:

@@ -10,7 +10,8 @@ class RecallOffer(StrEnum):
 
     OFFERED = "offered"
     NO_TOOLS = "no_tools"
-    """The request has no tools that others could join: an agent without tools expects no calls."""
+    """The request has no tools that others could join: an agent without tools expects no calls. Nor can they join those
+    in an item of the input that the provider stores, as they would be offered from there on."""
     FORCED = "forced"
     """The run's first request with tools says which are called, or that none is: more tools would change its answer."""
     SEVERAL_ANSWERS = "several_answers"

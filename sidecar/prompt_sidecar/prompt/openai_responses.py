@@ -5,7 +5,8 @@ and outputs with a `call_id`, and items that the provider produced: reasoning, s
 items of the model are one block, so reasoning is dropped together with the items that need it ("Item 'fc_…' of type
 'function_call' was provided without its required 'reasoning' item"). The provider relates items by their ids: where the
 client keeps the history (`store: false`) and no item has an id, reasoning of finished turns may be removed alone. Items
-of unknown kinds are treated as the model's and never edited. A plain string in place of the array is one user message.
+that offer tools (`additional_tools`) stay, as system messages do. Items of unknown kinds are treated as the model's and
+never edited. A plain string in place of the array is one user message.
 
 Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
 continue, the whole history is in the body, and our text is added to it as developer messages. Otherwise these would be
@@ -33,6 +34,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, tex
 from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice
 from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.system_member import string_member
+from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -100,6 +102,8 @@ def _role_of(value: dict[str, Any], kind: str) -> Role:
     role = value.get("role")
     if kind == "message":
         return _ROLES.get(string(role), Role.OTHER)
+    if kind == ADDITIONAL_TOOLS:
+        return Role.SYSTEM
     if "compaction" in kind:
         return Role.OTHER  # it replaces what came before the history, so it is kept
     if _answers(value, kind):

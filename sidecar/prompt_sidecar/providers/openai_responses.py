@@ -18,6 +18,9 @@ from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, Stre
 from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_member, string
 from prompt_sidecar.providers.usage import UsageMembers
 
+ADDITIONAL_TOOLS: Final = "additional_tools"
+"""Type of an item of the input that offers tools, as the body's member `tools` does. Seen in Codex 0.171."""
+
 
 def is_output(item: Message) -> bool:
     """Whether an item answers one of the model's."""

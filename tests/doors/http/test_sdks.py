@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from prompt_sidecar.facts.limits import RecallLimits
 from tests.client.histories import FACT, STEPS, result
 from tests.client.provider import TOKENS, Says
+from tests.doors.grpc.serving import PATIENCE
 from tests.doors.http.agents import FORMATS, TOOL, Agent, log_of
 from tests.doors.http.serving import proxied
 from tests.doors.http.upstream import scripted
+from tests.oracle.data import need
 
 CALLS = 60
 OURS = ("recall_elided_content", "search_conversation_history")
@@ -77,6 +81,98 @@ def test_sixty_calls_over_the_limit(format: str, stream: bool) -> None:
     assert "own-" in last
     answers = [text for body in here.upstream.bodies for text in _answers(body, "own-")]
     assert any(FACT in text for text in answers)
+
+
+def additional_tools(*tools: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """An item that offers tools, as Codex's default model has it."""
+    return {"type": "additional_tools", **members, "tools": list(tools)}
+
+
+FUNCTION = {"type": "function", "name": TOOL, "parameters": {"type": "object", "properties": {}}}
+
+
+def posted(url: str, body: Any) -> Mapping[str, str]:
+    """Send a request of responses; the headers of its answer."""
+    request = urllib.request.Request(
+        f"{url}/v1/responses", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answered:
+        headers: Mapping[str, str] = answered.headers
+        return headers
+
+
+@STREAMED
+@pytest.mark.parametrize("members", [{}, {"role": "developer"}], ids=["bare", "with a role"])
+def test_sixty_calls_with_tools_in_an_item(members: dict[str, Any], stream: bool) -> None:
+    """The sidecar's tools join those in the item, in the same bytes at each call, and calls of them are answered."""
+    script = Script()
+    item = additional_tools(FUNCTION, **members)
+    history = [item, {"role": "user", "content": "Which build failed?"}]
+    with proxied(script) as here:
+        agent = Agent("openai_responses", stream, here.url, history, tools=False)
+        while (said := agent.ask()).calls:
+            assert {TOOL} == {name for _, name in said.calls}
+            agent.answer(said, log_of)
+
+    assert [] == here.upstream.defects
+    assert CALLS == script.calls
+    assert item == agent.history[0]
+    assert not any(name in json.dumps(agent.history) for name in OURS)
+    first = {each.raw.split(b'{"role":"user"')[0].split(b"additional_tools")[1] for each in here.upstream.sent}
+    assert 1 == len(first)
+    for body in here.upstream.bodies:
+        offering = [each for each in body["input"] if each.get("type") == "additional_tools"]
+        assert [[TOOL, *OURS]] == [[tool["name"] for tool in each["tools"][:3]] for each in offering]
+        assert "tools" not in body
+    answers = [text for body in here.upstream.bodies for text in _answers(body, "own-")]
+    assert any(FACT in text for text in answers)
+
+
+@pytest.mark.parametrize(
+    ("tools", "more", "offered"),
+    [
+        ([FUNCTION], {"store": False}, "offered"),
+        ([FUNCTION], {"store": False, "tools": []}, "offered"),
+        ([], {"store": False}, "no_tools"),
+        ([FUNCTION], {}, "no_tools"),
+        ([FUNCTION], {"store": True}, "no_tools"),
+        ([FUNCTION], {"store": False, "tool_choice": "required"}, "forced"),
+    ],
+)
+def test_which_items_the_tools_join(tools: list[Any], more: dict[str, Any], offered: str) -> None:
+    """One with tools, whose history the client keeps; others go on as they came."""
+    item = additional_tools(*tools)
+    sent = {"model": "made-up", "input": [item, {"role": "user", "content": "Go."}], **more}
+    with proxied(scripted(Says("Done."))) as here:
+        answered = posted(here.url, sent)
+
+    assert offered == answered["x-prompt-sidecar-recall"]
+    assert (offered == "offered") == (item not in here.upstream.bodies[0]["input"])
+    assert [] == here.upstream.defects
+
+
+def test_tools_beside_an_item() -> None:
+    """Where there are both, the sidecar's join the others, and none whose name a tool of the agent's has anywhere."""
+    named = {"type": "function", "name": OURS[0], "parameters": {"type": "object"}}
+    item = additional_tools({"type": "namespace", "name": "n", "description": "d", "tools": [named]})
+    sent = {"store": False, "tools": [FUNCTION], "input": [item, {"role": "user", "content": "Go."}]}
+    with proxied(scripted(Says("Done."))) as here:
+        posted(here.url, {"model": "made-up", **sent})
+
+    body = here.upstream.bodies[0]
+    names = [tool["name"] for tool in body["tools"]]
+    assert (item, TOOL, OURS[1]) == (body["input"][0], *names[:2])
+    assert OURS[0] not in names
+
+
+def test_a_recorded_item_with_tools() -> None:
+    """A request that was offered nothing."""
+    found = json.loads(need("failing/codex_additional_tools.json").read_text())
+    with proxied(scripted(Says("Done."))) as here:
+        answered = posted(here.url, found["body"])
+
+    assert "offered" == answered["x-prompt-sidecar-recall"]
+    assert set(OURS) <= {tool["name"] for tool in here.upstream.bodies[0]["input"][0]["tools"]}
 
 
 def _answers(body: Any, prefix: str) -> list[str]:

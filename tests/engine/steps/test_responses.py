@@ -326,3 +326,38 @@ def test_a_recorded_compaction() -> None:
     for preset in PRESETS:
         answer = Engine(limit=found["context_window"], preset=preset).trim(RESPONSES, raw)
         assert found["body"]["input"][-1] == returned(answer)["input"][-1] == TRIGGER
+
+
+def item_with_tools(**members: Any) -> dict[str, Any]:
+    """An item that offers a tool."""
+    description = "It reads. " * 40
+    tool = {"type": "function", "name": "read", "description": description, "parameters": {"type": "object"}}
+    return {"type": "additional_tools", **members, "tools": [tool]}
+
+
+@pytest.mark.parametrize("members", [{}, {"role": "developer"}], ids=["bare", "with a role"])
+def test_tools_in_an_item_are_counted_once(members: dict[str, Any]) -> None:
+    """As much as in the body's own member, but for the item around them; and as often as they are sent."""
+    item = item_with_tools(**members)
+    without = Engine(limit=LIMIT).trim(RESPONSES, body(items(2), **UNSTORED)).tokens.before
+    in_body = Engine(limit=LIMIT).trim(RESPONSES, body(items(2), tools=item["tools"], **UNSTORED)).tokens.before
+    engine = Engine(limit=LIMIT)
+    counts = [engine.trim(RESPONSES, body([item, *items(2)], **UNSTORED)).tokens.before for _ in range(2)]
+
+    assert 1 == len(set(counts))
+    assert in_body - without <= counts[0] - without <= in_body - without + 20
+
+
+@pytest.mark.parametrize("members", [{}, {"role": "developer"}], ids=["bare", "with a role"])
+@pytest.mark.parametrize("place", [0, 7])
+@pytest.mark.parametrize("stored", [UNSTORED, {}], ids=["unstored", "stored"])
+def test_tools_in_an_item_stay(members: dict[str, Any], place: int, stored: dict[str, Any]) -> None:
+    """Whatever is dropped around them."""
+    item = item_with_tools(**members)
+    engine = Engine(limit=LIMIT, preset="fit_only")
+    for iterations in (3, 12, 24, 40):
+        sent = items(iterations)
+        answer = engine.trim(RESPONSES, body([*sent[:place], item, *sent[place:]], **stored))
+        assert 1 == returned(answer)["input"].count(item)
+        assert answer.fits
+    assert any(trim.action is Action.DROPPED for trim in answer.trimmed.trims)
