@@ -12,6 +12,9 @@ accepted and treated as a single system section"; earlier copies of it, and the 
 them, so the sidecar makes none. One that changes which tools are offered (`tool_addition`, `tool_removal`) or the
 effort (`output_config`) is in force from there on, so its iteration stays.
 
+Tools with `defer_loading` are not in the model's context until a `tool_reference` names them: in the result of the
+agent's own search, in that of the provider's, or in a `tool_addition`. The definition is read in its place.
+
 Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
 on the model; see `thinking.py`. For models that bind thinking to the prompt before it our changing text is placed in
 system messages in the history, and the `system` member stays constant.
@@ -21,14 +24,15 @@ in a later message (code that calls the client's tools ends after their results)
 reported as a call and its answer, so that they are dropped together. They are recognised by the ending of the block's
 type, so future server tools are paired too.
 
-Source: the provider's API reference, messages, and its pages on tool use, programmatic tool calling, extended thinking,
-search results and prompt caching; on system messages its page "Mid-conversation system messages and tool changes", copy
-of 2026-09-26, and the Bedrock user guide's "Mid-conversation system messages", read in November 2026.
+Source: the provider's API reference, messages, and its pages on tool use, the tool search tool, programmatic tool
+calling, extended thinking, search results and prompt caching; on system messages its page "Mid-conversation system
+messages and tool changes", copy of 2026-09-26, and the Bedrock user guide's "Mid-conversation system messages", read in
+November 2026.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -37,7 +41,7 @@ import orjson
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
@@ -51,6 +55,8 @@ _THINKING: Final[Mapping[Any, str]] = {"thinking": "signature", "redacted_thinki
 """Types of reasoning blocks, with the name of the encrypted member."""
 _TOOL_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
 """Types of blocks that offer a tool from there on, or withdraw it."""
+_REFERENCE: Final = "tool_reference"
+"""Type of a block in whose place the model sees the definition of a tool."""
 _SYSTEM_BLOCK: Final = "mid_conv_system"
 """Type of a block that holds what a system message does."""
 _EFFORT: Final = "output_config"
@@ -67,7 +73,11 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     reader.rest(value, _KNOWN)
     system = reader.role is Role.SYSTEM
     message = reader.message(identity_of(value, _comparable, identify=identify))
-    return message._replace(tied=system, in_force=reader.changes_tools or (system and value.get(_EFFORT) is not None))
+    return message._replace(
+        tied=system,
+        in_force=reader.changes_tools or (system and value.get(_EFFORT) is not None),
+        loads=tuple(dict.fromkeys(reader.loads)),
+    )
 
 
 class _Reader(Gathering):
@@ -77,6 +87,7 @@ class _Reader(Gathering):
         super().__init__(role)
         self.changes_tools = False
         """Whether a block offers a tool from there on, or withdraws it."""
+        self.loads: list[str] = []
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         """Read one block."""
@@ -96,6 +107,7 @@ class _Reader(Gathering):
         else:
             self.other.append(_comparable_text(part))
             self.changes_tools = self.changes_tools or _changes_tools(part)
+            self.loads += _loaded(part)
             if type(kind) is str and kind.endswith(_SERVER_CALL):
                 self.calls.append(string(part.get("id")))
             elif type(kind) is str and kind.endswith(_SERVER_RESULT):
@@ -140,6 +152,7 @@ class _Reader(Gathering):
             self._inside(source[member], (*at, "source", member), f"{field}.source.{member}", call_id, result)
         else:
             self.other.append(_comparable_text(part))
+            self.loads += _loaded(part)
 
     def _text(self, text: str, path: Path, call_id: str, result: int) -> None:
         if text:
@@ -151,6 +164,38 @@ def _changes_tools(block: dict[str, Any]) -> bool:
     inner = block.get("content") if block.get("type") == _SYSTEM_BLOCK else None
     blocks = [block, *(inner if type(inner) is list else ())]
     return any(type(each) is dict and string(each.get("type")) in _TOOL_CHANGES for each in blocks)
+
+
+def _loaded(block: dict[str, Any]) -> Iterator[str]:
+    """Names of the tools whose definitions the model sees in the place of a block, or of references in it."""
+    kind, inner = string(block.get("type")), block.get("content")
+    if kind == _REFERENCE:
+        yield string(block.get("tool_name")) or string(block.get("name"))
+    elif kind == "tool_addition":
+        yield from _each_loaded([block.get("tool")])
+    elif kind == _SYSTEM_BLOCK:
+        yield from _each_loaded(inner)
+    elif kind.endswith(_SERVER_RESULT) and type(inner) is dict:
+        yield from _each_loaded(inner.get("tool_references"))
+
+
+def _each_loaded(blocks: Any) -> Iterator[str]:
+    for block in blocks if type(blocks) is list else ():
+        if type(block) is dict and block.get("type") in {_REFERENCE, "tool_addition"}:
+            yield from _loaded(block)
+
+
+def _is_deferred(tool: Any) -> bool:
+    return type(tool) is dict and tool.get("defer_loading") is True
+
+
+def _seen(tools: Any) -> Any:
+    return [tool for tool in tools if not _is_deferred(tool)] if type(tools) is list else tools
+
+
+def _definitions(tools: Any) -> dict[str, Any]:
+    """The definitions of deferred tools, by name."""
+    return {string(tool.get("name")): tool for tool in tools if _is_deferred(tool)} if type(tools) is list else {}
 
 
 def _document_text(source: dict[str, Any]) -> str:
@@ -261,6 +306,7 @@ _UNBOUND: Final = tolerant(
         alternating=True,  # Anthropic itself joins messages of one role, but gateways of its format may refuse them
         call_tokens=CALL_TOKENS,
         tool_fields=("tools",),
+        deferred=Deferred(_seen, _definitions),
         reserve_fields=("max_tokens",),
         reasoning=ReasoningRule.CLOSED_TURNS,
     )

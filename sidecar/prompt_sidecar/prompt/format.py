@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from prompt_sidecar.prompt.body import FIELD, MESSAGES, Split
 from prompt_sidecar.prompt.items import Item, Message
@@ -129,6 +129,17 @@ class SystemMember:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """How an agent offers tools whose definitions the model does not see until a message loads them."""
+
+    seen: Callable[[Any], Any]
+    """What the model sees from the first message on, of a decoded member with tools."""
+    definitions: Callable[[Any], Mapping[str, Any]]
+    """What it sees in addition once a message has the name of a tool in `Message.loads`; empty where a message that
+    loads a tool holds its definition."""
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """One format's reader and writer."""
 
@@ -154,6 +165,8 @@ class Format:
     user message, and the `variant` for it must have the placement `OUTSIDE`."""
     tool_fields: tuple[str, ...] = ()
     """The body's members for tool schemas, whose tokens count; `outer.inner` for a nested one."""
+    deferred: Deferred | None = None
+    """How tools in these members are deferred; None: all are seen from the first message on."""
     reserve_fields: tuple[str, ...] = ()
     """The body's members for the output limit in tokens, the most common first; dotted as `tool_fields`."""
     is_json: bool = True

@@ -164,3 +164,5 @@ class Message(NamedTuple):
     """Whether it changes what applies from there on, such as which tools are offered: its iteration is not dropped."""
     final: bool = False
     """Whether the provider takes nothing after it."""
+    loads: tuple[str, ...] = ()
+    """Names of deferred tools whose definitions the model sees from there on; see `Deferred`."""

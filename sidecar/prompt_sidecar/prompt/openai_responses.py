@@ -8,13 +8,17 @@ client keeps the history (`store: false`) and no item has an id, reasoning of fi
 that offer tools (`additional_tools`) stay, as system messages do. Items of unknown kinds are treated as the model's and
 never edited. A plain string in place of the array is one user message.
 
+Of deferred tools (`defer_loading`) the model always sees name and description, or those of their namespace; the rest of
+a definition stands in the `tool_search_output` that has loaded it.
+
 Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
 continue, the whole history is in the body, and our text is added to it as developer messages. Otherwise these would be
 stored, and permanently returned with `previous_response_id` or `conversation`; `instructions` apply to one response
 only. Then only the body is trimmed: outputs without a call, which the provider has, are valid, and stored content is
 not counted.
 
-Source: the provider's API reference, responses, create, and its pages on reasoning, conversation state and compaction.
+Source: the provider's API reference, responses, create, and its pages on reasoning, conversation state, compaction and
+tool search.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice
@@ -76,7 +80,8 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     kind = _kind_of(value, field)
     reader = _Reader(value, kind, _role_of(value, kind))
     reader.read(field)
-    reader.rest(value, reader.known)
+    seen = value | {"tools": _seen(value.get("tools"))} if kind == ADDITIONAL_TOOLS else value
+    reader.rest(seen, reader.known)
     return reader.message(
         identity_of(value, _comparable, identify=identify),
         media=int(kind in _MEDIA),
@@ -243,6 +248,25 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
     )
 
 
+def _seen(tools: Any) -> Any:
+    """What the model sees of tools from the first message on; of deferred ones the name or that of their namespace."""
+    return [_seen_of(tool) for tool in tools] if type(tools) is list else tools
+
+
+def _seen_of(tool: Any) -> Any:
+    if type(tool) is not dict:
+        return tool
+    if _is_deferred(tool) and tool.get("type") == "function":
+        return {name: tool[name] for name in ("type", "name", "description") if name in tool}
+    if tool.get("type") == "namespace":
+        return tool | {"tools": [each for each in _list(tool.get("tools")) if not _is_deferred(each)]}
+    return tool
+
+
+def _is_deferred(tool: Any) -> bool:
+    return type(tool) is dict and tool.get("defer_loading") is True
+
+
 def _list(value: Any) -> list[Any]:
     return value if type(value) is list else []
 
@@ -293,6 +317,7 @@ FORMAT: Final = tolerant(
         messages_field="input",
         text_message=True,
         tool_fields=("tools", "text.format"),
+        deferred=Deferred(_seen, lambda _: {}),
         reserve_fields=("max_output_tokens",),
         variant=variant,
         reasoning=ReasoningRule.KEPT,

@@ -23,7 +23,7 @@ from prompt_sidecar.guard.masked_body import Before
 from prompt_sidecar.guard.masking import Done, Masked, Noted
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
+from prompt_sidecar.prompt.format import Deferred, Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
@@ -448,7 +448,7 @@ def _overhead_of(opened: Opened, count: Count) -> int:
     for name in format_.tool_fields:
         value = body.field(name)
         if value is not None and value != b"null":
-            tokens += memory.member_tokens(name, value, partial(_weigh_schemas, name, count))
+            tokens += memory.member_tokens(name, value, partial(_weigh_schemas, name, count, format_.deferred))
     name, value = format_.member(body)
     if format_.system is not None and value is not None and value != b"null":
         tokens += memory.member_tokens(name, value, partial(_weigh_system, format_.system, memory, count))
@@ -461,8 +461,10 @@ def _rewrites_overhead(format_: Format) -> bool:
     return outside and format_.system is not None and format_.system.one_text
 
 
-def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
+def _weigh_schemas(name: str, count: Count, deferred: Deferred | None, value: bytes) -> int:
+    """Tokens of tools that the model sees from the first message on; others count with the message that loads them."""
     decoded = load_any(value, f"json.body.{name}")
+    decoded = decoded if deferred is None else deferred.seen(decoded)
     return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
 from prompt_sidecar.guard.masking import Done, Masker, Progress
+from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import Split, equal_slice
-from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.format import Deferred, Format
 from prompt_sidecar.prompt.items import Message, Role
-from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, canonical
 from prompt_sidecar.prompt.likeness import check_message
 from prompt_sidecar.tokens.weigh import Weight, weigh
 
@@ -42,6 +43,8 @@ class Read(NamedTuple):
     weight: Weight | None = None
     opaque: int = 0
     """Of its tokens, those of encrypted text."""
+    loads: tuple[str, ...] = ()
+    """See `Message.loads`."""
 
 
 class Sighting(NamedTuple):
@@ -209,13 +212,15 @@ def read(
     new: list[Message] = []
     items = size = 0
     draft = by.draft if by.draft is not None and by.draft.format == format_.name else None
+    loading = _Loading(split, format_, done)
 
     def settle() -> None:
         """Count what is decoded and not counted."""
         nonlocal size
+        weights = weigh(loading.with_definitions(new), count_many, format_.call_tokens)
         done.extend(
-            Read(message.identity, weight.total, message.role, message, weight, weight.opaque)
-            for message, weight in zip(new, weigh(new, count_many, format_.call_tokens), strict=True)
+            Read(message.identity, weight.total, message.role, message, weight, weight.opaque, message.loads)
+            for message, weight in zip(new, weights, strict=True)
         )
         new.clear()
         size = 0
@@ -254,6 +259,41 @@ def read(
         by.keep(Draft(format_.name, split, done + decoded, guarded))
         raise
     return done
+
+
+class _Loading:
+    """Counts the definitions of deferred tools with the first message that loads them."""
+
+    def __init__(self, split: Split, format_: Format, done: Sequence[Read]) -> None:
+        """`done`: what was read of the messages before, to which is added what is counted."""
+        self._split = split
+        self._format = format_
+        self._done = done
+        self._looked_at = 0
+        self._loaded: set[str] = set()
+        self._definitions: dict[str, Any] | None = None
+
+    def with_definitions(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages as the model sees them, with what they load."""
+        if self._format.deferred is None or not any(message.loads for message in messages):
+            return messages
+        for read in self._done[self._looked_at :]:
+            self._loaded.update(read.loads)
+        self._looked_at = len(self._done)
+        return [self._with(message, self._format.deferred) if message.loads else message for message in messages]
+
+    def _with(self, message: Message, deferred: Deferred) -> Message:
+        if self._definitions is None:
+            self._definitions = {}
+            for name in self._format.tool_fields:
+                value = self._split.field(name)
+                if value is not None:
+                    self._definitions |= deferred.definitions(load_any(value, f"json.body.{name}"))
+        new = [name for name in message.loads if name not in self._loaded and name in self._definitions]
+        self._loaded.update(new)
+        return message._replace(
+            other="\n".join((message.other, *(canonical(self._definitions[name]).decode() for name in new)))
+        )
 
 
 def _check_items(items: int, most: int, field: str) -> None:

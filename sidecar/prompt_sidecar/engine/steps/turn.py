@@ -353,6 +353,7 @@ class _Turn:
                 if message is None or weight is None:  # known bytes, but now at another place in the history
                     message = self._format.read(self._sent.message(index), "history")
                     weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
+                    weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
                 chain = pending[-1].chain if pending else self._ledger.chain
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
                 speaker = read.role
