@@ -13,7 +13,8 @@ them, so the sidecar makes none. One that changes which tools are offered (`tool
 effort (`output_config`) is in force from there on, so its iteration stays.
 
 Tools with `defer_loading` are not in the model's context until a `tool_reference` names them: in the result of the
-agent's own search, in that of the provider's, or in a `tool_addition`. The definition is read in its place.
+agent's own search, in that of the provider's, or in a `tool_addition`. The definition is read in its place, so that the
+iteration of a reference stays.
 
 Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
 on the model; see `thinking.py`. For models that bind thinking to the prompt before it our changing text is placed in
@@ -75,7 +76,7 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     message = reader.message(identity_of(value, _comparable, identify=identify))
     return message._replace(
         tied=system,
-        in_force=reader.changes_tools or (system and value.get(_EFFORT) is not None),
+        in_force=reader.changes_tools or bool(reader.loads) or (system and value.get(_EFFORT) is not None),
         loads=tuple(dict.fromkeys(reader.loads)),
     )
 

@@ -9,7 +9,7 @@ that offer tools (`additional_tools`) stay, as system messages do. Items of unkn
 never edited. A plain string in place of the array is one user message.
 
 Of deferred tools (`defer_loading`) the model always sees name and description, or those of their namespace; the rest of
-a definition stands in the `tool_search_output` that has loaded it.
+a definition stands in the `tool_search_output` that has loaded it, whose iteration stays.
 
 Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
 continue, the whole history is in the body, and our text is added to it as developer messages. Otherwise these would be
@@ -65,6 +65,8 @@ _ARGUMENTS: Final[Mapping[str, str]] = {"function_call": "arguments", "custom_to
 _POINTERS: Final = ("annotations", "logprobs")
 """Members of a text part that refer to offsets in its text, which is therefore never edited."""
 _STREAMS: Final = ("stdout", "stderr")
+_LOADED: Final = "tool_search_output"
+"""An item that holds the definitions of the tools that a search has loaded."""
 _FINAL: Final = "compaction_trigger"
 """An item that asks for the history to be compacted: "Must be the final input item"."""
 
@@ -82,12 +84,13 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     reader.read(field)
     seen = value | {"tools": _seen(value.get("tools"))} if kind == ADDITIONAL_TOOLS else value
     reader.rest(seen, reader.known)
-    return reader.message(
+    message = reader.message(
         identity_of(value, _comparable, identify=identify),
         media=int(kind in _MEDIA),
         identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
         final=kind == _FINAL,
     )
+    return message._replace(in_force=True) if kind == _LOADED and value.get("tools") else message
 
 
 def _kind_of(value: dict[str, Any], field: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.presets import PRESETS
 from tests.engine.runs.making import Engine, result_text
 from tests.oracle.data import need
 
@@ -50,9 +52,10 @@ def found(number: int, *names: str) -> list[Any]:
     blocks = [
         {"type": "server_tool_use", "id": f"s{number}", "name": "tool_search_tool_regex", "input": {"query": "t"}},
         {"type": "tool_search_tool_result", "tool_use_id": f"s{number}", "content": references},
-        {"type": "text", "text": "There it is."},
+        {"type": "tool_use", "id": f"f{number}", "name": NAMES[2], "input": {}},
     ]
-    return [{"role": "assistant", "content": blocks}, {"role": "user", "content": "Go on."}]
+    result = {"type": "tool_result", "tool_use_id": f"f{number}", "content": "closed"}
+    return [{"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}]
 
 
 def added(number: int, *names: str) -> list[Any]:
@@ -183,3 +186,84 @@ def test_a_recorded_prompt_with_deferred_tools() -> None:
     assert (True, ()) == (answer.fits, tuple(answer.trimmed.trims))
     assert without.tokens.before == answer.tokens.before
     assert sent["messages"] == json.loads(answer.prompt.body or b"")["messages"]
+
+
+def steps(first: int, last: int) -> list[Any]:
+    """Calls of a tool that was loaded, with results."""
+    made: list[Any] = []
+    for number in range(first, last):
+        call = {"type": "tool_use", "id": f"c{number}", "name": NAMES[0], "input": {"k": number}}
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": result_text(number)}
+        made += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return made
+
+
+LIMIT = 5_000
+EACH_PRESET = pytest.mark.parametrize("preset", PRESETS)
+
+
+@LOADS
+@EACH_PRESET
+def test_what_loads_a_tool_stays(loads: Any, preset: str) -> None:
+    """The search and what it found stand in every prompt, and other iterations are dropped around them."""
+    first, second = loads(1, NAMES[0]), loads(2, NAMES[1])
+    history = [TASK, *steps(0, 2), *first, *steps(2, 12), *second, *steps(12, 40)]
+    engine = Engine(limit=LIMIT, preset=preset, policy={"registry_share": 0.02})
+    dropped = False
+    for length in range(len(history) - 60, len(history) + 1, 10):
+        sent = history[:length]
+        answer = engine.trim(ANTHROPIC, body(sent, [*DEFERRED, tool("ToolSearch"), SEARCH]))
+        shown = json.loads(answer.prompt.body or b"")["messages"]
+        there = [json.dumps(each) for each in sent if "tool_reference" in json.dumps(each)]
+        assert there == [json.dumps(each) for each in shown if "tool_reference" in json.dumps(each)]
+        if loads is searched:
+            assert [each for each in sent if "ToolSearch" in json.dumps(each)] == [
+                each for each in shown if "ToolSearch" in json.dumps(each)
+            ]
+        dropped = dropped or any(trim.action is Action.DROPPED for trim in answer.trimmed.trims)
+    assert dropped or preset == "cap_only"
+
+
+def test_a_search_that_found_nothing_is_dropped() -> None:
+    """It loads nothing."""
+    history = [TASK, *steps(0, 2), *searched(1), *steps(2, 40)]
+    answer = Engine(limit=LIMIT).trim(ANTHROPIC, body(history, [*DEFERRED, tool("ToolSearch")]))
+    assert "ToolSearch" not in json.dumps(json.loads(answer.prompt.body or b"")["messages"])
+
+
+@pytest.mark.parametrize("execution", ["server", "client"])
+@EACH_PRESET
+def test_the_output_of_a_search_stays(execution: str, preset: str) -> None:
+    """OpenAI's holds the definitions, which the model goes on to call."""
+    call = {"type": "tool_search_call", "call_id": "q", "execution": execution, "arguments": {"query": "tickets"}}
+    output = {"type": "tool_search_output", "call_id": "q", "execution": execution, "tools": [function("get")]}
+    empty = [call | {"call_id": "e"}, output | {"call_id": "e", "tools": []}]
+    items: list[Any] = [GO, *_functions(0, 2), call, output, *_functions(2, 4), *empty, *_functions(4, 40)]
+    raw = json.dumps({"model": "made-up", "store": False, "tools": [{"type": "tool_search"}], "input": items}).encode()
+    answer = Engine(limit=LIMIT, preset=preset, policy={"registry_share": 0.02}).trim(RESPONSES, raw)
+    shown = json.loads(answer.prompt.body or b"")["input"]
+
+    assert [call, output] == [each for each in shown if each.get("call_id") == "q"]
+    assert preset == "cap_only" or not [each for each in shown if each.get("call_id") == "e"]
+
+
+def _functions(first: int, last: int) -> list[Any]:
+    made: list[Any] = []
+    for number in range(first, last):
+        made += [
+            {"type": "function_call", "call_id": f"c{number}", "name": "get", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"c{number}", "output": result_text(number)},
+        ]
+    return made
+
+
+def test_a_recorded_prompt_with_a_reference() -> None:
+    """A prompt that lost what had loaded the tool that the model goes on to call."""
+    given = json.loads(need("failing/tool_reference_dropped.json").read_text())
+    sent = given["body"]["messages"]
+    answer = Engine(limit=given["context_window"]).trim(ANTHROPIC, json.dumps(given["body"]).encode())
+    shown = json.loads(answer.prompt.body or b"")["messages"]
+
+    assert answer.fits
+    assert sent[1:3] == [each for each in shown if each in sent[1:3]]
+    assert len(shown) < len(sent)
