@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -177,6 +178,31 @@ def test_pinned_messages_stay() -> None:
     made, left = leave_out(body, 0, [body.messages[4]])
     assert 4 == left
     assert body.messages[2:5] == made.messages[2:5]
+
+
+def test_messages_that_have_loaded_tools_stay() -> None:
+    """The provider knows deferred tools by them alone; an item that offers tools is no iteration."""
+    references = [{"type": "tool_reference", "tool_name": "t"}]
+    found = {"type": "tool_search_tool_search_result", "tool_references": references}
+    search = {"type": "tool_search_tool_result", "tool_use_id": "s", "content": found}
+    result = {"type": "tool_result", "tool_use_id": "q", "content": references}
+    call = {"type": "tool_use", "id": "q", "name": "ToolSearch", "input": {}}
+    output = {"type": "tool_search_output", "call_id": "q", "tools": [{"type": "function", "name": "t"}]}
+    offering = {"type": "additional_tools", "tools": [{"type": "function", "name": "t"}]}
+    loaded: list[tuple[str, list[Any]]] = [
+        ("anthropic_messages", [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]),
+        ("anthropic_messages", [{"role": "assistant", "content": [search]}, {"role": "user", "content": "Go on."}]),
+        ("openai_responses", [{"type": "tool_search_call", "call_id": "q"}, output]),
+        ("openai_responses", [offering]),
+    ]
+    for format, messages in loaded:
+        body = prompt(format, [(1, False)] * 6)
+        steps = len(STEPS[format](0, 1, words=False))
+        at = len(body.messages) - 3 * steps
+        body = replace(body, messages=[*body.messages[:at], *messages, *body.messages[at:]])
+        made, left = leave_out(body, 0, [])
+        assert 5 == left
+        assert messages == [each for each in made.messages if each in messages]
 
 
 def test_an_answer_that_comes_late_goes_with_its_call() -> None:

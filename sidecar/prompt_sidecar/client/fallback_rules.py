@@ -6,7 +6,8 @@ A long run's untrimmed history is more than its model takes, so sending it would
    where the agent continued from that prompt, with the prompt itself. The common beginning is replaced by its trimmed
    form. The provider has this prefix in its cache, and thinking that is bound to it stays valid.
 2. *The oldest iterations left out*, calls and answers together, where that is too long: by the sidecar's own figures
-   for the last prompt, or since the provider refused it. Messages of users and the system stay, as do pinned ones.
+   for the last prompt, or since the provider refused it. Messages of users and the system stay, as do pinned ones and
+   those that have loaded deferred tools.
 3. *As it was given*, where the run is unknown.
 
 The result is remembered as the prompt that the next one builds on, so each iteration is left out once and does not
@@ -169,9 +170,9 @@ def digest(block: Any) -> bytes:
 def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[Body, int]:
     """Leave out the oldest iterations until the prompt has at most `most_bytes`, or no other may be left out.
 
-    What precedes the first iteration stays, and so do the newest one, pinned messages with the rest of their iteration,
-    and messages of users and the system in between. An iteration is the model's messages and the answers to them; one
-    whose call is answered in a later one is left out together with it.
+    What precedes the first iteration stays, and so do the newest one, pinned messages and those that have loaded tools
+    with the rest of their iteration, and messages of users and the system in between. An iteration is the model's
+    messages and the answers to them; one whose call is answered in a later one is left out together with it.
 
     Returns:
         The prompt, and how many iterations were left out.
@@ -181,7 +182,7 @@ def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[B
     for unit in _units(messages, shape)[:-1]:
         if total <= most_bytes:
             break
-        if any(messages[at] in pinned for at in unit):
+        if any(messages[at] in pinned or shape.loads_tools(messages[at]) for at in unit):
             continue
         for at in unit:
             words = shape.words(messages[at])

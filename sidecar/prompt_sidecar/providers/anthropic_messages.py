@@ -14,7 +14,16 @@ from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.api import ApiPath, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
-from prompt_sidecar.providers.messages import Format, Message, has_type, parts_of, role_of, texts_of, without_parts
+from prompt_sidecar.providers.messages import (
+    Format,
+    Message,
+    has_type,
+    parts_of,
+    role_of,
+    texts_of,
+    value_of,
+    without_parts,
+)
 from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn, sdk_members
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import (
@@ -183,6 +192,14 @@ class AnthropicMessages(SdkApi):
     def answers(self, message: Message) -> list[str]:
         """See `Messages`."""
         return texts_of([block for block in parts_of(message) if has_type(block, "tool_result")], "tool_use_id")
+
+    def loads_tools(self, message: Message) -> bool:
+        """See `Messages`. References stand in the result of the agent's search, or of the provider's."""
+        return any(
+            has_type(each, "tool_reference")
+            for part in parts_of(message)
+            for each in (*parts_of(part), *parts_of(value_of(part, "content"), "tool_references"))
+        )
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

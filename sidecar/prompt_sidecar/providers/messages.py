@@ -58,6 +58,11 @@ class Messages(ABC):
     def words(self, message: Message) -> Message | None:
         """Return a message without answers of tools: a user's words, or the system's. None: nothing is left."""
 
+    def loads_tools(self, message: Message) -> bool:
+        """Whether a message has loaded deferred tools, which the provider knows by it alone."""
+        del message
+        return False
+
     def thoughts(self, message: Message) -> Sequence[Any]:
         """Return the thinking in a message, block by block, where the provider may bind it to what precedes it."""
         del message

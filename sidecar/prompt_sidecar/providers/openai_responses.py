@@ -107,7 +107,9 @@ class OpenAIResponses(SdkApi):
     def from_model(self, message: Message) -> bool:
         """See `Messages`."""
         role = role_of(message)
-        return bool(role == "assistant") if role is not None else not is_output(message)
+        if role is None:
+            return not is_output(message) and value_of(message, "type") != ADDITIONAL_TOOLS
+        return bool(role == "assistant")
 
     def calls(self, message: Message) -> list[str]:
         """See `Messages`."""
@@ -120,6 +122,10 @@ class OpenAIResponses(SdkApi):
         if not is_output(message):
             return []
         return [*texts_of([message], "call_id"), *texts_of([message], "approval_request_id")]
+
+    def loads_tools(self, message: Message) -> bool:
+        """See `Messages`."""
+        return value_of(message, "type") == "tool_search_output" and bool(value_of(message, "tools"))
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""
