@@ -30,6 +30,7 @@ from prompt_sidecar.engine.runs.archive import Archive
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
@@ -87,6 +88,7 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
             replace(settings.search, index_bytes=min(settings.search.index_bytes, limits.memory_bytes)),
             settings.recall,
             settings.admin.run_entries if settings.admin.listen else 0,
+            Models(settings.models),
         ),
         archive,
         settings.store.first_wait,

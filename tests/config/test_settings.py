@@ -25,6 +25,7 @@ from prompt_sidecar.config.settings import (
 from prompt_sidecar.doors.admin.options import AdminOptions
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
 from prompt_sidecar.doors.http.options import HttpOptions
+from prompt_sidecar.facts.known_models import ModelFacts
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price
 from prompt_sidecar.guard.options import GuardOptions
@@ -291,6 +292,10 @@ input = 1
 output = 3
 cached = 0.1
 
+[models."prod.chat"]
+like = "gpt-5"
+most_output = 9_000
+
 [callers."token:x"]
 policy.preset = "lean"
 ceilings.run_cost = 2
@@ -302,17 +307,17 @@ run_model_calls_action = "refuse"
 
 
 def test_tables_that_come_several_times(tmp_path: Path) -> None:
-    """Prices and callers have names of their own, with dots and colons; what they hold is read and shown."""
+    """Prices, models and callers have names of their own, with dots and colons; what they hold is read and shown."""
     settings = load({}, config=_file(tmp_path, _SEVERAL))
     assert {"gpt-5": Price(1.25, 10.0), "*": Price(1.0, 3.0, 0.1)} == settings.prices
+    assert {"prod.chat": ModelFacts(like="gpt-5", most_output=9_000)} == settings.models
     assert {"policy.preset": "lean", "ceilings.run_cost": 2.0} == settings.callers["token:x"]
     shown = {name: value for name, value, _ in table(settings)}
     assert "0.1" == shown['prices."*".cached']
     assert '"lean"' == shown['callers."token:x".policy.preset']
-    assert (
-        settings.prices
-        == load({}, config=_file(tmp_path, "\n".join(f"{n} = {v}" for n, v in shown.items() if n != "key"))).prices
-    )
+    assert '"gpt-5"' == shown['models."prod.chat".like']
+    again = load({}, config=_file(tmp_path, "\n".join(f"{n} = {v}" for n, v in shown.items() if n != "key")))
+    assert (settings.prices, settings.models) == (again.prices, again.models)
 
 
 def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> None:
@@ -357,6 +362,18 @@ def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> No
         ('[callers."token:x"]\npolicy.fit_high = 0.1\n', ('callers."token:x".policy.fit_low', "above")),
         ("[ceilings]\ncaller_cost = 2\n", ("ceilings.caller_cost", "no model has a price")),
         ('mode = "off"\n', ("mode", "one of active, observe")),
+        ('[models."prod"]\nlike = "gpt5"\n', ('models."prod".like is "gpt5"', "catalogue does not know")),
+        ('[models."prod"]\nlike = "other"\n[models.other]\nwindow = 900\n', ('models."prod".like is "other"',)),
+        ('[models."ours"]\nmost_output = 900\n', ('models."ours" has no window', "say window, or like")),
+        ('[models."gpt-5"]\nwindow = 200\n', ('models."gpt-5"', "window is 200", "at least 256")),
+        ('[models."gpt-5"]\nwindow = "many"\n', ('models."gpt-5".window', "a whole number of tokens")),
+        ('[models."gpt-5"]\nwindow = 900\nmost_input = 901\n', ('models."gpt-5"', "most_input is 901", "at most")),
+        ('[models."gpt-5"]\nwindows = 900\n', ('models."gpt-5".windows', "did you mean window?")),
+        ('[models."gpt-5"]\n', ('models."gpt-5"', "it says nothing")),
+        ('[models."*"]\nwindow = 900\n', ('models."*" is no model', "limits.default_window")),
+        ('[models.""]\nwindow = 900\n', ('models."" has 0 characters',)),
+        ('[models."gpt-5"]\nwindow = 900\n[models."GPT-5"]\nwindow = 800\n', ('models."GPT-5"', "case does not")),
+        ("[models]\nwindow = 900\n", ("models", 'tables such as [models."prod-chat"]')),
     ],
 )
 def test_faulty_tables_that_come_several_times(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:

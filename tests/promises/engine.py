@@ -14,6 +14,7 @@ from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits, Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
@@ -74,6 +75,7 @@ class Engine:
     """What holds for whom; None: no ceilings."""
     archive: Archive | None = None
     journal_entries: int = 0
+    models: Models = field(default_factory=Models)
     runs: Runs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,7 @@ class Engine:
             Keys(self.key, tuple(self.previous_keys)),
             replace(rules, general=replace(rules.general, guard=self.guard), own=own),
             Clocks(self.clock),
-            CoreLimits(self.limits, self.search_limits, self.recall_limits, self.journal_entries),
+            CoreLimits(self.limits, self.search_limits, self.recall_limits, self.journal_entries, self.models),
             self.archive,
             FIRST_WAIT,
         )

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken.model import MODEL_TO_ENCODING
 
-from prompt_sidecar.providers.models import first_factor, known_window
+from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.providers.models import first_factor
 from prompt_sidecar.tokens import encoding_for
 
 
@@ -97,7 +98,7 @@ def test_every_model_of_tiktoken_is_counted(model: str) -> None:
 )
 def test_each_family_has_its_window(model: str, expected: int | None) -> None:
     """A documented family has its window in every spelling; an unknown version has none."""
-    assert expected == known_window(model)
+    assert expected == Models().window(model)
 
 
 @pytest.mark.parametrize("model", ["gpt-4o" * 170_000, ":" * 1_000_000, "/" * 1_000_000, "ft:" * 350_000])
@@ -105,7 +106,7 @@ def test_a_huge_name_is_unknown_and_cheap(model: str) -> None:
     """A megabyte of name is unknown, a thousand times: time that grew with its square would be hours."""
     for _ in range(1_000):
         assert ("o200k_base", False) == encoding_for(model)
-        assert known_window(model) is None
+        assert Models().window(model) is None
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=300))
@@ -114,7 +115,7 @@ def test_any_name_is_safe(model: str) -> None:
     encoding, exact = encoding_for(model)
     assert encoding in {"o200k_base", "cl100k_base"}
     assert isinstance(exact, bool)
-    assert known_window(model) is None or (known_window(model) or 0) > 0
+    assert Models().window(model) is None or (Models().window(model) or 0) > 0
 
 
 @pytest.mark.parametrize(

@@ -141,9 +141,10 @@ def test_a_model_is_a_row(tmp_path: Path) -> None:
     run(
         copied(tmp_path, [(rows, "\n" + behind, "\nmade-up-9\t77000\t\t\t\t\t")]),
         """
-        from prompt_sidecar.providers.models import known_family, known_window
+        from prompt_sidecar.facts.known_models import Models
+        from prompt_sidecar.providers.models import known_family
 
-        assert 77_000 == known_window("openai/made-up-9-2027-01-01")
+        assert 77_000 == Models().window("openai/made-up-9-2027-01-01")
         assert "made-up-9" == known_family("openai/made-up-9-2027-01-01")
         """,
     )

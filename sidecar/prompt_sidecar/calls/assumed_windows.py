@@ -35,7 +35,7 @@ class AssumedWindows:
             self._reported.add(name)
         _log.warning(
             "the window of %s is not known: its prompts are trimmed to %s tokens, by limits.default_window; "
-            "send context_window, or name the model as docs/windows.md does",
+            "send context_window, or give the model a table [models] in the settings (docs/windows.md)",
             f"the model whose name has the SHA-256 {name}…" if name else "a model that is not named",
             f"{limit:,}",
         )

@@ -260,8 +260,8 @@ def _replay(asked: Namespace) -> int:
 
 
 def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcript) -> int:
+    from prompt_sidecar.facts.known_models import Models
     from prompt_sidecar.guard.ceilings import Prices
-    from prompt_sidecar.providers.models import known_window
     from prompt_sidecar.report.prices import RelativePrices
     from prompt_sidecar.report.replay import Plan, replay, show
     from prompt_sidecar.tokens.loading import lazy_counter
@@ -275,7 +275,7 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
         timeout=asked.timeout,
         prices=RelativePrices(asked.price_cached, asked.price_written),
         money=Prices(_prices(asked, settings)).of(model),
-        window=asked.window or known_window(model) or 0,
+        window=asked.window or Models(settings.models).window(model) or 0,
     )
     counter = lazy_counter(fast=settings.tokens.counter != "tiktoken", report=lambda _: None)
     # Whatever ends it, the client ends before its server: else gRPC would log that its connection is lost.

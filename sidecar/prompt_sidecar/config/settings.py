@@ -5,8 +5,9 @@ environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.l
 file, environment, flag. A source that names no setting, or gives one a value that it does not accept, stops the start
 with a message that says so; all such faults are reported at once.
 
-Some tables may come several times, all of one shape: `[prices."MODEL"]`, `[callers."NAME"]`. They are read from the
-file only. A table of a caller holds settings of other tables, which for that caller override what they hold.
+Some tables may come several times, all of one shape: `[prices."MODEL"]`, `[models."NAME"]`, `[callers."NAME"]`. They
+are read from the file only. A table of a caller holds settings of other tables, which for that caller override what
+they hold.
 
 Each setting is declared where it is obeyed, by a field of the dataclasses that `Settings` is made of.
 """
@@ -34,6 +35,8 @@ from prompt_sidecar.doors.admin.options import AdminOptions
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.errors import InvalidPolicy
+from prompt_sidecar.facts.known_models import ModelFacts
+from prompt_sidecar.facts.known_models import faults as model_faults
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.files import read_file
 from prompt_sidecar.guard.ceilings import Ceilings, Price
@@ -160,6 +163,14 @@ class Settings:
         "Prices of a model, in a currency of your own, for ceilings on cost and the figures of runs. A name fits "
         'all models whose names begin with it; the longest that fits is taken, and "*" fits all others.',
         '[prices."gpt-5"]\ninput = 1.25\noutput = 10.0\ncached = 0.125',
+        named=True,
+        most=1_000,
+    )
+    models: Mapping[str, ModelFacts] = tables(
+        ModelFacts,
+        "What is known of a model, over the catalogue (docs/windows.md): of one of this morning, a local one, or a "
+        "deployment with a name of its own. The same for all replicas, as it decides. It is read at the start alone.",
+        '[models."prod-chat"]\nlike = "gpt-5"\n[models."qwen-on-our-gpu"]\nwindow = 65_536',
         named=True,
         most=1_000,
     )
@@ -595,6 +606,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:
         yield f"{error.field}: {error.message}"
+    yield from model_faults(settings.models)
     yield from _caller_conflicts(settings)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from prompt_sidecar.values import DAY, GIB, KIB, MIB, byte_count, seconds, setting, whole
@@ -109,10 +110,11 @@ class RecallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CoreLimits:
-    """All that bounds the core."""
+    """All that bounds the core, and prompts by their models."""
 
     kept: Limits = field(default_factory=Limits)
     search: SearchLimits = field(default_factory=SearchLimits)
     recall: RecallLimits = field(default_factory=RecallLimits)
     journal_entries: int = 0
     """Prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals."""
+    models: Models = field(default_factory=Models)

@@ -25,7 +25,8 @@ NAMES_REMEMBERED: Final = 1_024
 LONG_CONTEXT: Final = 1_000_000
 """Tokens of the window that the tag `[1m]` selects."""
 
-_LONG_CONTEXT_TAG: Final = "[1m]"
+LONG_CONTEXT_TAG: Final = "[1m]"
+"""Of Claude's names in Claude Code, for the longer window."""
 _REGION: Final = re.compile(r"^(?:us|eu|uk|apac|au|ca|sa|jp|global|us-gov)\.")
 """Of Bedrock's inference profiles."""
 _VENDOR: Final = re.compile(
@@ -84,12 +85,21 @@ class Model:
 @lru_cache(NAMES_REMEMBERED)
 def find(name: str) -> Model | None:
     """Return what is known of the model that an agent calls `name`; None: nothing is."""
+    row = _row_of(name)
+    lower = name.lower()
+    return None if row is None else _read(row, long_context=lower.endswith(LONG_CONTEXT_TAG) and "claude" in lower)
+
+
+def row_name(name: str) -> str:
+    """Return the name of the row that has the facts of the model that an agent calls `name`; empty: none has."""
+    return (_row_of(name) or "").partition("\t")[0]
+
+
+def _row_of(name: str) -> str | None:
     if len(name) > MAX_NAME_CHARS:
         return None
-    plain = name.lower().removesuffix(_LONG_CONTEXT_TAG)
-    spellings = list(forms(plain))
-    row = next((row for form in (*spellings, *_variants(spellings[-1])) if (row := _row(form)) is not None), None)
-    return None if row is None else _read(row, long_context=plain != name.lower() and "claude" in plain)
+    spellings = list(forms(name.lower().removesuffix(LONG_CONTEXT_TAG)))
+    return next((row for form in (*spellings, *_variants(spellings[-1])) if (row := _row(form)) is not None), None)
 
 
 def forms(name: str) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""What is known of a model by the name that an agent gives: its window, and how its counts differ from ours.
-
-An unknown name is not an error: the caller has to state its window.
-"""
+"""What is known of a model by the name that an agent gives: its family, and how its counts differ from ours."""
 
 from __future__ import annotations
 
@@ -23,21 +20,6 @@ def first_factor(model: str) -> float:
     version = claude_version(model)
     numbers = [int(part) for part in version[1].split("-")] if version is not None and version[1] else []
     return DENSE_FACTOR if numbers >= DENSE_FROM else 1.0
-
-
-def known_window(model: str) -> int | None:
-    """The window in tokens that `model`'s provider documents; None for an unknown model.
-
-    The window covers prompt and output, except that Google documents the prompt's alone.
-    """
-    known = catalogue.find(model)
-    return None if known is None else known.window
-
-
-def known_most_input(model: str) -> int | None:
-    """Tokens that a prompt for `model` may take whatever answer is asked for; None where only the window bounds it."""
-    known = catalogue.find(model)
-    return None if known is None else known.most_input
 
 
 def known_family(model: str) -> str | None:

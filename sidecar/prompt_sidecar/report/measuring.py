@@ -8,10 +8,10 @@ from typing import Final
 from prompt_sidecar.app import build_runs
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.engine.runs.service import Runs
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.providers.models import known_window
 from prompt_sidecar.report.counted import counted
 from prompt_sidecar.report.figures import Asked, Cut, PresetFigures, RunFigures, Turn
 from prompt_sidecar.report.sizes import Sizes, steps
@@ -39,7 +39,7 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         SidecarError: the core refuses a prompt, as one that is not in its format.
     """
     model = transcript.model or asked.model
-    window = asked.window or known_window(model) or 0
+    window = asked.window or Models(settings.models).window(model) or 0
     sizes = Sizes(transcript, counter, model)
     limit = int(asked.limit) if asked.limit >= 1 else _share(transcript, asked, settings, sizes)
     replays = [_Replay(sizes, limit, window, name) for name in asked.presets]

@@ -86,7 +86,7 @@ class Runs:
         self._archive = archive
         self._archiving = Archiving(table, archive, keys, first_wait, clocks)
         self._trimming = Trimming(
-            table, counter, self._calibration, self.guarding, self._archiving, self._meter, keys, limits.kept
+            table, counter, self._calibration, self.guarding, self._archiving, self._meter, keys, limits
         )
         self.recalling = Recalling(table, counter, self._archiving, self.guarding, self._lane, limits)
 

@@ -30,13 +30,14 @@ from prompt_sidecar.engine.steps.side_call import trim_slice
 from prompt_sidecar.engine.steps.turn import Result, take
 from prompt_sidecar.engine.tools.tasks import open_lines
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
-from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import NOTHING, Use
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
-from prompt_sidecar.providers.models import first_factor, known_window
-from prompt_sidecar.tokens import Counter, encoding_for
+from prompt_sidecar.providers.models import first_factor
+from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, calibrated_tokens
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
@@ -90,7 +91,7 @@ class Trimming:
         archiving: Archiving,
         meter: Meter,
         keys: Keys,
-        limits: Limits,
+        limits: CoreLimits,
     ) -> None:
         """Take what opens prompts, what counts and what meters them."""
         self._meter = meter
@@ -99,9 +100,10 @@ class Trimming:
         self._calibration = calibration
         self._guarding = guarding
         self._archiving = archiving
-        self._opener = Opener(keys, limits)
+        self._opener = Opener(keys, limits.kept, limits.models)
         self._keys = keys
-        self._limits = limits
+        self._limits = limits.kept
+        self._models = limits.models
         self.drafts = Drafts(table.bounds)
 
     def trim(self, run: Run, call: TrimCall, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
@@ -139,7 +141,7 @@ class Trimming:
             answer = self._answer(run, taken, watch)
             if call.dry_run:
                 return answer
-            sides = _sides(taken, answer) if taken.before is None else taken.before.sides
+            sides = _sides(taken, answer, self._models) if taken.before is None else taken.before.sides
             answer = replace(answer, savings=_savings(run, taken, sides))
             self._keep(run, taken, answer, sides)
             return answer
@@ -294,9 +296,9 @@ class Trimming:
             return self._calibration.factors(caller, model, form)
         if run.carried_factors is not None:
             of_model, factors = run.carried_factors
-            if of_model in ("", model) or not encoding_for(model)[1]:
+            if of_model in ("", model) or not opened.model.exact:
                 return factors
-        return Factors(first_factor(model))
+        return Factors(first_factor(self._models.alike(model)))
 
     def _served(self, run: Run, opened: Opened) -> Served | None:
         """Which of the model's words came of prompts that the sidecar returned; None: all, as far as can be known."""
@@ -379,10 +381,10 @@ def _accepted(call: TrimCall) -> int:
     return call.accept_bytes or ACCEPT_BYTES
 
 
-def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
+def _sides(taken: _Taken, answer: TrimAnswer, models: Models) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
     result, model, factor = taken.result, taken.work.opened.model, taken.entered.factors.text
-    whole, window = calibrated_tokens(result.untrimmed, factor), known_window(model.name)
+    whole, window = calibrated_tokens(result.untrimmed, factor), models.window(model.name)
     return Sides(
         returned=Extent(answer.cache.kept + answer.cache.rewritten, answer.cache.kept),
         untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factor), whole)),

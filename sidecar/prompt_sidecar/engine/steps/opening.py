@@ -17,6 +17,7 @@ from typing import Any, Final
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import CountMany, Draft, Guarded, Pass, Read, Sighting, read
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
+from prompt_sidecar.facts.known_models import KnownModel, Models
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard.masked_body import Before
@@ -28,7 +29,6 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.providers.claude import binds_thinking
-from prompt_sidecar.providers.models import known_most_input, known_window
 from prompt_sidecar.tokens import encoding_for
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
@@ -165,6 +165,8 @@ class Opener:
     keys: Keys
     """Sign revisions."""
     limits: Limits
+    models: Models
+    """What is known of them."""
 
     def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass) -> Opened:
         """Open a prompt; `memory` is its run's.
@@ -179,7 +181,7 @@ class Opener:
             by = replace(by, draft=None, keep=_forget)
         placed = self._place(call, memory, policy.reasoning_binding, by)
         into, format_ = placed.memory, placed.format
-        encoding, exact = encoding_for(placed.model)
+        encoding, exact = encoding_for(self.models.alike(placed.model))
         with decoded_once():  # by the guard and the reader
             masked, done = self._mask(placed, by)
             body = masked.split
@@ -191,7 +193,9 @@ class Opener:
                 count_many = by.counting(encoding)
                 reads = read(body, into.received, format_, by, count_many=count_many, guarded=done, most_items=most)
         check_annotations(call, len(body))
-        limit, reserve, assumed = _window(call, body, format_, placed.model, self.limits.default_window)
+        limit, reserve, assumed = _window(
+            call, body, format_, self.models.find(placed.model), self.limits.default_window
+        )
         asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)
         revision = self.revision(call.revision or call.base_revision, into) if asked else None
         masks = by.masker is not None and by.masker.masks
@@ -227,7 +231,7 @@ class Opener:
         into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
         split_ = self._split(call, named, into, by.check)
         model = call.model or _string_member(split_, "model")
-        variant = _variant(call, named, split_, model, into, binding)
+        variant = _variant(call, named, split_, self.models.alike(model), into, binding)
         if len(into.ledger) and variant is not into.format:
             if call.base_revision:
                 raise RevisionUnknown(NOT_A_BASE, field="base_revision")
@@ -398,7 +402,9 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
     return inputs, room
 
 
-def _window(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int, bool]:
+def _window(
+    call: TrimCall, body: Split, format_: Format, known: KnownModel | None, default_window: int
+) -> tuple[int, int, bool]:
     """Tokens that the prompt may take, the output reserve, and whether the window is only assumed.
 
     Raises InvalidRequest where these leave nothing.
@@ -407,7 +413,8 @@ def _window(call: TrimCall, body: Split, format_: Format, model: str, default_wi
         raise InvalidRequest(
             f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
         )
-    windows = [window for window in (call.context_window, known_window(model)) if window]
+    model = None if known is None else known.model
+    windows = [window for window in (call.context_window, model and model.window) if window]
     window = min(windows, default=default_window)
     reserve = call.output_reserve
     if reserve is None:
@@ -418,7 +425,7 @@ def _window(call: TrimCall, body: Split, format_: Format, model: str, default_wi
             f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
             field="output_reserve",
         )
-    return min(window - reserve, known_most_input(model) or window), reserve, not windows
+    return min(window - reserve, (model and model.most_input) or window), reserve, not windows
 
 
 def check_annotations(call: TrimCall, messages: int) -> None:

@@ -1,0 +1,157 @@
+"""What is known of models: what the settings say of one, over what the catalogue has.
+
+A table `[models."NAME"]` holds for the name as it comes and for the forms of it that the catalogue reads: for
+`openai/NAME`, a dated NAME, and a variant that the catalogue knows by NAME alone. A fact that it does not have is that
+of the model that it is `like`, else the catalogue's for the name that was asked for. The tables are read at the start
+alone, so that the window of a running run stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from prompt_sidecar.providers import catalogue
+from prompt_sidecar.providers.catalogue import LONG_CONTEXT_TAG, MAX_NAME_CHARS, NAMES_REMEMBERED, Model, Prices
+from prompt_sidecar.values import setting, text, whole
+
+LEAST_WINDOW: Final = 256
+"""Tokens, as of `limits.default_window`."""
+_TOKENS: Final = whole(0, 100_000_000, "tokens")
+_UNPRICED: Final = Prices(None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the settings say of one model. Of tokens 0, and of text none, says nothing."""
+
+    like: str = setting(
+        "",
+        text(MAX_NAME_CHARS),
+        "A model of the catalogue, whose facts, vocabulary and handling of reasoning this one has, as an Azure "
+        "deployment does; empty: none.",
+    )
+    window: int = setting(
+        0,
+        _TOKENS,
+        f"Tokens of prompt and answer together, at least {LEAST_WINDOW}; 0: as `like` has, else the catalogue.",
+    )
+    most_input: int = setting(
+        0,
+        _TOKENS,
+        "Tokens that a prompt may take whatever answer is asked for; 0: as `like` has, else the catalogue. As many as "
+        "the window: there is no such bound.",
+    )
+    most_output: int = setting(
+        0,
+        _TOKENS,
+        "Tokens of the longest answer; 0: as `like` has, else the catalogue. `prompt-sidecar models` shows it; it "
+        "decides nothing.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that no model has."""
+        if not (self.like or self.window or self.most_input or self.most_output):
+            raise ValueError("it says nothing; it must have like, window, most_input or most_output")
+        if 0 < self.window < LEAST_WINDOW:
+            raise ValueError(f"window is {self.window}; it must be at least {LEAST_WINDOW}")
+        for name in ("most_input", "most_output"):
+            value = getattr(self, name)
+            if 0 < self.window < value:
+                raise ValueError(f"{name} is {value:,}; it may be at most the window, {self.window:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What is known of a model, and from where."""
+
+    model: Model
+    table: str
+    """Name of the table of the settings that says something of it; empty: none does."""
+    row: str
+    """Name of the row of the catalogue that the other facts are of; empty: there is none."""
+
+
+class Models:
+    """What is known of models by the names that agents send. Thread-safe."""
+
+    def __init__(self, tables: Mapping[str, ModelFacts] | None = None) -> None:
+        """Take the tables of the settings, which `faults` has found usable."""
+        self._tables = {name.lower(): (name, facts) for name, facts in (tables or {}).items()}
+        self._find = lru_cache(NAMES_REMEMBERED)(self._found)
+
+    def find(self, name: str) -> KnownModel | None:
+        """Return what is known of the model that an agent calls `name`; None: nothing is."""
+        return self._find(name) if len(name) <= MAX_NAME_CHARS else None
+
+    def window(self, name: str) -> int | None:
+        """The model's window in tokens, prompt and answer; of Google's the prompt's alone. None: it is not known."""
+        known = self.find(name)
+        return None if known is None else known.model.window
+
+    def most_input(self, name: str) -> int | None:
+        """Tokens that a prompt may take whatever answer is asked for; None where only the window bounds it."""
+        known = self.find(name)
+        return None if known is None else known.model.most_input
+
+    def alike(self, name: str) -> str:
+        """The name of the model that this one behaves like: by default its own."""
+        if not self._tables or len(name) > MAX_NAME_CHARS:
+            return name
+        _, facts, tag = self._table(name)
+        return facts.like + tag if facts is not None and facts.like else name
+
+    def _found(self, name: str) -> KnownModel | None:
+        table, facts, tag = self._table(name)
+        asked = facts.like + tag if facts is not None and facts.like else name
+        row = catalogue.find(asked)
+        if facts is None:
+            return None if row is None else KnownModel(row, "", catalogue.row_name(asked))
+        base = Model(table, None, None, None, _UNPRICED, (), mid_run_system=False) if row is None else row
+        tagged = bool(tag) and base.window == catalogue.LONG_CONTEXT  # the agent has asked for the longer window
+        model = replace(
+            base,
+            window=base.window if tagged else facts.window or base.window,
+            most_input=base.most_input if tagged else facts.most_input or base.most_input,
+            most_output=facts.most_output or base.most_output,
+        )
+        return KnownModel(model, table, "" if row is None else catalogue.row_name(asked))
+
+    def _table(self, name: str) -> tuple[str, ModelFacts | None, str]:
+        """The table that holds for a name, and the tag of a longer window that the name has and the table's has not."""
+        whole_name = name.lower()
+        plain = whole_name.removesuffix(LONG_CONTEXT_TAG)
+        tag = whole_name[len(plain) :]
+        if not self._tables:
+            return "", None, tag
+        if whole_name in self._tables:
+            return *self._tables[whole_name], ""
+        for form in catalogue.forms(plain):
+            if form in self._tables:
+                return *self._tables[form], tag
+        row = catalogue.find(plain)
+        return (*self._tables[row.name], tag) if row is not None and row.name in self._tables else ("", None, tag)
+
+
+def faults(tables: Mapping[str, ModelFacts]) -> Iterator[str]:
+    """Say what is wrong with tables that are each in order: their names, and what the catalogue lacks."""
+    seen: dict[str, str] = {}
+    for name, facts in tables.items():
+        shown = f"models.{json.dumps(name, ensure_ascii=False)}"
+        if not name or len(name) > MAX_NAME_CHARS:
+            yield f"{shown} has {len(name):,} characters; a model's name has 1 to {MAX_NAME_CHARS}"
+        elif name == "*":
+            yield f"{shown} is no model; limits.default_window is for all that are not known"
+        elif seen.setdefault(name.lower(), name) != name:
+            other = json.dumps(seen[name.lower()], ensure_ascii=False)
+            yield f"{shown} and models.{other} are one model, as case does not matter; keep one of them"
+        if facts.like and catalogue.find(facts.like) is None:
+            yield (
+                f"{shown}.like is {json.dumps(facts.like, ensure_ascii=False)}, which the catalogue does not know; "
+                "name a model for which `prompt-sidecar models NAME` shows a row, or say its window"
+            )
+        elif not facts.window and not facts.like and catalogue.find(name) is None:
+            yield f"{shown} has no window, and the catalogue does not know the model; say window, or like"
