@@ -24,11 +24,13 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = capsys.readouterr().out
     assert 0 == ended.value.code
-    for command in ("serve", "probe", "presets", "check-config", "replay"):
+    for command in ("serve", "probe", "presets", "models", "check-config", "replay"):
         assert f"prompt-sidecar {command}" in shown
 
 
-@pytest.mark.parametrize("command", ["serve", "probe", "presets", "check-config", "replay", "mcp", "guard", "condense"])
+@pytest.mark.parametrize(
+    "command", ["serve", "probe", "presets", "models", "check-config", "replay", "mcp", "guard", "condense"]
+)
 def test_the_help_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It has what the command does, an example, exit codes, and where settings come from if it takes any."""
     with pytest.raises(SystemExit) as ended:
@@ -167,6 +169,7 @@ def test_check_config_explains_the_policy() -> None:
     assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in told
     assert any(line.startswith("- At every call, whatever room there is") for line in told)
     assert 1 == sum(line.startswith("warning: policy.registry_share is above 0") for line in told)
+    assert 1 == sum(line.startswith("The catalogue of models is ") for line in told)
     tomllib.loads(ended.stdout)
 
 

@@ -365,6 +365,7 @@ def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> No
         ('[models."prod"]\nlike = "gpt5"\n', ('models."prod".like is "gpt5"', "catalogue does not know")),
         ('[models."prod"]\nlike = "other"\n[models.other]\nwindow = 900\n', ('models."prod".like is "other"',)),
         ('[models."ours"]\nmost_output = 900\n', ('models."ours" has no window', "say window, or like")),
+        ('[models."ours"]\nlike = "gpt-image-1"\n', ('models."ours" has no window', "say window, or like")),
         ('[models."gpt-5"]\nwindow = 200\n', ('models."gpt-5"', "window is 200", "at least 256")),
         ('[models."gpt-5"]\nwindow = "many"\n', ('models."gpt-5".window', "a whole number of tokens")),
         ('[models."gpt-5"]\nwindow = 900\nmost_input = 901\n', ('models."gpt-5"', "most_input is 901", "at most")),

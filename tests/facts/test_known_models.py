@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.facts.known_models import KnownModel, ModelFacts, Models, faults
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.providers import catalogue
-from tests.promises.engine import Engine
+from tests.promises.engine import CALLER, RUN_ID, Engine
 
 TABLES = {
     "prod.chat": ModelFacts(like="gpt-5"),
@@ -117,3 +118,15 @@ def test_a_deployment_is_counted_as_the_model_that_it_is_like() -> None:
     alike = _trimmed(MODELS, "anthropic_messages", "prod-claude")
     other = _trimmed(Models(), "anthropic_messages", "prod-claude")
     assert own.tokens.before == alike.tokens.before > other.tokens.before
+
+
+def test_thinking_is_bound_as_that_of_the_model_that_it_is_like() -> None:
+    """A deployment of a Claude model whose thinking is bound is taken for one, though its name says nothing."""
+    body = json.dumps({"model": "d1", "messages": [{"role": "user", "content": "Count to three."}]}).encode()
+    for models, bound in ((Models(), False), (Models({"d1": ModelFacts("claude-sonnet-5-5")}), True)):
+        engine = Engine(limit=0, models=models)
+        engine.trim("anthropic_messages", body)
+        run = engine.runs.table.known(CALLER, RUN_ID)
+        assert run is not None
+        assert run.memory.format is not None
+        assert bound is (run.memory.format.reasoning is ReasoningRule.BOUND)

@@ -110,7 +110,8 @@ def test_each_row_is_found_by_its_name_and_has_a_fact() -> None:
         model = known(name)
         assert model.window or model.prices.input is not None, name
         assert not model.most_input or not model.window or model.most_input < model.window, name
-    assert built()[:2] == "20"
+    assert built().day[:2] == "20"
+    assert "genai-prices" in built().sources
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=2 * MAX_NAME_CHARS))

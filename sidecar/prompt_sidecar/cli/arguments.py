@@ -44,6 +44,8 @@ examples:
       write a settings file with every setting, its default and what it is for; use it with --config
   prompt-sidecar presets
       see what each preset is for, and its knobs side by side
+  prompt-sidecar models gpt-5 our-deployment
+      see which window the sidecar takes these models to have, and from where it is known
   prompt-sidecar replay --find --html report.html
       see what trimming would save in your sessions of Claude Code and Codex, on one page
   prompt-sidecar mcp --run run-1
@@ -95,10 +97,28 @@ examples:
       the same for programs
 exit codes: 0 done, 2 no such preset
 """
+_MODELS: Final = """\
+Shows what is known of the models that agents call by these names (window, most input, most output, vocabulary, list
+price), and from where: a row of the catalogue, or a table [models."NAME"] of the settings. Without a NAME it says how
+many there are, and when and from what the catalogue was built. Nothing is asked of a provider. Costs go by [prices] in
+the settings; the list prices are shown alone.
+"""
+_MODELS_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar models openrouter/anthropic/claude-sonnet-4.5 azure/gpt-5 'claude-sonnet-4-5[1m]'
+      names as agents send them
+  prompt-sidecar models our-deployment --config prompt-sidecar.toml
+      what a table [models."our-deployment"] of a settings file makes of it
+  prompt-sidecar models gpt-5 --json
+      the same for programs
+
+{_SOURCES}exit codes: 0 all names are known, 1 one is not, 2 bad flag, setting or file
+"""
 _CHECK: Final = """\
-Prints the settings in force as TOML, each with its source; then, as comments, what the policy does to a prompt, and
-warnings. Secrets are not shown. What `serve` would refuse is told, a line each: settings; and once these can be used,
-files, folders and extras that they need on this machine. Only whether an address is free shows at the start.
+Prints the settings in force as TOML, each with its source; then, as comments, what the policy does to a prompt,
+warnings, and how old the catalogue of models is. Secrets are not shown. What `serve` would refuse is told, a line each:
+settings; and once these can be used, files, folders and extras that they need on this machine. Only whether an address
+is free shows at the start.
 """
 _CHECK_EXAMPLES: Final = f"""\
 examples:
@@ -241,6 +261,8 @@ def _parser() -> Parser:
             _PRESETS_EXAMPLES,
         )
     )
+    what = "show what is known of models: windows, and from where"
+    _add_models(command("models", what, _MODELS, _MODELS_EXAMPLES))
     what = "say whether settings can be used, which are in force, and what the policy does"
     check = command("check-config", what, _CHECK, _CHECK_EXAMPLES)
     check.add_argument("--example", action="store_true", help="print a settings file that explains every setting")
@@ -286,6 +308,12 @@ def _add_presets(presets: Parser) -> None:
         "name", nargs="?", default="", metavar="NAME", help="a preset, to have the reason of every value"
     )
     presets.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def _add_models(models: Parser) -> None:
+    models.add_argument("names", nargs="*", metavar="NAME", help="a model's name, as an agent sends it")
+    models.add_argument("--json", action="store_true", help="print a JSON object")
+    _add_settings(models)
 
 
 def _add_replay(replay: Parser) -> None:

@@ -1,4 +1,4 @@
-"""The command line: serve, probe, presets, check-config, replay, mcp, guard, condense.
+"""The command line: serve, probe, presets, models, check-config, replay, mcp, guard, condense.
 
 Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
 not pay for the tokenizer.
@@ -213,8 +213,18 @@ def _presets(asked: Namespace) -> int:
     return EXIT_OK
 
 
+def _models(asked: Namespace) -> int:
+    from prompt_sidecar.cli.models_shown import show
+
+    shown, whole = show(asked.names, _settings(asked), as_json=asked.json)
+    print(shown)
+    return EXIT_OK if whole else EXIT_FAILED
+
+
 def _check_config(asked: Namespace) -> int:
-    from prompt_sidecar.config.explain import report
+    from datetime import UTC, datetime
+
+    from prompt_sidecar.config.explain import age, report
     from prompt_sidecar.config.reference import example
     from prompt_sidecar.config.settings import table
     from prompt_sidecar.config.startable import obstacles
@@ -230,7 +240,7 @@ def _check_config(asked: Namespace) -> int:
     for name, value, source in rows:
         print(f"{name:<{widths[0]}} = {value:<{widths[1]}}  # {source}")
     # As comments, so that the whole can still be read as TOML.
-    for line in ("", *report(settings)):
+    for line in ("", *report(settings), "", *age(datetime.now(UTC).date())):
         print(f"# {line}".rstrip())
     return EXIT_OK
 
@@ -449,6 +459,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "serve": _serve,
     "probe": _probe,
     "presets": _presets,
+    "models": _models,
     "check-config": _check_config,
     "replay": _replay,
     "mcp": _mcp,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Final
 
 from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.providers import catalogue
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import HEAVY, LARGE, Ageing, Feedback
 from prompt_sidecar.trim.oldest import FEWEST_NEWEST
@@ -346,6 +348,17 @@ def report(settings: Settings) -> Sequence[str]:
     for warning in warnings(policy, settings.policy_overrides, base, limit):
         lines += ["", *textwrap.wrap(f"warning: {warning}.", _WIDTH, subsequent_indent="  ")]
     return lines
+
+
+def age(today: date) -> Sequence[str]:
+    """How old the catalogue of models is, as lines."""
+    built = catalogue.built()
+    days = max(0, (today - date.fromisoformat(built.day)).days)
+    told = (
+        f"The catalogue of models is {days:,} days old (built on {built.day}). A newer release has a newer one; "
+        "[models] in the settings adds to it."
+    )
+    return textwrap.wrap(told, _WIDTH)
 
 
 def _changes(settings: Settings) -> Sequence[str]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from prompt_sidecar.providers import catalogue
 from prompt_sidecar.providers.catalogue import LONG_CONTEXT_TAG, MAX_NAME_CHARS, NAMES_REMEMBERED, Model, Prices
@@ -73,6 +73,10 @@ class KnownModel:
     """Name of the table of the settings that says something of it; empty: none does."""
     row: str
     """Name of the row of the catalogue that the other facts are of; empty: there is none."""
+    like: bool = False
+    """Whether that row is of the model that this one is like."""
+    said: frozenset[str] = frozenset()
+    """Names of the facts that the table says."""
 
 
 class Models:
@@ -112,13 +116,13 @@ class Models:
             return None if row is None else KnownModel(row, "", catalogue.row_name(asked))
         base = Model(table, None, None, None, _UNPRICED, (), mid_run_system=False) if row is None else row
         tagged = bool(tag) and base.window == catalogue.LONG_CONTEXT  # the agent has asked for the longer window
-        model = replace(
-            base,
-            window=base.window if tagged else facts.window or base.window,
-            most_input=base.most_input if tagged else facts.most_input or base.most_input,
-            most_output=facts.most_output or base.most_output,
-        )
-        return KnownModel(model, table, "" if row is None else catalogue.row_name(asked))
+        own: dict[str, Any] = {
+            fact: tokens
+            for fact in (("most_output",) if tagged else ("window", "most_input", "most_output"))
+            if (tokens := getattr(facts, fact))
+        }
+        name_of_row = "" if row is None else catalogue.row_name(asked)
+        return KnownModel(replace(base, **own), table, name_of_row, bool(facts.like), frozenset(own))
 
     def _table(self, name: str) -> tuple[str, ModelFacts | None, str]:
         """The table that holds for a name, and the tag of a longer window that the name has and the table's has not."""
@@ -148,10 +152,11 @@ def faults(tables: Mapping[str, ModelFacts]) -> Iterator[str]:
         elif seen.setdefault(name.lower(), name) != name:
             other = json.dumps(seen[name.lower()], ensure_ascii=False)
             yield f"{shown} and models.{other} are one model, as case does not matter; keep one of them"
-        if facts.like and catalogue.find(facts.like) is None:
+        row = catalogue.find(facts.like or name)
+        if facts.like and row is None:
             yield (
                 f"{shown}.like is {json.dumps(facts.like, ensure_ascii=False)}, which the catalogue does not know; "
                 "name a model for which `prompt-sidecar models NAME` shows a row, or say its window"
             )
-        elif not facts.window and not facts.like and catalogue.find(name) is None:
-            yield f"{shown} has no window, and the catalogue does not know the model; say window, or like"
+        elif not facts.window and (row is None or row.window is None):
+            yield f"{shown} has no window, and the catalogue knows none either; say window, or like"

@@ -82,6 +82,15 @@ class Model:
         return next((tier.prices for tier in reversed(self.tiers) if input_tokens > tier.above), self.prices)
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """When the catalogue was built, and from what."""
+
+    day: str
+    """In ISO 8601."""
+    sources: str
+
+
 @lru_cache(NAMES_REMEMBERED)
 def find(name: str) -> Model | None:
     """Return what is known of the model that an agent calls `name`; None: nothing is."""
@@ -141,10 +150,11 @@ def _rows() -> tuple[str, ...]:
     return tuple(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def built() -> str:
-    """Return what the catalogue was built from, and the day, as its first line says."""
+def built() -> Built:
+    """Return when the catalogue was built, and from what, as its first line says."""
     with resources.files(__package__).joinpath("catalogue.tsv").open(encoding="utf-8") as file:
-        return file.readline().removeprefix("# ").rstrip()
+        day, _, sources = file.readline().removeprefix("# ").partition(". ")[0].partition(", ")
+        return Built(day, sources)
 
 
 def names() -> Iterator[str]:
