@@ -12,6 +12,8 @@ PREFIX: Final = "x-prompt-sidecar-"
 RUN: Final = PREFIX + "run"
 WINDOW: Final = PREFIX + "context-window"
 """Tokens of the model's window, where the agent knows better."""
+WINDOW_ASSUMED: Final = PREFIX + "window"
+"""Of an answer: `assumed`, where the window is `limits.default_window`; else it is absent."""
 REVISION: Final = PREFIX + "revision"
 """A run's decisions, in Base64."""
 TOKEN: Final = PREFIX + "token"
@@ -24,13 +26,16 @@ _LONGEST_REVISION: Final = 4_000
 
 def facts(answer: TrimAnswer) -> dict[str, str]:
     """Return the headers that tell an agent what was done to its prompt."""
-    return {
+    told = {
         PREFIX + "tokens-before": str(answer.tokens.before),
         PREFIX + "tokens-after": str(answer.tokens.after),
         PREFIX + "limit": str(answer.tokens.limit),
         PREFIX + "trims": str(len(answer.trimmed.trims)),
         PREFIX + "fits": "true" if answer.fits else "false",
     }
+    if answer.tokens.window_assumed:
+        told[WINDOW_ASSUMED] = "assumed"
+    return told
 
 
 def revision(answer: TrimAnswer) -> dict[str, str]:

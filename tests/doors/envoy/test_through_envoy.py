@@ -92,6 +92,7 @@ def test_a_prompt_is_trimmed_on_its_way(tmp_path: Path) -> None:
     assert "Bearer secret" == seen.headers["authorization"]
     assert [] == [name for name in seen.headers if name.startswith("x-prompt-sidecar")]
     assert "r" == told["x-prompt-sidecar-run"]
+    assert "assumed" == told["x-prompt-sidecar-window"]
     assert int(told["x-prompt-sidecar-tokens-before"]) > 8_000 > int(told["x-prompt-sidecar-tokens-after"])
 
 

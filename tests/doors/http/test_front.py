@@ -224,6 +224,20 @@ def test_an_agent_that_falls_back_is_trimmed(here: Proxied) -> None:
     assert 1 == len(here.core)
 
 
+def test_a_window_that_is_assumed_is_told(here: Proxied) -> None:
+    """A header says so where nothing is known of the model's window; where the agent or the name says it, none does."""
+
+    def window(model: str, **said: str) -> Any:
+        sent = json.dumps({"model": model, "store": False, "input": [{"role": "user", "content": "Go."}]}).encode()
+        status, _, headers = asked(here, "POST", "/v1/responses", sent, **said)
+        assert (200, True) == (status, "x-prompt-sidecar-limit" in headers)
+        return headers.get("x-prompt-sidecar-window")
+
+    assert "assumed" == window("scripted")
+    assert window("scripted", x_prompt_sidecar_context_window="64000") is None
+    assert window("gpt-5") is None
+
+
 def test_a_recorded_opening() -> None:
     """What a client sent on a WebSocket, untrimmed, comes as a prompt of a run and fits the window of its model."""
     asked_for = json.loads(data.need("failing/websocket_untrimmed.json").read_text())
