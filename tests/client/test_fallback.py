@@ -227,10 +227,11 @@ def fallen(format: str, value: Any, last: Sent | None) -> Any:
     return fall_back(value, last, format=format, shape=MESSAGES[format], bound=True, pinned=())
 
 
-def test_a_history_that_was_changed_keeps_what_it_has_in_common() -> None:
+@pytest.mark.parametrize("mark", [{"cache_control": {"type": "ephemeral"}}, {"prompt_cache_breakpoint": {}}])
+def test_a_history_that_was_changed_keeps_what_it_has_in_common(mark: dict[str, Any]) -> None:
     """An agent that moves marks of the cache, or words its newest message anew, gets the trimmed beginning too."""
     asked = prompt("anthropic_messages", [(1, False)] * 6).json()
-    asked["messages"][-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    asked["messages"][-1]["content"][0] |= mark
     made = json.loads(json.dumps(asked))
     made["messages"][2]["content"][0]["content"] = "[content elided]"
     grown = prompt("anthropic_messages", [(1, False)] * 7).json()  # the mark is gone from where it was

@@ -210,6 +210,7 @@ def test_unknown_members(member: dict[str, Any]) -> None:
     assert identity(OPENAI, plain) != message.identity
 
 
+BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 SAME: list[tuple[Any, Any]] = [
     (ASSISTANT, ASSISTANT | {"refusal": None, "audio": None, "x": None}),
     (ASSISTANT, ASSISTANT | {"cache_control": {"type": "ephemeral"}}),
@@ -218,6 +219,16 @@ SAME: list[tuple[Any, Any]] = [
         {"role": "user", "content": [{"type": "text", "text": "a"}]},
         {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
     ),
+    *(
+        ({"role": role, "content": [part]}, {"role": role, "content": [part | BREAKPOINT]})
+        for role in ("user", "tool")
+        for part in (
+            {"type": "text", "text": "a"},
+            IMAGE,
+            {"type": "file", "file": {"file_data": "data:a/b;base64,AA=="}},
+        )
+    ),
+    ({"role": "tool", "content": "a"}, {"role": "tool", "content": [{"type": "text", "text": "a"} | BREAKPOINT]}),
 ]
 
 
@@ -225,6 +236,8 @@ SAME: list[tuple[Any, Any]] = [
 def test_same_identity(one: Any, other: Any) -> None:
     """Cache marks and members that are null come and go."""
     assert identity(OPENAI, one) == identity(OPENAI, other)
+    first, second = read(OPENAI, one), read(OPENAI, other)
+    assert (first.other, first.items[0].text) == (second.other, second.items[0].text)
 
 
 OTHER = [
@@ -285,9 +298,9 @@ def test_write_an_image() -> None:
     assert [{"type": "text", "text": "[image clipped]"}, {"type": "text", "text": "b"}] == written["content"]
 
 
-def test_write_an_image_that_is_marked() -> None:
+@pytest.mark.parametrize("mark", [{"cache_control": {"type": "ephemeral"}}, BREAKPOINT])
+def test_write_an_image_that_is_marked(mark: dict[str, Any]) -> None:
     """Where the agent wants its cache to break, it still breaks."""
-    mark = {"cache_control": {"type": "ephemeral"}}
     raw = json.dumps({"role": "user", "content": [IMAGE | mark]}).encode()
     written = json.loads(OPENAI.write(raw, {OPENAI.read(raw, "f").items[0]: "[gone]"}))
     assert [{"type": "text", "text": "[gone]"} | mark] == written["content"]

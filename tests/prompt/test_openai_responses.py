@@ -19,6 +19,10 @@ CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", 
 CITED = {"type": "output_text", "text": "so", "annotations": [{"type": "url_citation", "start_index": 0}]}
 
 
+BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+OUTPUT = {"type": "function_call_output", "call_id": "c1"}
+
+
 def written(item: Any, *texts: str | None) -> Any:
     """An item with as many of its parts replaced."""
     raw = json.dumps(item, ensure_ascii=False).encode()
@@ -218,3 +222,23 @@ def test_a_tool_is_flat_and_not_strict() -> None:
 def test_the_item_that_must_be_last(kind: str, final: bool) -> None:
     """Only the one that asks for a compaction."""
     assert final == read(RESPONSES, {"type": kind, "summary": []}).final
+
+
+@pytest.mark.parametrize(("of", "member"), [({"role": "user"}, "content"), (OUTPUT, "output")])
+@pytest.mark.parametrize(
+    "part",
+    [{"type": "input_text", "text": "a"}, IMAGE, {"type": "input_file", "filename": "a.pdf", "file_data": "AA=="}],
+)
+def test_a_cache_breakpoint_is_no_content(of: dict[str, str], member: str, part: dict[str, str]) -> None:
+    """It moves between calls: the item with it is the same one, with the same text."""
+    plain, marked = {**of, member: [part]}, {**of, member: [part | BREAKPOINT]}
+    first, second = read(RESPONSES, plain), read(RESPONSES, marked)
+    assert first.identity == second.identity
+    assert (first.other, first.items[0].text) == (second.other, second.items[0].text)
+
+
+def test_a_clipped_image_keeps_its_cache_breakpoint() -> None:
+    """Where the agent wants its cache to break, it still breaks."""
+    assert {**OUTPUT, "output": [{"type": "input_text", "text": "[gone]"} | BREAKPOINT]} == written(
+        {**OUTPUT, "output": [IMAGE | BREAKPOINT]}, "[gone]"
+    )

@@ -27,7 +27,8 @@ from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRu
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, load_again, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, string, text_in_place
+from prompt_sidecar.prompt.parts import original_at, string, text_in_place, without_mark
+from prompt_sidecar.providers.messages import CACHE_MARKS
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -41,7 +42,7 @@ _ARGUMENTS: Final[Mapping[str, str]] = {"function": "arguments", "custom": "inpu
 """Kinds of calls, with the member for the arguments: a function's JSON, a custom tool's free text."""
 _ONLY_LEADING: Final = re.compile(r"(?i)\b(?:mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
 _NO_SYSTEM: Final = re.compile(r"\bo1-(?:mini|preview)\b")
-_KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
+_KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", *CACHE_MARKS})
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members that vendors with this format use for reasoning; the last holds parts, signed or encrypted."""
 _KNOWN_OF_MODEL: Final = _KNOWN | frozenset(_REASONING)
@@ -110,11 +111,10 @@ class _Reader(Gathering):
             self.text(part["text"], (*path, "text"))
         elif kind == "image_url":
             result = 0 if self.role is Role.TOOL else -1
-            self.items.append(
-                Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True, call_id=self.call_id, result=result)
-            )
+            text = canonical(without_mark(part)).decode()
+            self.items.append(Item(ItemKind.IMAGE, path, text, raw_json=True, call_id=self.call_id, result=result))
         else:
-            self.other.append(canonical(part).decode())
+            self.other.append(canonical(without_mark(part)).decode())
 
     def calls_of(self, tool_calls: Any, function_call: Any, field: str) -> None:
         given = [] if tool_calls is None else tool_calls
@@ -201,15 +201,12 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     """The message without cache marks, which move between calls, and without null members."""
-    kept = {name: member for name, member in value.items() if member is not None and name != "cache_control"}
+    kept = {name: member for name, member in value.items() if member is not None and name not in CACHE_MARKS}
     content = kept.get("content")
     if type(content) is str:  # a client may turn it into one part to mark it
         kept["content"] = [{"type": "text", "text": content}]
     if type(content) is list:
-        kept["content"] = [
-            {name: member for name, member in part.items() if name != "cache_control"} if type(part) is dict else part
-            for part in content
-        ]
+        kept["content"] = [without_mark(part) for part in content]
     return kept
 
 

@@ -35,8 +35,8 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice
-from prompt_sidecar.prompt.parts import original_at, string
+from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice, value_at
+from prompt_sidecar.prompt.parts import original_at, string, text_in_place, without_mark
 from prompt_sidecar.prompt.system_member import string_member
 from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS
 
@@ -181,10 +181,10 @@ class _Reader(Gathering):
             self.text(part["text"], (*path, "text"), fixed=bool(pointers))
         elif kind == "input_image":
             result = 0 if self.role is Role.TOOL else -1
-            text = canonical(part).decode()
+            text = canonical(without_mark(part)).decode()
             self.items.append(Item(ItemKind.IMAGE, path, text, raw_json=True, call_id=self.call_id, result=result))
         else:
-            self.other.append(canonical(part).decode())
+            self.other.append(canonical(without_mark(part)).decode())
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
         """Take a text, which is a result but in a message."""
@@ -222,12 +222,12 @@ class _Reader(Gathering):
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the item with parts replaced. Raises nothing for one that `read` took."""
-    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+    return splice(raw, {item.path: _value(raw, item, text) for item, text in replacements.items()})
 
 
-def _value(item: Item, text: Replacement) -> bytes:
+def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return orjson.dumps({"type": "input_text", "text": text or ""})
+        return text_in_place(value_at(raw, item.path), text or "", "input_text")
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:
         return orjson.dumps(text or "{}")
     return orjson.dumps(text or "")
@@ -279,12 +279,14 @@ def _of_user(text: str) -> dict[str, Any]:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The item without null members and empty lists, which clients add, and with its content as parts."""
+    """The item without cache marks, null members and empty lists, and with its content as parts."""
     kept = {name: member for name, member in value.items() if member is not None}
     if "role" in kept and kept.get("type") in {None, "message"}:
         kept["type"] = "message"
         kind = "output_text" if kept["role"] == "assistant" else "input_text"
         kept["content"] = _parts(kept.get("content"), kind)
+    if type(kept.get("output")) is list:
+        kept["output"] = [without_mark(part) for part in kept["output"]]
     return kept
 
 
@@ -297,7 +299,7 @@ def _parts(content: Any, kind: str) -> Any:
         {name: member for name, member in part.items() if member is not None and member != []}
         if type(part) is dict
         else part
-        for part in content
+        for part in map(without_mark, content)
     ]
 
 

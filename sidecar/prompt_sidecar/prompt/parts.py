@@ -12,8 +12,9 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.items import Item
 from prompt_sidecar.prompt.jsontext import MAX_DEPTH, value_at
 from prompt_sidecar.prompt.utf8 import utf8
+from prompt_sidecar.providers.messages import CACHE_MARKS
 
-_STAYS: Final = ("cache_control", "providerOptions", "annotations", "_meta")
+_STAYS: Final = (*CACHE_MARKS, "providerOptions", "annotations", "_meta")
 """Members that do not describe a part's content: they are kept when it becomes a text."""
 _WHOLE_FROM: Final = -(2.0**63)
 _WHOLE_TO: Final = 2.0**64
@@ -22,9 +23,14 @@ such."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def text_in_place(part: bytes, text: str) -> bytes:
-    """A text part in place of another, such as an image, that keeps its cache mark and annotations."""
-    members: dict[str, Any] = {"type": "text", "text": text}
+def without_mark(part: Any) -> Any:
+    """A part without marks of where to cache, which move between calls."""
+    return {name: member for name, member in part.items() if name not in CACHE_MARKS} if type(part) is dict else part
+
+
+def text_in_place(part: bytes, text: str, kind: str = "text") -> bytes:
+    """A text part of this type in place of another, such as an image, that keeps its cache mark and annotations."""
+    members: dict[str, Any] = {"type": kind, "text": text}
     members |= {name: value for name, value in _raw_object.decode(part).items() if name in _STAYS}
     return msgspec.json.encode(members)
 

@@ -33,6 +33,7 @@ from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory, too_dee
 from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed, values_of_text
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.utf8 import utf8
+from prompt_sidecar.providers.messages import CACHE_MARKS
 
 MAX_NESTED: Final = 4
 """Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
@@ -55,7 +56,7 @@ _SIGNED: Final = frozenset(
 """Signatures and encrypted text."""
 _BLOBS: Final = frozenset({"data", "bytes", "blob", "image", "file_data", "fileData", "video", "audio"})
 _ADDRESSES: Final = frozenset({"url", "uri", "image_url", "file_url", "fileUri", "file_uri", "source", "href"})
-_OPTIONS: Final = frozenset({"providerOptions", "providerMetadata", "cache_control", "cachePoint", "_meta"})
+_OPTIONS: Final = frozenset({*CACHE_MARKS, "providerOptions", "providerMetadata", "cachePoint", "_meta"})
 """Members for the provider, some with signatures in them."""
 _THOUGHT_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
 """Cover the part that they are a member of, whatever it is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 Format: TypeAlias = Literal[
     "openai_chat",
@@ -23,6 +23,10 @@ Format: TypeAlias = Literal[
 """Formats of a prompt."""
 Message: TypeAlias = Any
 """One message, as JSON's types. A value that is not an object is passed on unchanged."""
+CACHE_MARKS: Final = ("cache_control", "prompt_cache_breakpoint")
+"""Members that mark where a provider caches a prompt, Anthropic's and OpenAI's. Agents move them from call to call, so
+they are no part of a message's content. OpenAI's are on parts of messages and of tools' outputs, from GPT-5.6 on;
+source: its guide on prompt caching, "Prompt cache breakpoints"."""
 
 
 class Messages(ABC):
@@ -128,7 +132,7 @@ def leads(message: Message) -> bool:
 def unmarked(value: Any) -> Any:
     """Return a message, or a member of the body, without cache marks, which are no part of its content."""
     if isinstance(value, Mapping):
-        return {name: unmarked(each) for name, each in value.items() if name != "cache_control"}
+        return {name: unmarked(each) for name, each in value.items() if name not in CACHE_MARKS}
     if isinstance(value, list):
         return [unmarked(each) for each in value if not (holds(each, "cachePoint") and len(each) == 1)]
     return value

@@ -12,6 +12,7 @@ import msgspec
 
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Message, Role
+from prompt_sidecar.providers.messages import CACHE_MARKS
 from prompt_sidecar.report.transcripts.files import members_of
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.tokens.count import Counter
@@ -158,5 +159,5 @@ def _fixed(head: bytes) -> dict[str, Any]:
 
 def _unmarked(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _unmarked(one) for name, one in value.items() if name != "cache_control"}
+        return {name: _unmarked(one) for name, one in value.items() if name not in CACHE_MARKS}
     return [_unmarked(one) for one in value] if isinstance(value, list) else value

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.doors.http.placing import identity
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
 from tests.doors.http.agents import FORMATS, TOOL, Agent, log_of
@@ -30,6 +31,14 @@ def times(entries: Sequence[Any], name: str) -> int:
     answers = [part for entry in entries for part in entry.get("parts", []) if "functionResponse" in part]
     told = f'"name": "{name}"'
     return json.dumps(entries).count(told) - json.dumps(answers).count(told)
+
+
+@pytest.mark.parametrize("mark", ["cache_control", "prompt_cache_breakpoint", "cachePoint"])
+def test_marks_of_where_to_cache_make_no_other_entry(mark: str) -> None:
+    """An entry by which a hidden turn's place is known is the same one with a mark."""
+    part = {"type": "text", "text": "one"}
+    plain, marked = ({"role": "user", "content": [each]} for each in (part, part | {mark: {"type": "default"}}))
+    assert identity(json.dumps(plain).encode()) == identity(json.dumps(marked).encode())
 
 
 def exchanged(

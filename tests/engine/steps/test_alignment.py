@@ -22,12 +22,15 @@ from tests.engine.runs.making import (
     grown,
     history,
     ids,
+    result_text,
     send,
     slices,
 )
+from tests.oracle import data
 from tests.oracle.respell import SPELLINGS
 
 formats = pytest.mark.parametrize("format", FORMATS)
+OPENAI_RESPONSES = "openai_responses"
 
 
 def sticky(before: TrimAnswer, after: TrimAnswer) -> None:
@@ -46,6 +49,17 @@ def marked(messages: list[Any]) -> list[Any]:
     return found
 
 
+def test_a_cache_mark_that_leaves_the_system_prompt() -> None:
+    """A mark that the system prompt has in the first call alone is no cache break."""
+    engine, mark = Engine(limit=LIMIT), {"cache_control": {"type": "ephemeral"}}
+    for number in range(1, 4):
+        block = {"type": "text", "text": "You are careful."} | (mark if number == 1 else {})
+        answer = engine.trim(
+            ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, history(ANTHROPIC_MESSAGES, number), system=[block])
+        )
+        assert (None, number > 1) == (answer.news.cache_break, answer.cache.first_changed > 0)
+
+
 def test_moving_cache_marks() -> None:
     """A mark that moves on at every call changes no identity: history and decisions stay."""
     plain, engine = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
@@ -57,6 +71,73 @@ def test_moving_cache_marks() -> None:
         assert (expected.cache.kept, expected.cache.batch_points) == (answer.cache.kept, answer.cache.batch_points)
         unmarked = (answer.prompt.body or b"").replace(b', "cache_control": {"type": "ephemeral"}', b"")
         assert expected.prompt.body == unmarked
+
+
+BREAKPOINT = ', "prompt_cache_breakpoint": {"mode": "explicit"}'
+"""OpenAI's mark, as it is written in a body."""
+
+
+@pytest.mark.parametrize("format", [OPENAI_CHAT, OPENAI_RESPONSES])
+@pytest.mark.parametrize("system", [True, False])
+def test_a_moving_cache_breakpoint(format: str, system: bool) -> None:
+    """OpenAI's mark on the newest result, or first on the system prompt, is no cache break, and changes no decision."""
+    plain, engine = (Engine(limit=LIMIT, policy=ROOM) for _ in range(2))
+    for number in range(1, 14):
+        sent = _with_parts(format, number)
+        place = 0 if system and number == 1 else -1
+        raw = json.dumps(sent).encode()
+        sent[place][_member(format, sent[place])][-1] |= json.loads("{" + BREAKPOINT[2:] + "}")
+        expected = plain.trim(format, _of_openai(format, json.loads(raw)))
+        answer = engine.trim(format, _of_openai(format, sent))
+        assert expected.trimmed.trims == answer.trimmed.trims
+        assert expected.cache == answer.cache
+        assert 1 == (answer.prompt.body or b"").count(BREAKPOINT.encode())
+        assert expected.prompt.body == (answer.prompt.body or b"").replace(BREAKPOINT.encode(), b"")
+
+
+def _with_parts(format: str, iterations: int) -> list[Any]:
+    """A history whose texts are lists of parts, as a mark needs them."""
+    responses = format == OPENAI_RESPONSES
+    kind = "input_text" if responses else "text"
+    sent: list[Any] = [
+        {"role": role, "content": [{"type": kind, "text": text}]}
+        for role, text in (("developer", "You are careful."), ("user", "Find the bug."))
+    ]
+    for number in range(iterations):
+        parts = [{"type": kind, "text": result_text(number)}]
+        call = {"name": "read", "arguments": json.dumps({"path": f"{number}.py"})}
+        if responses:
+            sent.append({"type": "function_call", "call_id": f"c{number}", **call})
+            sent.append({"type": "function_call_output", "call_id": f"c{number}", "output": parts})
+        else:
+            calls = [{"id": f"c{number}", "type": "function", "function": call}]
+            sent.append({"role": "assistant", "tool_calls": calls})
+            sent.append({"role": "tool", "tool_call_id": f"c{number}", "content": parts})
+    return sent
+
+
+def _member(format: str, message: Any) -> str:
+    return "output" if format == OPENAI_RESPONSES and "role" not in message else "content"
+
+
+def _of_openai(format: str, messages: list[Any]) -> bytes:
+    member = "input" if format == OPENAI_RESPONSES else "messages"
+    return json.dumps({"model": "gpt-5.6-sol", "store": False, member: messages}).encode()
+
+
+def test_a_recorded_breakpoint_that_moved() -> None:
+    """A history whose breakpoint moved on to its end: what is new, after our first message, is all that changed."""
+    first = json.loads(data.need("failing/breakpoint_moves.json").read_text())["body"]["first"]
+    second = json.loads(json.dumps(first))
+    mark = second["messages"][-1]["content"][0].pop("prompt_cache_breakpoint")
+    call = {**second["messages"][1]["tool_calls"][0], "id": "b"}
+    part = {"type": "text", "text": "two", "prompt_cache_breakpoint": mark}
+    second["messages"].append({"role": "assistant", "tool_calls": [call]})
+    second["messages"].append({"role": "tool", "tool_call_id": "b", "content": [part]})
+    engine = Engine(limit=LIMIT)
+    engine.trim(OPENAI_CHAT, json.dumps(first).encode())
+    answer = engine.trim(OPENAI_CHAT, json.dumps(second).encode())
+    assert (1 + 3, None) == (answer.cache.first_changed, answer.news.cache_break)
 
 
 def test_a_mark_on_a_trimmed_result_stays() -> None:

@@ -36,13 +36,14 @@ def test_requests_of_several_runs_are_told_apart(tmp_path: Path) -> None:
     assert [[4, 6, 8], [3, 5, 7]] == [[len(prompt.messages) for prompt in run.prompts] for run in runs]
 
 
-def test_marks_of_where_to_cache_make_no_other_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["cache_control", "prompt_cache_breakpoint"])
+def test_marks_of_where_to_cache_make_no_other_message(tmp_path: Path, mark: str) -> None:
     """They move from request to request."""
 
     def marked(count: int) -> list[dict[str, Any]]:
         texts = [{"type": "text", "text": f"word {at}"} for at in range(count)]
         return [
-            {"role": "assistant" if at % 2 else "user", "content": [block | {"cache_control": {"type": "ephemeral"}}]}
+            {"role": "assistant" if at % 2 else "user", "content": [block | {mark: {"type": "ephemeral"}}]}
             if at == count - 1
             else {"role": "assistant" if at % 2 else "user", "content": [block]}
             for at, block in enumerate(texts)

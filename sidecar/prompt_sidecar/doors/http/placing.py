@@ -32,6 +32,7 @@ import orjson
 from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.histories import NamedCall
 from prompt_sidecar.prompt.members import loads
+from prompt_sidecar.providers.messages import CACHE_MARKS
 
 _FRAME: Final = 600
 """Bytes of a splice's own objects."""
@@ -41,8 +42,7 @@ _LIKE: Final = 8
 """Places with the same call id that are compared: ids that come more often tell nothing."""
 _ENTRIES: Final = 256
 """Entries of one answer that are looked at, to either side of one that was found; answers have one to ten."""
-_CACHE_MARKS: Final = frozenset({"cache_control", "cachePoint"})
-"""What agents move to their newest entries at each call."""
+_MARKS: Final = frozenset({*CACHE_MARKS, "cachePoint"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def identity(raw: bytes) -> bytes:
 
 def _unmarked(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _unmarked(each) for name, each in value.items() if name not in _CACHE_MARKS}
+        return {name: _unmarked(each) for name, each in value.items() if name not in _MARKS}
     if isinstance(value, list):
         return [made for each in value if (made := _unmarked(each)) != {} or each == {}]
     return value

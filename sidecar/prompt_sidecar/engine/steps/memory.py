@@ -25,6 +25,7 @@ from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.prompt.jsontext import canonical, digest
+from prompt_sidecar.providers.messages import unmarked
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import Entry
 from prompt_sidecar.trim.ids import mint
@@ -225,15 +226,15 @@ class Memory:
         """A digest of the body's system member, the same for all values that say the same; read when it has changed.
 
         A text becomes an array of blocks where our text is added, and comes back as such from an agent that goes on
-        from the returned prompt: for the provider nothing has changed.
+        from the returned prompt: for the provider nothing has changed. Marks of where to cache are no part of it.
         """
         if value is None:
             return None
         if self.system_read is None or self.system_read[0] != value:
             try:
-                decoded = load_any(value, "json.body")
+                decoded = unmarked(load_any(value, "json.body"))
                 same = canonical([{"type": "text", "text": decoded}] if type(decoded) is str else decoded)
-            except InvalidJson:  # too deep to be written: its bytes have to do
+            except (InvalidJson, RecursionError):  # too deep to be written: its bytes have to do
                 same = value
             self.system_read = (value, digest(same))
         return self.system_read[1]

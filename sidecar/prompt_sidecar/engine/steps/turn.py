@@ -12,7 +12,7 @@ was opened, which changes nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -316,14 +316,17 @@ class _Turn:
         finally:
             memory.received = Received.of(self._body, self._opened.guard.sent, reads, self._rows)
         evaluation.run()
-        memory.system = []
-        for index, row in enumerate(self._rows):
-            if row.place >= 0:
-                break
-            if row.place == SYSTEM:
-                memory.system.append(self._body.message(index))
+        memory.system = [self._body.message(index) for index in self._leading()]
         self._look()
         return applied
+
+    def _leading(self) -> Iterator[int]:
+        """Places of the agent's leading system messages in the prompt."""
+        for index, row in enumerate(self._rows):
+            if row.place >= 0:
+                return
+            if row.place == SYSTEM:
+                yield index
 
     def _look(self) -> None:
         """End the call here, if nobody waits for it any more and it is a long one."""
@@ -658,8 +661,9 @@ class _Turn:
     def _prefix(self, framed: Framed) -> Prefix:
         """The prompt as the next one is compared with it."""
         memory, inputs = self._memory, self._work.inputs
+        leading = tuple(self._reads[index].identity for index in self._leading())
         return Prefix(
-            agents=(self._schemas(), memory.same_system(framed.sent_system), tuple(memory.system)),
+            agents=(self._schemas(), memory.same_system(framed.sent_system), leading),
             texts=replace(memory.own.texts, note=""),
             places=framed.places,
             system_messages=len(memory.system),

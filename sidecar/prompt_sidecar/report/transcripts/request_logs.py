@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from prompt_sidecar.providers.messages import CACHE_MARKS
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.report.transcripts.files import (
     Line,
@@ -130,7 +131,7 @@ def _digest(message: bytes) -> bytes:
 
 def _without_marks(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _without_marks(one) for name, one in value.items() if name != "cache_control"}
+        return {name: _without_marks(one) for name, one in value.items() if name not in CACHE_MARKS}
     if isinstance(value, list):
         return [_without_marks(one) for one in value if not (isinstance(one, dict) and one.keys() == {"cachePoint"})]
     return value
