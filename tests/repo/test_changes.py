@@ -232,35 +232,25 @@ message CountRunsResponse {
 """,
     ),
     (
-        f"{PACKAGE}/runs/service.py",
+        f"{PACKAGE}/engine/runs/service.py",
         "    def end_all(self",
         """\
     def count(self, caller: str) -> int:
-        return len(self._table.run_ids(caller))
+        return len(self.table.run_ids(caller))
 
 """,
     ),
     (
-        f"{PACKAGE}/serving/use_cases.py",
-        "    @_counted\n    def end_all(self",
-        """\
-    @_counted
-    def count_runs(self, caller: str) -> int:
-        return self._runs.count(caller)
-
-""",
-    ),
-    (
-        f"{PACKAGE}/server/servicer.py",
+        f"{PACKAGE}/doors/grpc/servicer.py",
         "    def end_runs(self",
         """\
-    def count_runs(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def count_runs(self, raw: bytes, _: grpc.ServicerContext) -> Message:
         _parsed(run_pb2.CountRunsRequest, raw)
-        return run_pb2.CountRunsResponse(runs=self._use_cases.count_runs(CALLER.get())).SerializeToString()
+        return run_pb2.CountRunsResponse(runs=self._use_cases.runs.count(CALLER.get()))
 
 """,
     ),
-    (f"{PACKAGE}/server/servicer.py", '            "EndRuns": ', '            "CountRuns": self.count_runs,\n'),
+    (f"{PACKAGE}/doors/grpc/servicer.py", '            "EndRuns": ', '            "CountRuns": self.count_runs,\n'),
     (
         f"{PACKAGE}/client/asynchronous/client.py",
         "    async def end_runs(self",
@@ -271,71 +261,12 @@ message CountRunsResponse {
 """,
     ),
 ]
-PROVIDER: Change = [
-    (
-        f"{PACKAGE}/providers/made_up.py",
-        "",
-        """\
-import re
-
-from prompt_sidecar.providers.api import ApiPath
-from prompt_sidecar.providers.openai_chat import OpenAIChat
-
-
-class MadeUp(OpenAIChat):
-    format = route = "made_up"
-    paths = (ApiPath(re.compile(r"/made/up$")),)
-""",
-    ),
-    (
-        f"{PACKAGE}/providers/table.py",
-        "from prompt_sidecar.providers.messages import",
-        "from prompt_sidecar.providers.made_up import MadeUp\n",
-    ),
-    (f"{PACKAGE}/providers/table.py", "OpenAIChat(), ", "MadeUp(), "),
-    (f"{PACKAGE}/providers/messages.py", '    "mcp_tool_result",\n', '    "made_up",\n'),
-    (
-        f"{PACKAGE}/prompt/made_up.py",
-        "",
-        """\
-from dataclasses import replace
-
-from prompt_sidecar.prompt import openai_chat
-
-FORMAT = replace(openai_chat.FORMAT, name="made_up")
-""",
-    ),
-    (f"{PACKAGE}/prompt/formats.py", "    mcp_tool_result,\n", "    made_up,\n"),
-    (f"{PACKAGE}/prompt/formats.py", "        openai_chat.FORMAT,\n", "        made_up.FORMAT,\n"),
-    (
-        f"{PACKAGE}/serving/dialects/made_up.py",
-        "",
-        """\
-from prompt_sidecar.answers.openai_chat import OpenAIChat
-
-
-class MadeUp(OpenAIChat):
-    format = "made_up"
-""",
-    ),
-    (
-        f"{PACKAGE}/serving/dialects/table.py",
-        "from prompt_sidecar.answers.openai_chat import",
-        "from prompt_sidecar.answers.made_up import MadeUp\n",
-    ),
-    (f"{PACKAGE}/serving/dialects/table.py", "OpenAIChat(), ", "MadeUp(), "),
-    (
-        "protos/prompt_sidecar/v1/trim.proto",
-        "  // A request body of Anthropic's messages, or its",
-        "  // Made up.\n  FORMAT_MADE_UP = 90;\n",
-    ),
-]
 
 
 @pytest.fixture(scope="module")
 def remade(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with all changes of the protos, and what is generated from them."""
-    copy = copied(tmp_path_factory.mktemp("remade"), KNOB, TRIM_RULE, RPC, PROVIDER)
+    copy = copied(tmp_path_factory.mktemp("remade"), KNOB, TRIM_RULE, RPC)
     for command in ((".ci/stubs", ".", sys.executable), (sys.executable, ".ci/blocking-client.py")):
         subprocess.run(command, cwd=copy, env=os.environ | {"PYTHONPATH": "sidecar"}, check=True, capture_output=True)
     return copy
@@ -390,7 +321,7 @@ def test_a_trim_rule_is_a_reason_and_where_it_decides(remade: Path) -> None:
     )
 
 
-def test_an_rpc_without_arguments_is_ten_files(remade: Path) -> None:
+def test_an_rpc_without_arguments_is_nine_files(remade: Path) -> None:
     """A method at each of its stations, and in the client one; the rest is generated."""
     run(
         remade,
@@ -401,51 +332,5 @@ def test_an_rpc_without_arguments_is_ten_files(remade: Path) -> None:
         with serving() as served, Client(served.address, fail_open=False) as client:
             client.trim("r", [{"role": "user", "content": "Go on."}])
             assert 1 == client.count_runs()
-        """,
-    )
-
-
-def test_a_provider_is_its_own_files_and_a_row_in_each_table(remade: Path) -> None:
-    """Its prompts are trimmed through gRPC, through the client, through the HTTP door at its path, and by replay."""
-    run(
-        remade,
-        """
-        import json
-        import urllib.request
-        from pathlib import Path
-        from aiohttp import web
-        from prompt_sidecar.cli.commands import main
-        from prompt_sidecar.client import Client
-        from tests.doors.http.serving import proxied
-        from tests.doors.grpc.serving import serving
-
-        function = {"name": "read", "arguments": "{}"}
-        messages = [{"role": "user", "content": "Go on."}]
-        for number in range(40):
-            messages += [
-                {"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}]},
-                {"role": "tool", "tool_call_id": f"c{number}", "content": f"line {number} of a file " * 100},
-            ]
-        with serving() as served, Client(served.address, fail_open=False) as client:
-            assert client.trim("r", messages, format="made_up", context_window=9_000).trims
-
-        came = []
-
-        async def provider(request):
-            came.append((request.path, await request.json()))
-            answer = {"choices": [{"message": {"role": "assistant", "content": "Done."}, "finish_reason": "stop"}]}
-            return web.json_response(answer)
-
-        with proxied(None, window=9_000) as door:
-            door.upstream.other = provider
-            body = json.dumps({"model": "m", "messages": messages}).encode()
-            headers = {"content-type": "application/json"}
-            with urllib.request.urlopen(urllib.request.Request(door.url + "/v1/made/up", body, headers)) as answer:
-                assert "Done." in answer.read().decode()
-        (path, sent), = came
-        assert path.endswith("/made/up") and len(json.dumps(sent)) < len(body) / 2
-
-        Path("run.json").write_text(json.dumps({"format": "made_up", "messages": messages}))
-        assert 0 == main(["replay", "run.json", "--limit", "9000", "--json"])
         """,
     )

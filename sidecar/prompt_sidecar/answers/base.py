@@ -247,7 +247,7 @@ class Dialect(History):
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Entries that answer calls with a text each, and whether it is an error."""
         return self.api.joined(
-            [self.api.result(call.id, call.name, text, is_error=is_error) for call, text, is_error in results]
+            [self.api.tool_result(call.id, call.name, text, is_error=is_error) for call, text, is_error in results]
         )
 
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:

@@ -63,7 +63,7 @@ class ModelCall:
 
     def result(self, content: str, *, is_error: bool = False) -> dict[str, Any]:
         """Return the tool's answer as an entry of this provider's history."""
-        return self.api.result(self.id, self.name, content, is_error=is_error)
+        return self.api.tool_result(self.id, self.name, content, is_error=is_error)
 
 
 def model_calls(api: SdkApi, response: Any) -> list[ModelCall]:

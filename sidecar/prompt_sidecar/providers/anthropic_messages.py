@@ -280,7 +280,7 @@ class AnthropicMessages(SdkApi):
         """Whether the turn pauses for the provider's own tools: the caller has to send it on."""
         return bool(sdk_member(response, "stop_reason") == "pause_turn")
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`."""
         del name
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": text}

@@ -111,7 +111,7 @@ class ProviderApi(Messages):
         return sdk_member(definition, "name")
 
     @abstractmethod
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """Return the answer to a call of a tool as an entry of the history, or a part of one: see `joined`."""
 
     def joined(self, results: Sequence[Any]) -> list[Any]:

@@ -112,7 +112,7 @@ class BedrockConverse(ProviderApi):
         """See `ProviderApi`."""
         return sdk_member(definition, "toolSpec", "name")
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`. Not all models take a status of a result; the text says what went wrong."""
         del name, is_error
         return {"toolResult": {"toolUseId": call_id, "content": [{"text": text}]}}

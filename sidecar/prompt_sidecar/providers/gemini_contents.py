@@ -99,7 +99,7 @@ class GeminiContents(ProviderApi):
         named = "FAILED_PRECONDITION" if final else name
         return {"error": {"code": status, "message": f"{reason}: {message}", "status": named}}
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`."""
         named = {"id": call_id, "name": name} if call_id else {"name": name}
         return {"functionResponse": {**named, "response": {"error" if is_error else "output": text}}}

@@ -241,7 +241,7 @@ class OpenAIChat(SdkApi):
         """See `SdkApi`."""
         return any(sdk_member(call, "function") is None for call in _calls(response))
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`. The format has no flag for an error; the text describes it."""
         del name, is_error
         return {"role": "tool", "tool_call_id": call_id, "content": text}

@@ -182,7 +182,7 @@ class OpenAIResponses(SdkApi):
         """See `SdkApi`."""
         return any(sdk_member(item, "type") in AGENT_ANSWERS for item in _output(response))
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`."""
         del name, is_error
         return {"type": "function_call_output", "call_id": call_id, "output": text}

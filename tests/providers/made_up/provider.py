@@ -63,7 +63,7 @@ class MadeUp(SdkApi):
         """See `ProviderApi`."""
         return member(definition, "device")
 
-    def result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
         """See `ProviderApi`."""
         del name, is_error
         return {"role": "device", "ref": call_id, "said": text}
