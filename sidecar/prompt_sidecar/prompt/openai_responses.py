@@ -9,7 +9,7 @@ that offer tools (`additional_tools`) stay, as system messages do. Items of unkn
 never edited. A plain string in place of the array is one user message.
 
 Of deferred tools (`defer_loading`) the model always sees name and description, or those of their namespace; the rest of
-a definition stands in the `tool_search_output` that has loaded it, whose iteration stays.
+a definition is in the `tool_search_output` that has loaded it, whose iteration stays.
 
 Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
 continue, the whole history is in the body, and our text is added to it as developer messages. Otherwise these would be

@@ -104,8 +104,8 @@ mailchimp api key|<h32>-us<d2>|mailchimp.com/developer: API keys
 brevo api key|xkeysib-<h64>-<A16>|developers.brevo.com: authentication
 resend api key|re_<A8>_<A24>|resend.com/docs: API keys
 mailersend token|mlsn.<h64>|developers.mailersend.com: API tokens
-npm token|npm_<A36>|docs.npmjs.com: access tokens
-pypi token|pypi-AgEIcHlwaS5vcmcC<u150-180>|pypi.org/help: API tokens
+npm token|npm_<A36>|npm: About access tokens
+pypi token|pypi-AgEIcHlwaS5vcmcC<u150-180>|PyPI help: API tokens
 rubygems api key|rubygems_<h48>|guides.rubygems.org: API key scopes
 cargo registry token|cio<A32>|doc.rust-lang.org/cargo: publishing
 nuget api key|oy2<a43>|learn.microsoft.com: nuget publish
