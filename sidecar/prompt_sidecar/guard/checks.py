@@ -271,7 +271,7 @@ def argument(value: str, before: str, after: str) -> bool:
     return is_generated(value) or is_typed(value) or is_mixed(value)
 
 
-def told(value: str, before: str, after: str) -> bool:
+def sentence(value: str, before: str, after: str) -> bool:
     """Whether what a sentence calls a secret is one."""
     return named(value.rstrip("\"'`,"), before, after) or argument(value, before, after)
 
@@ -352,7 +352,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "line": line,
     "column": column,
     "argument": argument,
-    "told": told,
+    "sentence": sentence,
     "url_password": url_password,
     "private_pem": private_pem,
     "jwt": jwt,

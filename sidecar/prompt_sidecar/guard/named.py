@@ -174,7 +174,7 @@ RULES: Final[Sequence[Rule]] = (
         _FOREIGN + r"[ \t]{0,2}[:=：][ \t]{0,2}[\"'`]{0,2}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
         "Kennwort: " + _SAMPLE,
         "Kennwort: unbekannt",
-        check="told",
+        check="sentence",
         near=_FOREIGN,
     ),
     _named(
