@@ -23,6 +23,8 @@ MOST_CUTS: Final = 12
 ENCODING: Final = "o200k_base"
 SENT_TO_HTTP: Final = "sent_to_http"
 """What became of a request to open a WebSocket that was answered 426: Codex tries one, and then uses HTTP."""
+_SERVED: Final = frozenset({("answered", 200), ("cancelled", 200)})
+"""How requests end: an agent may close the connection at the end of an answer, whose usage is reported all the same."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
 _DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
 _TEXTS: Final = frozenset({"text", "content", "output", "arguments", "command", "input", "thinking"})
@@ -45,7 +47,7 @@ def served(session: Session) -> Iterator[str]:
     if sent_to_http > len(session.ended):
         yield f"{sent_to_http} tries to open a WebSocket"
     for request, count in ends.items():
-        if request[1:] != ("answered", 200) and request[1] != SENT_TO_HTTP:
+        if request[1:] not in _SERVED and request[1] != SENT_TO_HTTP:
             yield f"{count} requests ended so: {request}"
     if session.seen.reports < len(session.bodies):
         yield f"usage of {session.seen.reports} answers was reported"

@@ -7,6 +7,7 @@ import json
 import re
 import signal
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ LISTENS = "0A"
 def ports(served: Program) -> set[int]:
     """The TCP ports at which a program listens."""
     folder = Path("/proc", str(served.process.pid))
-    links = (str(each.readlink()) for each in (folder / "fd").iterdir())
+    links = set()
+    for each in (folder / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            links.add(str(each.readlink()))
     own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
     tables = ((folder / "net" / name).read_text().splitlines()[1:] for name in ("tcp", "tcp6"))
     rows = [row.split() for table in tables for row in table]
