@@ -129,7 +129,7 @@ def test_a_bound_of_the_core_counts_once_through_each_door() -> None:
 def test_want_of_memory_is_counted_and_told_through_http() -> None:
     """As through gRPC: the prompt goes on, and the bound says why."""
     figures = through_http(
-        lambda here: told_untrimmed(here, "OUT_OF_MEMORY"), Says("hi"), core=failing_core(MemoryError())
+        lambda here: told_untrimmed(here, "overloaded"), Says("hi"), core=failing_core(MemoryError())
     )
     assert 1 == figures.of(catalog.BOUND_HITS, bound="limits.process_bytes")
     assert 1 == figures.of(catalog.HTTP_REQUESTS, outcome="failed_open")

@@ -189,6 +189,6 @@ def test_a_mistake_in_telling_costs_no_answer(
     with watched() as server:
         monkeypatch.setattr(Tallies, "add", lambda *_: 1 / 0)
         assert server.served.stub.TrimPrompt(prompt_of(messages(2))).fits
-    assert [f"telemetry failed to report {what}: ZeroDivisionError" for what in ("received", "trimmed")] == [
+    assert [f"telemetry failed to report {what}: ZeroDivisionError" for what in ("received", "trimmed", "handled")] == [
         record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR
     ]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.untrimmed import Untrimmed
 
 PREFIX: Final = "x-prompt-sidecar-"
 """What they begin with; no provider sees one."""
@@ -20,6 +22,8 @@ TOKEN: Final = PREFIX + "token"
 """The sidecar's own token, where the usual header carries the provider's."""
 RECALL: Final = PREFIX + "recall"
 """Of a request: that the model has tools for recall. Of an answer: whether it was offered the sidecar's, or why not."""
+UNTRIMMED: Final = PREFIX + "untrimmed"
+"""Of an answer: why its request went on untrimmed; absent where the prompt was trimmed."""
 _LONGEST_REVISION: Final = 4_000
 """Characters of a revision in a header: clients take some 8,000 for all headers together."""
 
@@ -36,6 +40,12 @@ def facts(answer: TrimAnswer) -> dict[str, str]:
     if answer.tokens.window_assumed:
         told[WINDOW_ASSUMED] = "assumed"
     return told
+
+
+def handled(untrimmed: Untrimmed | None, recall: RecallOffer | None) -> dict[str, str]:
+    """Return the headers that tell what was done about a request: `Handled` has what the values mean."""
+    told = {} if recall is None else {RECALL: recall.value}
+    return told if untrimmed is None else {**told, UNTRIMMED: untrimmed.value}
 
 
 def revision(answer: TrimAnswer) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from prompt_sidecar.answers.restoring import Restore
 from prompt_sidecar.calls.assumed_windows import AssumedWindows
 from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_memory
+from prompt_sidecar.calls.untrimmed_log import UntrimmedLog
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
@@ -32,6 +33,7 @@ from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, Sear
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
 from prompt_sidecar.process.logs import Once
@@ -92,6 +94,7 @@ class UseCases:
         self._wake = wake
         self._assumed = AssumedWindows()
         self._once = Once()
+        self._untrimmed_log = UntrimmedLog()
         self.observer = observer or Observer()
         """Given the facts of each call."""
 
@@ -99,6 +102,11 @@ class UseCases:
         """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
         self.observer.failed(error)
         return error
+
+    def handled(self, handled: Handled) -> None:
+        """Say what was done about a request that goes on; each door does so once for each, whatever became of it."""
+        self.observer.handled(handled)
+        self._untrimmed_log.handled(handled)
 
     @_counted
     def trim(

@@ -1,4 +1,4 @@
-"""Whether a model was offered the sidecar's tools for recall, or why it was not."""
+"""Whether a model was offered tools for recall, or why it was not."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ class RecallOffer(StrEnum):
     """The values of the header `x-prompt-sidecar-recall` of an answer."""
 
     OFFERED = "offered"
+    """By the sidecar, or, where an agent or a gateway says so, by them."""
     NO_TOOLS = "no_tools"
     """The request has no tools that others could join: an agent without tools expects no calls. Nor can they join those
     in an item of the input that the provider stores, as they would be offered from there on."""
@@ -22,3 +23,5 @@ class RecallOffer(StrEnum):
     """The sidecar only observes."""
     UNTRIMMED = "untrimmed"
     """The prompt goes on as it came, as another header says."""
+    UNAVAILABLE = "unavailable"
+    """The agent or gateway has given the model no tools for recall, and the sidecar adds none there."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from prompt_sidecar.facts.comparison import Compared, Comparison
 from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.ceilings import CeilingUse
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
@@ -334,3 +335,10 @@ class TrimAnswer:
     def fits(self) -> bool:
         """Whether the prompt is within the limit."""
         return self.no_fit is None
+
+    @property
+    def untrimmed(self) -> Untrimmed | None:
+        """Why the returned prompt is the one that was sent, but for our own text; None: something of it is trimmed."""
+        if self.trimmed.trims:
+            return Untrimmed.OBSERVING if self.prompt.observed_only else None
+        return Untrimmed.NO_NEED if self.no_fit is None else Untrimmed(self.no_fit.value)

@@ -57,6 +57,8 @@ class ProviderApi(Messages):
     """Whether its streams are server-sent events."""
     may_stream_array: ClassVar[bool] = False
     """Whether a stream may be a JSON array in pieces."""
+    without_prompt: ClassVar[re.Pattern[str] | None] = None
+    """Where in a path it is seen that a request of this provider's holds no prompt; None: nowhere."""
     stored: ClassVar[tuple[str, ...]] = ()
     """The body's members by which a request goes on from a history that the provider holds; the first one names the
     response that it goes on from. Empty: the provider holds none."""

@@ -48,6 +48,8 @@ class BedrockConverse(ProviderApi):
     paths: ClassVar[tuple[ApiPath, ...]] = (
         ApiPath(re.compile(r"/model/(?P<model>[^/]+)/(?P<method>converse|converse-stream)$")),
     )
+    # "ApplyGuardrail" of Amazon Bedrock's API reference.
+    without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(r"^/guardrail/")
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("inputTokens",),
         cached=("cacheReadInputTokens",),

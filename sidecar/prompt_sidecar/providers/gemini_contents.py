@@ -55,6 +55,10 @@ class GeminiContents(ProviderApi):
         ApiPath(re.compile(_MODEL + r"(?P<method>generateContent|streamGenerateContent)$")),
         ApiPath(re.compile(_MODEL + r"countTokens$"), counts=True),
     )
+    # ai.google.dev/api, "Embeddings" and "Files", and Imagen's predict.
+    without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(
+        r":(embedContent|batchEmbedContents|predict|predictLongRunning)$|/upload/v1"
+    )
     usage: ClassVar[UsageMembers] = UsageMembers(
         usage="usageMetadata",
         model="modelVersion",

@@ -169,6 +169,12 @@ class OpenAIChat(SdkApi):
     provider: ClassVar[Provider] = OPENAI
     route: ClassVar[str] = "chat_completions"
     paths: ClassVar[tuple[ApiPath, ...]] = (ApiPath(re.compile(r"/chat/completions/?$")),)
+    # platform.openai.com/docs/api-reference, its chapters that are not about text models; servers with OpenAI's APIs
+    # have rerank and tokenize (docs.vllm.ai, "OpenAI-Compatible Server"). Read in November 2026.
+    without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(
+        r"/(embeddings|moderations|files|uploads|vector_stores|fine_tuning|models|images|videos|audio|rerank|tokenize|"
+        r"detokenize)(/|$)"
+    )
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("prompt_tokens",),
         cached=("prompt_tokens_details", "cached_tokens"),

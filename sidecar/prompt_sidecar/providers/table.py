@@ -68,6 +68,16 @@ def api_of(path: str) -> PathFound | None:
     return None
 
 
+def may_hold_prompt(path: str) -> bool:
+    """Whether a POST to a path may hold a prompt, though it is no known API's.
+
+    Args:
+        path: of the URL, without its query.
+    """
+    known = (api.without_prompt for api in APIS.values() if api.without_prompt is not None)
+    return not any(each.search(path[:LONGEST_PATH]) for each in known)
+
+
 def provider_of(path: str, headers: Mapping[str, str]) -> Provider:
     """Return whose API a request is for that holds no prompt.
 

@@ -23,8 +23,10 @@ from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Door, FindingAction, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
 from prompt_sidecar.facts.trim_calls import NoFit
+from prompt_sidecar.facts.untrimmed import LARGE_BYTES, OUTCOMES, Through
 from prompt_sidecar.facts.usage_calls import CacheUse, Calibrated, UsageOutcome
 from prompt_sidecar.guard.ceilings import CeilingAction, CeilingKind, CeilingScope
 from prompt_sidecar.guard.rules import RULES as RULES_BY_NAME
@@ -231,6 +233,23 @@ HTTP_REQUESTS: Final = Metric(
             "failed",
         ),
     },
+)
+HANDLED: Final = Metric(
+    "prompt_sidecar.handled",
+    Kind.COUNTER,
+    "{request}",
+    "Requests that went on, by what was done about their prompt: trimmed, or why it was not (docs/untrimmed.md). "
+    f"large: with {LARGE_BYTES:,} bytes of body or more. Each counts once, whatever its hidden turns; dry runs and "
+    "side calls do not.",
+    {"door": tuple(door.value for door in Through), "outcome": OUTCOMES, "size": ("small", "large")},
+)
+RECALL_OFFERS: Final = Metric(
+    "prompt_sidecar.recall.offers",
+    Kind.COUNTER,
+    "{request}",
+    "Prompts that went on, by whether the model was offered tools for recall, by the sidecar, its agent or its "
+    "gateway, or why not.",
+    {"door": tuple(door.value for door in Through), "outcome": tuple(offer.value for offer in RecallOffer)},
 )
 FOREIGN_REQUESTS: Final = Metric(
     "prompt_sidecar.foreign.requests",

@@ -21,6 +21,7 @@ from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog, changes
@@ -181,6 +182,11 @@ class Observer:
     def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
         """The guard could not read what a door would send on."""
         self._count((catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1))
+
+    @_harmless
+    def handled(self, handled: Handled) -> None:
+        """A request went on, trimmed or not."""
+        self._count(*changes.handled(handled))
 
     @_harmless
     def envoy_request(self, outcome: EnvoyOutcome) -> None:

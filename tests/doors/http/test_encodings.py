@@ -175,4 +175,4 @@ def test_an_encoding_that_cannot_be_read_passes() -> None:
         status, headers = asyncio.run(_post(f"{here.url}/v2/chat/completions", BODY[::-1], "x-odd"))
 
     assert (200, [(BODY[::-1], "x-odd")]) == (status, seen)
-    assert headers["x-prompt-sidecar-untrimmed"]
+    assert "encoded" == headers["x-prompt-sidecar-untrimmed"]

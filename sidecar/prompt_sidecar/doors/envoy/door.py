@@ -41,6 +41,7 @@ from prompt_sidecar.doors.envoy.processor import Guard, Processed, Processor, un
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.process.starting import StartError, bound_socket
 
@@ -176,6 +177,7 @@ class EnvoyDoor:
             peer = self._peer(context)
         except Unauthenticated as error:
             self._observer.envoy_request(EnvoyOutcome.UNAUTHENTICATED)
+            self._shared.use_cases.handled(Handled(Through.ENVOY, Untrimmed.UNAUTHENTICATED))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         guards = partial(self._processor.guards, peer=peer)
         exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
@@ -194,7 +196,7 @@ class EnvoyDoor:
             while (raw := await self._next(requests, ends)) is not None:
                 async for answer in self._answers(exchange, raw, peer, reserved):
                     if answer.outcome is not None:
-                        self._observer.envoy_request(answer.outcome)
+                        self._count(exchange, answer.outcome)
                     for _ in range(answer.before):
                         yield messages.EMPTIED
                     if answer.reply is not None:
@@ -215,6 +217,12 @@ class EnvoyDoor:
             if exchange.stay is MasksStay.TOO_LONG:
                 self._observer.reached("envoy.answer_bytes")
 
+    def _count(self, exchange: Exchange, outcome: EnvoyOutcome) -> None:
+        """Count a request, once."""
+        self._observer.envoy_request(outcome)
+        if (handled := exchange.handled(outcome)) is not None:
+            self._shared.use_cases.handled(handled)
+
     def _failed(self, exchange: Exchange, peer: str, error: Exception) -> bytes | None:
         """Log that an exchange failed; return what Envoy is told before its stream ends, if anything."""
         _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
@@ -224,7 +232,7 @@ class EnvoyDoor:
         """Count a request that was not looked at; return its refusal, where its body must not go on unread."""
         left = self._left(exchange, peer, outcome)
         assert left.outcome is not None
-        self._observer.envoy_request(left.outcome)
+        self._count(exchange, left.outcome)
         return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
 
     def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Answer:
@@ -291,7 +299,7 @@ class EnvoyDoor:
                 yield Answer(messages.wait_longer(self._options.patience))
             processed = await waited
         except asyncio.CancelledError:
-            self._observer.envoy_request(EnvoyOutcome.LATE)
+            self._count(exchange, EnvoyOutcome.LATE)
             raise
         finally:
             stopped.set()  # whoever stopped waiting

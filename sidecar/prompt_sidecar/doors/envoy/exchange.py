@@ -29,11 +29,14 @@ from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.calls.content_types import unread_kind
 from prompt_sidecar.calls.headers import PREFIX
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
+from prompt_sidecar.calls.passing import passes
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.processor import Guard, Processed
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Unread
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.providers.api import signs_body
 from prompt_sidecar.providers.table import PathFound, api_of
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -49,6 +52,15 @@ _ORDER: Final = (
     "response_trailers",
 )
 """Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
+_PASSES: Final = {
+    EnvoyOutcome.INVALID: Untrimmed.UNREADABLE,
+    EnvoyOutcome.TOO_LARGE: Untrimmed.TOO_LARGE,
+    EnvoyOutcome.BUSY: Untrimmed.OVERLOADED,
+    EnvoyOutcome.STOPPING: Untrimmed.STOPPING,
+    EnvoyOutcome.UNAUTHENTICATED: Untrimmed.UNAUTHENTICATED,
+    EnvoyOutcome.LATE: Untrimmed.LATE,
+}
+"""Why a request goes on as it came that came to an outcome; see `Exchange.handled` for the others."""
 _DIGITS: Final = 15
 """Of a body's length that is believed."""
 _SUCCESS: Final = 2
@@ -133,6 +145,8 @@ class Exchange:
         """Bytes of the piece that comes next that were taken ahead."""
         self.headers: dict[str, str] = {}
         """Of the request."""
+        self._body_bytes = 0
+        """Of the request, as far as it came."""
 
     @property
     def reads(self) -> bool:
@@ -143,6 +157,31 @@ class Exchange:
     def format(self) -> str:
         """The format of the request's body; empty: it is not known."""
         return self._path.format if self._path is not None else ""
+
+    def handled(self, outcome: EnvoyOutcome) -> Handled | None:
+        """Return what was done about the request, which counts once, with this outcome; None: it does not go on."""
+        if outcome is EnvoyOutcome.REFUSED:
+            return None
+        if outcome is EnvoyOutcome.ANSWERED and self._processed is not None:
+            return self._processed.handled
+        why = self._passes(outcome)
+        recall = None if why is Untrimmed.NO_PROMPT else RecallOffer.UNTRIMMED
+        path = self.headers.get(":path", "").partition("?")[0]
+        return Handled(Through.ENVOY, why, self._body_bytes, recall, path=path)
+
+    def _passes(self, outcome: EnvoyOutcome) -> Untrimmed:
+        """Why the request goes on as it came."""
+        headers = self.headers
+        if outcome is EnvoyOutcome.NOT_A_PROMPT:
+            path = headers.get(":path", "")
+            found = api_of(path)
+            counts = found is not None and found.counts and headers.get(":method") == "POST"
+            return Untrimmed.COUNTING if counts else passes(headers.get(":method", ""), path.partition("?")[0], headers)
+        if outcome is EnvoyOutcome.UNREADABLE and signs_body(headers):
+            return Untrimmed.SIGNED
+        if outcome is EnvoyOutcome.UNREADABLE:
+            return Untrimmed.ENCODED if _encoded(headers) else Untrimmed.UNBUFFERED
+        return _PASSES.get(outcome, Untrimmed.INTERNAL)
 
     @property
     def is_guarded(self) -> bool:
@@ -245,6 +284,7 @@ class Exchange:
         if kind == "request_headers":
             return self._request_headers(message)
         if kind == "request_body":
+            self._body_bytes = len(message.request_body.body)
             # A body that trailers follow is not the end of its stream, and whole all the same.
             if self._guarded and (self._path is None or self._signed):
                 whole = message.request_body.end_of_stream or self._buffered

@@ -34,7 +34,9 @@ from prompt_sidecar.errors import (
 )
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.members import prompt_format
 from prompt_sidecar.providers.table import PathFound
@@ -60,6 +62,8 @@ class Processed:
     """For the response: what the sidecar did."""
     restore: Restore | None = None
     """Restores masks in the response; None: there is nothing to restore."""
+    handled: Handled | None = None
+    """What was done about the request; None: it does not go on, or its outcome says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +106,18 @@ class Processor:
                 accept_bytes=self._shared.options.max_message_bytes,
             )
 
-        def write(_: TrimCall, answer: TrimAnswer) -> Processed:
+        def write(call: TrimCall, answer: TrimAnswer) -> Processed:
             caller, run_id = found[0].caller, found[0].run_id
+            recall = RecallOffer.UNAVAILABLE if call.recall_unavailable else RecallOffer.OFFERED
             restore = self._use_cases.restores(caller, run_id) if answer.guard.restorable else None
             return Processed(
                 EnvoyOutcome.ANSWERED,
                 messages.request_body(answer.prompt.body, plain=restore is not None),
                 found[0],
                 answer.prompt.revision,
-                {names.RUN: run_id, **names.facts(answer)},
+                {names.RUN: run_id, **names.facts(answer), **names.handled(answer.untrimmed, recall)},
                 restore,
+                Handled(Through.ENVOY, answer.untrimmed, len(body), recall, caller, run_id),
             )
 
         try:

@@ -27,7 +27,9 @@ from prompt_sidecar.doors.grpc.conversion.usage import usage_call
 from prompt_sidecar.doors.grpc.interceptor import check, seconds_left
 from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
@@ -84,10 +86,13 @@ class Servicer:
                     "the bytes are not a TrimPromptRequest, or a typed message is not a Message"
                 ) from None
 
-        def write(call: TrimCall, answer: TrimAnswer) -> bytes:
-            return self._answers.write(caller, call.run_id, answer)
+        def write(call: TrimCall, answer: TrimAnswer) -> tuple[bytes, Handled | None]:
+            return self._answers.write(caller, call.run_id, answer), _handled(call, answer, len(raw))
 
-        return self._use_cases.trim(raw, read, lambda: check(context), write)
+        written, handled = self._use_cases.trim(raw, read, lambda: check(context), write)
+        if handled is not None:
+            self._use_cases.handled(handled)
+        return written
 
     def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """RetrieveContent."""
@@ -157,6 +162,14 @@ class Servicer:
         ended = self._use_cases.end_all(CALLER.get(), lambda: check(context))
         self._answers.forget_all(CALLER.get())
         return run_pb2.EndRunsResponse(ended=ended)
+
+
+def _handled(call: TrimCall, answer: TrimAnswer, size: int) -> Handled | None:
+    """What was done about a prompt of so many bytes; None: it was only asked what would be."""
+    if call.dry_run or call.side_call:
+        return None
+    recall = RecallOffer.UNAVAILABLE if call.recall_unavailable else RecallOffer.OFFERED
+    return Handled(Through.GRPC, answer.untrimmed, size, recall, call.caller, call.run_id)
 
 
 def _parsed(kind: type[Request], raw: bytes) -> Request:

@@ -34,6 +34,8 @@ class Agent:
         self._request = request
         self._limits = limits
         self._reached = reached
+        self.came = 0
+        """Bytes of its body that came."""
         self.late = False
         """Whether its body did not come in time."""
         self.broken = False
@@ -81,6 +83,7 @@ class Agent:
                 raise self._is_late() from None
             if not piece:
                 return
+            self.came += len(piece)
             waiting = loop.call_later(self._limits.answer_timeout, self._not_taken)
             try:
                 yield piece
@@ -134,6 +137,7 @@ class Agent:
         content.set_read_chunk_size(most)
         while part := await content.readany():
             size += len(part)
+            self.came = size
             if size > most:
                 raise web.HTTPRequestEntityTooLarge(most, size)
             self.hold(len(part))

@@ -49,6 +49,7 @@ from prompt_sidecar.doors.http.upstream import (
     refuses_thinking,
 )
 from prompt_sidecar.errors import SidecarError, TooLarge
+from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -80,8 +81,10 @@ class Outcome:
     """The upstream's; 0: it was not asked, or did not answer."""
     hidden: int = 0
     """Hidden turns."""
-    failed_open: str = ""
-    """Why its prompt went on untrimmed; empty: it did not."""
+    failed_open: bool = False
+    """Whether its prompt could not be taken through its run, and went on as it came."""
+    handled: Handled | None = None
+    """What is done about it; None: it does not go on."""
     ended: str = ""
     """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
 
@@ -142,7 +145,7 @@ class Exchange:
 
     async def _turns(self, asked: Asked) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
-        self.outcome.failed_open = prompt.failed_open
+        self.outcome.failed_open = prompt.left is not None
         while True:
             try:
                 step = await self._step(prompt)
@@ -172,6 +175,7 @@ class Exchange:
 
     async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
+        self.outcome.handled = self._handled(prompt)
         encoding = ("content-encoding",) if prompt.asked.decoded else ()
         headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
@@ -194,6 +198,18 @@ class Exchange:
             return await self._end_with_error(502, b"")
         finally:
             sent.cancel()
+
+    def _handled(self, prompt: Prompt) -> Handled:
+        """What was done about the request. One that only counts tokens is none of its run's prompts."""
+        named = prompt.conversation is not None and not prompt.asked.counting
+        return Handled(
+            Through.HTTP,
+            prompt.untrimmed,
+            recall=prompt.recall,
+            caller=prompt.asked.caller,
+            run_id=prompt.conversation.run_id if prompt.conversation is not None and named else "",
+            path=self.request.rel_url.raw_path,
+        )
 
     @property
     def _left(self) -> bool:
@@ -557,10 +573,7 @@ def _facts(prompt: Prompt) -> dict[str, str]:
         told[names.RUN] = prompt.conversation.run_id
     if prompt.answer is not None:
         told |= names.facts(prompt.answer) | names.revision(prompt.answer)
-    told[names.RECALL] = prompt.recall
-    if prompt.failed_open:
-        told[names.PREFIX + "untrimmed"] = prompt.failed_open
-    return told
+    return told | names.handled(prompt.untrimmed, prompt.recall)
 
 
 def _is_shorter(one: Prompt, other: Prompt) -> bool:

@@ -42,7 +42,9 @@ from prompt_sidecar.doors.http.exchange import Outcome
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.likeness import format_of_bare
 from prompt_sidecar.prompt.members import Members, NotJson, each_element, loads
@@ -69,6 +71,16 @@ class _Request:
     check: Callable[[], None]
     """Ends a call whose gateway has gone."""
     outcome: Outcome
+
+    def went_on(self, untrimmed: Untrimmed | None, run_id: str = "") -> None:
+        """Say what was done about it. A gateway's model has no tools of the sidecar's."""
+        self.outcome.handled = Handled(
+            Through.GATEWAY,
+            untrimmed,
+            recall=None if untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNAVAILABLE,
+            caller=self.caller,
+            run_id=run_id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +125,11 @@ class Gateways:
         work = Work(self._shared, owner, len(raw))
 
         asked = _Request(caller, request.headers, raw, work.check, outcome)
-        return await agent.send(await work.run(make, asked), {"content-type": "application/json"})
+        made = await work.run(make, asked)
+        headers = {"content-type": "application/json"}
+        if outcome.handled is not None:
+            headers |= names.handled(outcome.handled.untrimmed, outcome.handled.recall)
+        return await agent.send(made, headers)
 
     def _compress(self, request: _Request) -> bytes:
         body = _members(request)
@@ -123,6 +139,7 @@ class Gateways:
         # What the guard would change goes nowhere that it did not look at.
         masks = self._shared.use_cases.runs.guarding.unread(request.caller)
         if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
+            request.went_on(Untrimmed.BYPASSED)
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
         window = _window(body.get("token_budget"))
         answer, made = self._trimmed(request, body, messages, run=request.headers.get(names.RUN, ""), window=window)
@@ -142,10 +159,10 @@ class Gateways:
             body = _members(request)
         except TooLarge as error:
             self._shared.refused("http guardrail", error, error.status, request.caller)
-            return self._untrimmed(request, error.reason)
+            return self._untrimmed(request, error)
         messages = body.raw("structured_messages")
         if body.get("input_type") != "request":
-            return _NONE
+            return _NONE  # the model's answer, of a request that has been counted
         if not _is_array(messages) or _EMPTY.fullmatch(messages):
             return self._texts(request, body.raw("texts"))
         user = _user(body.get("request_data"))
@@ -160,30 +177,34 @@ class Gateways:
             if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
             self._shared.refused("http guardrail", error, error.status, request.caller)
-            return self._untrimmed(request, error.reason, messages)
+            return self._untrimmed(request, error, messages)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a guardrail's messages pass untrimmed: %s", frames(error))
-            return self._untrimmed(request, "INTERNAL", messages)
+            return self._untrimmed(request, error, messages)
         if made.strip() == messages.strip():
             return _NONE
         return _with_messages({"action": "GUARDRAIL_INTERVENED"}, "structured_messages", made)
 
-    def _untrimmed(self, request: _Request, reason: str, messages: bytes = b"") -> bytes:
+    def _untrimmed(self, request: _Request, error: Exception, messages: bytes = b"") -> bytes:
         """Let LiteLLM send its messages untrimmed: masked where the guard masks, not at all where it cannot read them.
 
         Args:
             request: LiteLLM's.
-            reason: why they are not trimmed.
+            error: why they are not trimmed.
             messages: as JSON; empty: they could not be taken out of the request.
         """
         answer = self._masked(request, "structured_messages", messages)
         if not answer.startswith(_BLOCKED):
-            request.outcome.failed_open = reason
+            request.outcome.failed_open = True
+            request.went_on(untrimmed_by(error))
         return answer
 
     def _texts(self, request: _Request, texts: bytes) -> bytes:
         """Mask the texts of a request that has no messages, such as those of embeddings."""
-        return self._masked(request, "texts", texts) if _is_array(texts) else _NONE
+        answer = self._masked(request, "texts", texts) if _is_array(texts) else _NONE
+        if not answer.startswith(_BLOCKED):
+            request.went_on(Untrimmed.NO_PROMPT)
+        return answer
 
     def _masked(self, request: _Request, name: str, raw: bytes) -> bytes:
         """Mask a member of LiteLLM's request, where the guard masks; `raw` is empty where it could not be taken out."""
@@ -238,6 +259,7 @@ class Gateways:
         )
 
         def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
+            request.went_on(answer.untrimmed, run_id)
             return answer, messages if answer.prompt.body is None else Members(answer.prompt.body).raw("messages")
 
         return self._shared.use_cases.trim(body, lambda _: call, request.check, written)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from prompt_sidecar.browsers import Sites, Visitors
+from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.calls.pool import InFlight
@@ -40,6 +42,8 @@ from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.process.starting import bound_socket
 
@@ -285,6 +289,8 @@ class _Handler:
             if place is not None:
                 self._places.add(place, -1)
             self._observer.requested(name, word, outcome.status, outcome.hidden)
+            if outcome.handled is not None and word != "refused":
+                self._shared.use_cases.handled(replace(outcome.handled, size=agent.came))
 
     @contextmanager
     def _held(self, owner: Owner, agent: Agent, copies: int) -> Iterator[None]:
@@ -319,18 +325,7 @@ class _Handler:
         if isinstance(found, Endpoint):
             return await found.answer(request, agent, caller, outcome)
         if found.dialect is None:
-            if found.signed:
-                self._shared.once.warning(_log, _SIGNED)
-            if opens_websocket(request):
-                mask = self._masking(request, caller)
-                response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
-                outcome.ended = "" if outcome.status else "refused"
-            elif self._unknown.reads(request, caller):
-                work = self._work(request, caller, 0)
-                response, outcome.status = await self._unknown.sent_on(request, agent, found.provider, caller, work)
-            else:
-                response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
-            return response
+            return await self._passed(request, agent, found, caller, outcome)
         most = self._options.max_body_bytes
         body = await agent.body(most)
         work = self._work(request, caller, len(body))
@@ -359,6 +354,28 @@ class _Handler:
             most_bytes=most,
         )
         return await exchange.run(asked)
+
+    async def _passed(
+        self, request: web.Request, agent: Agent, found: Route, caller: str, outcome: Outcome
+    ) -> web.StreamResponse:
+        """Pass a request through that is not trimmed by its path."""
+        if found.untrimmed is Untrimmed.SIGNED:
+            self._shared.once.warning(_log, _SIGNED)
+        recall = None if found.untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNTRIMMED
+        told, provider = names.handled(found.untrimmed, recall), found.provider
+        path = request.rel_url.raw_path
+        outcome.handled = Handled(Through.HTTP, found.untrimmed, recall=recall, caller=caller, path=path)
+        if opens_websocket(request):
+            mask = self._masking(request, caller)
+            response, outcome.status = await self._sockets.passed(request, agent, provider, mask, told)
+            outcome.ended = "" if outcome.status else "refused"
+        elif self._unknown.reads(request, caller):
+            work = self._work(request, caller, 0)
+            sending = self._unknown.sent_on(request, agent, provider, caller, work, told=told)
+            response, outcome.status = await sending
+        else:
+            response, outcome.status = await passed(request, agent, provider, self._upstreams, told=told)
+        return response
 
     def _work(self, request: web.Request, caller: str, size: int) -> Work:
         """What runs functions in the worker threads for a request with so many bytes."""

@@ -34,6 +34,7 @@ from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import Untrimmed, untrimmed_by
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.members import Members, NotJson, array, loads, prompt_format
@@ -101,13 +102,18 @@ class Prompt:
     """Whether they are, or why not."""
     answer: TrimAnswer | None = None
     """None: it was not trimmed."""
-    failed_open: str = ""
-    """Why it was not trimmed: an error's reason; empty: it was, or need not be."""
+    left: Untrimmed | None = None
+    """Why it could not be taken through its run; None: it was."""
     added: tuple[bytes, ...] = ()
     """Entries that hidden turns of this answer have added."""
 
     number: str = ""
     """Tells its run from others of the same name; empty: it is not known."""
+
+    @property
+    def untrimmed(self) -> Untrimmed | None:
+        """Why it goes on untrimmed; None: it is trimmed."""
+        return self.answer.untrimmed if self.answer is not None else self.left
 
     @property
     def run(self) -> tuple[str, str]:
@@ -155,10 +161,11 @@ class Prompter:
         try:
             members = Members(asked.body)
         except NotJson:  # the provider says what is wrong with it
-            return self._open(Prompt(asked, asked.body), "INVALID_JSON", check)
+            packed = _packed(asked)
+            return self._open(Prompt(asked, asked.body), Untrimmed.ENCODED if packed else Untrimmed.UNREADABLE, check)
         except TooLarge as error:
             self._refused(f"http {dialect.format}", error, error.status, asked.caller)
-            return self._open(Prompt(asked, asked.body), error.reason, check)
+            return self._open(Prompt(asked, asked.body), untrimmed_by(error), check)
         if dialect.continues_stored(members):
             return self._continued(asked, members, check)
         dialect.as_entries(members)
@@ -199,7 +206,7 @@ class Prompter:
         members.set(dialect.messages, dialect.continued(members.raw(dialect.messages), added))
         prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
         if prompt.answer is None:
-            return self._open(prompt, prompt.failed_open, check)
+            return self._open(prompt, prompt.left, check)
         with slots.holding(conversation.lock):
             return self._trimmed(prompt, check)
 
@@ -329,7 +336,7 @@ class Prompter:
         previous = dialect.stored_id(members)
         stored = self._stored.find(asked.caller, previous) if previous else None
         if stored is None:
-            return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY", check)
+            return self._open(Prompt(asked, members.bytes()), Untrimmed.STORED_BY_PROVIDER, check)
         if stored.id != previous:
             dialect.go_on_from(members, stored.id)
         dialect.as_entries(members)
@@ -337,21 +344,20 @@ class Prompter:
             members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         recall, own = self._offered(asked, members, stored.conversation)
         prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall)
-        return self._open(prompt, "PROVIDER_HISTORY", check)
+        return self._open(prompt, Untrimmed.STORED_BY_PROVIDER, check)
 
-    def _open(self, prompt: Prompt, reason: str, check: Callable[[], None]) -> Prompt:
+    def _open(self, prompt: Prompt, why: Untrimmed | None, check: Callable[[], None]) -> Prompt:
         """A prompt that goes on untrimmed; masked, where the guard masks.
 
         Raises:
             GuardUnread: the guard cannot read it, and the settings refuse such prompts.
             GuardRefused: a rule finds something whose action is to refuse.
         """
-        prompt = replace(prompt, answer=None, failed_open=reason)
+        prompt = replace(prompt, answer=None, left=why)
         asked = prompt.asked
         if not self._use_cases.runs.guarding.unread(asked.caller):
             return prompt
-        packed = asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
-        if packed and not asked.decoded:
+        if _packed(asked):
             self._use_cases.left_unread(Door.HTTP, asked.caller, Unread.ENCODED)
             return prompt
         run_id = prompt.conversation.run_id if prompt.conversation is not None else asked.headers.get(names.RUN, "")
@@ -426,13 +432,18 @@ class Prompter:
             if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
             self._refused(f"http {asked.dialect.format}", error, error.status, caller)
-            return self._open(replace(prompt, body=body), error.reason, check)
+            return self._open(replace(prompt, body=body), untrimmed_by(error), check)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a prompt goes on untrimmed: %s", frames(error))
-            return self._open(replace(prompt, body=body), "INTERNAL", check)
+            return self._open(replace(prompt, body=body), untrimmed_by(error), check)
         trimmed = body if answer.prompt.body is None else answer.prompt.body
         number = prompt.number or self._use_cases.runs.table.number_of(*prompt.run) or _ENDED
-        return replace(prompt, body=trimmed, answer=answer, failed_open="", number=number)
+        return replace(prompt, body=trimmed, answer=answer, left=None, number=number)
+
+
+def _packed(asked: Asked) -> bool:
+    """Whether a body came in an encoding that could not be taken off."""
+    return not asked.decoded and asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
 
 
 def _seen(dialect: Dialect, entry: Any) -> Seen:

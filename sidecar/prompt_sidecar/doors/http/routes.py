@@ -14,6 +14,8 @@ from urllib.parse import unquote
 
 from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.table import DIALECTS
+from prompt_sidecar.calls.passing import passes
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.providers.api import Provider, signs_body
 from prompt_sidecar.providers.table import LONGEST_PATH, api_of, provider_of
 
@@ -31,8 +33,8 @@ class Route:
     """The model that the path names; empty: the body does."""
     counting: bool = False
     """Whether only tokens are to be counted."""
-    signed: bool = False
-    """Whether it passes through because its credential signs the body."""
+    untrimmed: Untrimmed | None = None
+    """Why it passes through; None: it does not."""
     in_array: bool = False
     """Whether the answer is asked for as an array that comes in pieces, which is not read event by event."""
 
@@ -53,10 +55,10 @@ def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str
     """
     found = api_of(path) if method == "POST" else None
     if found is None:
-        return Route(PASSED, provider_of(path, headers))
+        return Route(PASSED, provider_of(path, headers), untrimmed=passes(method, path, headers))
     api = found.api
     if signs_body(headers):
-        return Route(PASSED, api.provider, signed=True)
+        return Route(PASSED, api.provider, untrimmed=Untrimmed.SIGNED)
     return Route(
         COUNTED if found.counts else api.route,
         api.provider,

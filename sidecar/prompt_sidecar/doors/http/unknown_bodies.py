@@ -9,6 +9,7 @@ credentials there. Nothing is known of what the answer means, so masks in it sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,9 +55,16 @@ class UnknownBodies:
         return bool(request.body_exists and self.use_cases.runs.guarding.unread(caller))
 
     async def sent_on(
-        self, request: web.Request, agent: Agent, provider: Provider, caller: str, work: Work
+        self,
+        request: web.Request,
+        agent: Agent,
+        provider: Provider,
+        caller: str,
+        work: Work,
+        *,
+        told: Mapping[str, str],
     ) -> tuple[web.StreamResponse, int]:
-        """Send a request on; return the answer, which was sent, and the upstream's status.
+        """Send a request on; return the answer, which was sent with `told`, and the upstream's status.
 
         Raises:
             GuardUnread: it cannot be read, and the settings refuse such requests.
@@ -66,11 +74,12 @@ class UnknownBodies:
         why = self._unread(request)
         if why is not None:
             self.use_cases.left_unread(Door.HTTP, caller, why)
-            return await passed(request, agent, provider, self.upstreams)
+            return await passed(request, agent, provider, self.upstreams, told=told)
         body = await agent.body(self.most_bytes)
         work.size = len(body)
         made = await self._masked(request, body, agent, caller, work)
-        return await passed(request, agent, provider, self.upstreams, made, () if made is body else _OF_BODY)
+        without = () if made is body else _OF_BODY
+        return await passed(request, agent, provider, self.upstreams, made, without, told)
 
     async def _masked(self, request: web.Request, body: bytes, agent: Agent, caller: str, work: Work) -> bytes:
         """A body with masks; the same object if nothing is masked."""

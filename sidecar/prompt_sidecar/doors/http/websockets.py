@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import aiohttp
@@ -63,11 +64,16 @@ class Sockets:
     reached: Callable[[], None]
 
     async def passed(
-        self, request: web.Request, agent: Agent, provider: Provider, masking: Masking | None = None
+        self,
+        request: web.Request,
+        agent: Agent,
+        provider: Provider,
+        masking: Masking | None = None,
+        told: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[web.StreamResponse, int]:
         """Pass a WebSocket through until it is closed; return the answer, and the upstream's status.
 
-        `masking` masks the agent's messages; None: they go on as they come.
+        `masking` masks the agent's messages; None: they go on as they come. `told`: headers of the answer.
         """
         if not self._here().can_prepare(request):
             return error_response(None, 400, "the request opens no WebSocket (RFC 6455, 4.1)", "WEBSOCKET"), 0
@@ -76,13 +82,14 @@ class Sockets:
             raise ConnectionResetError  # the agent has left
         wire = Wire(request.transport, agent.hold, agent.let_go, full.set, masked=True)
         try:
-            return await self._connected(request, agent, provider, wire, full, masking)
+            return await self._connected(request, agent, provider, wire, full, masking, told)
         except aiohttp.WSServerHandshakeError as error:
             if error.status < 400:
                 raise
-            told = "the provider opens no WebSocket"
             headers = forwarded(error.headers or CIMultiDict(), "content-length", "content-encoding")
-            return error_response(None, error.status, told, "WEBSOCKET", headers), error.status
+            headers.update(told)
+            message = "the provider opens no WebSocket"
+            return error_response(None, error.status, message, "WEBSOCKET", headers), error.status
         finally:
             wire.leave()
 
@@ -94,6 +101,7 @@ class Sockets:
         from_agent: Wire,
         full: asyncio.Event,
         masking: Masking | None,
+        told: Mapping[str, str],
     ) -> tuple[web.StreamResponse, int]:
         """Connect the agent with the provider; `full` is set when a message has no room."""
         asked = request.headers.get("sec-websocket-protocol", "")
@@ -105,6 +113,7 @@ class Sockets:
             from_provider = Wire(there.transport, agent.hold, agent.let_go, full.set, masked=False)
             try:
                 here = self._here((there.protocol,) if there.protocol else ())
+                here.headers.update(told)
                 await here.prepare(request)
                 await self._relayed(_Side(here, from_agent), _Side(there, from_provider), agent, full, masking)
             finally:

@@ -1,0 +1,25 @@
+"""Why a request passes whose path is no known API's: it may hold a prompt all the same, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prompt_sidecar.facts.untrimmed import Untrimmed
+from prompt_sidecar.providers.table import may_hold_prompt
+
+
+def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:
+    """Return why a request to a path that is no known API's passes.
+
+    Args:
+        method: of HTTP.
+        path: without the query.
+        headers: the request's, their names in lower case.
+    """
+    if "websocket" in headers.get("upgrade", "").lower():
+        return Untrimmed.WEBSOCKET
+    has_body = headers.get("content-length", "0").strip() != "0" or "transfer-encoding" in headers
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = kind in {"", "text/plain"} or "json" in kind
+    may = method == "POST" and has_body and is_json and may_hold_prompt(path)
+    return Untrimmed.UNKNOWN_PATH if may else Untrimmed.NO_PROMPT
