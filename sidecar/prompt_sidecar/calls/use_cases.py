@@ -106,6 +106,7 @@ class UseCases:
     def handled(self, handled: Handled) -> None:
         """Say what was done about a request that goes on; each door does so once for each, whatever became of it."""
         self.observer.handled(handled)
+        self.runs.handled(handled)
         self._untrimmed_log.handled(handled)
 
     @_counted

@@ -143,6 +143,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class HandledCount:
+    """Requests about which the same was done."""
+
+    outcome: str = ""
+    """What was done: "trimmed", or the reason why not, of those in docs/untrimmed.md."""
+    count: int = 0
+    """How many."""
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryFigures:
     """Figures of a run's recorded history and its searches."""
 
@@ -362,6 +372,22 @@ class RunFigures:
     """What the run's prompts cost, next to what they would have cost had nothing ever been trimmed."""
     store: StoreFigures | None = None
     """The run in the shared store; not set where the sidecar has none."""
+    handled: tuple[HandledCount, ...] = ()
+    """Requests of the run that went on, through whichever door, by what was done about their prompt.
+
+    Dry runs, side calls and requests that only count tokens are not counted.
+    """
+    untrimmed: str = ""
+    """Why the last of them was not trimmed: one of the reasons in docs/untrimmed.md.
+
+    Empty: it was trimmed, or there was none.
+    """
+    recall: str = ""
+    """Whether the model was offered tools for recall with the last of them, "offered", or why not: as the answer's
+    header x-prompt-sidecar-recall of the HTTP door.
+
+    Empty: there was none.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.task_calls import TaskItem
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
+from prompt_sidecar.facts.untrimmed import MISSED
 from prompt_sidecar.facts.usage_calls import UsageFigures
 from prompt_sidecar.guard.ceilings import CeilingUse
 from prompt_sidecar.recall.holding import StashFigures
@@ -29,6 +30,23 @@ class HistoryFigures:
     searches: int = 0
     searches_found: int = 0
     tool_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFigures:
+    """What was done about a run's requests; see `prompt_sidecar.facts.untrimmed`."""
+
+    handled: Mapping[str, int] = field(default_factory=dict)
+    """Requests that went on, by `Handled.outcome`."""
+    untrimmed: str = ""
+    """Why the last one was not trimmed; empty: it was, or there was none."""
+    recall: str = ""
+    """Whether recall was offered with the last prompt, or why not; empty: there was none."""
+
+    @property
+    def missed(self) -> int:
+        """Requests that went on untrimmed for a reason that somebody should look at."""
+        return sum(self.handled.get(reason, 0) for reason in MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +94,5 @@ class RunFigures:
     """Whether the sidecar only observes, so that prompts are returned as they were sent."""
     store: StoreFigures | None = None
     """None: there is no shared store."""
+    requests: RequestFigures = field(default_factory=RequestFigures)
+    """What was done about its requests."""

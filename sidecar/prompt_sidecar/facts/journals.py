@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prompt_sidecar.facts.figures import RequestFigures
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.trim_calls import CacheBreak
 from prompt_sidecar.trim.entries import Action, Reason
@@ -89,6 +90,8 @@ class RunSummary:
     breaks: int = 0
     refused: int = 0
     findings: int = 0
+    missed: int = 0
+    """Requests that went on untrimmed for a reason that somebody should look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +105,17 @@ class RunJournal:
     """Prompts that were refused, by the reason of their error."""
     forgotten: int = 0
     """Entries that gave way to newer ones."""
+    requests: RequestFigures = field(default_factory=RequestFigures)
+    """What was done about its requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandledCount:
+    """Requests through a door about which the same was done."""
+
+    door: str
+    outcome: str
+    """Of `prompt_sidecar.facts.untrimmed.Handled`."""
+    count: int
+    missed: bool
+    """Whether somebody should look at it."""

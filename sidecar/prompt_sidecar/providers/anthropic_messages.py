@@ -167,8 +167,8 @@ class AnthropicMessages(SdkApi):
         ApiPath(re.compile(r"/v\d+/messages/?$")),
         ApiPath(re.compile(r"/v\d+/messages/count_tokens/?$"), counts=True),
     )
-    # Files and models are in the API's reference; Claude Code 2 posts its own telemetry to the base URL.
-    without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(r"/api/event_logging/|/v\d+/(files|models)(/|$)")
+    # Files are in the API's reference; Claude Code 2 posts its own telemetry to the base URL.
+    without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(r"/api/event_logging/|/v\d+/files(/|$)")
     # The first event of a stream holds the message; the last ones what has changed since.
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),

@@ -172,7 +172,7 @@ class OpenAIChat(SdkApi):
     # platform.openai.com/docs/api-reference, its chapters that are not about text models; servers with OpenAI's APIs
     # have rerank and tokenize (docs.vllm.ai, "OpenAI-Compatible Server"). Read in November 2026.
     without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(
-        r"/(embeddings|moderations|files|uploads|vector_stores|fine_tuning|models|images|videos|audio|rerank|tokenize|"
+        r"/(embeddings|moderations|files|uploads|vector_stores|fine_tuning|images|videos|audio|rerank|tokenize|"
         r"detokenize)(/|$)"
     )
     usage: ClassVar[UsageMembers] = UsageMembers(

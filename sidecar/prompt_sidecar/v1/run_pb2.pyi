@@ -188,6 +188,9 @@ class RunFigures(_message.Message):
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
     STORE_FIELD_NUMBER: _builtins.int
+    HANDLED_FIELD_NUMBER: _builtins.int
+    UNTRIMMED_FIELD_NUMBER: _builtins.int
+    RECALL_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -213,6 +216,12 @@ class RunFigures(_message.Message):
     observed_only: _builtins.bool
     """The sidecar is set to observe: the run's prompts were returned as they were sent, and the figures say what would have
     been done.
+    """
+    untrimmed: _builtins.str
+    """Why the last of them was not trimmed: one of the reasons in docs/untrimmed.md. Empty: it was trimmed, or there was none."""
+    recall: _builtins.str
+    """Whether the model was offered tools for recall with the last of them, "offered", or why not: as the answer's header
+    x-prompt-sidecar-recall of the HTTP door. Empty: there was none.
     """
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp:
@@ -262,6 +271,12 @@ class RunFigures(_message.Message):
     def store(self) -> Global___StoreFigures:
         """The run in the shared store; not set where the sidecar has none."""
 
+    @_builtins.property
+    def handled(self) -> _containers.RepeatedCompositeFieldContainer[Global___HandledCount]:
+        """Requests of the run that went on, through whichever door, by what was done about their prompt. Dry runs, side calls and
+        requests that only count tokens are not counted.
+        """
+
     def __init__(
         self,
         *,
@@ -288,16 +303,45 @@ class RunFigures(_message.Message):
         observed_only: _builtins.bool = ...,
         comparison: _comparison_pb2.Comparison | None = ...,
         store: Global___StoreFigures | None = ...,
+        handled: _abc.Iterable[Global___HandledCount] | None = ...,
+        untrimmed: _builtins.str = ...,
+        recall: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
+
+@_typing.final
+class HandledCount(_message.Message):
+    """Requests about which the same was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    outcome: _builtins.str
+    """What was done: "trimmed", or the reason why not, of those in docs/untrimmed.md."""
+    count: _builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        outcome: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandledCount: _TypeAlias = HandledCount  # noqa: Y015
 
 @_typing.final
 class StoreFigures(_message.Message):

@@ -1062,6 +1062,7 @@ class TrimPromptResponse(_message.Message):
     CEILINGS_FIELD_NUMBER: _builtins.int
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
+    UNTRIMMED_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -1087,6 +1088,10 @@ class TrimPromptResponse(_message.Message):
     observed_only: _builtins.bool
     """The sidecar is set to observe: the returned prompt is the one that was sent, and the rest says what would have been
     done.
+    """
+    untrimmed: _builtins.str
+    """Why nothing of the returned prompt is trimmed: one of the reasons in docs/untrimmed.md, such as no_need or
+    protected_text; more may come. Empty: something is trimmed.
     """
     @_builtins.property
     def conversation(self) -> _conversation_pb2.Conversation:
@@ -1178,10 +1183,11 @@ class TrimPromptResponse(_message.Message):
         ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
         observed_only: _builtins.bool = ...,
         comparison: _comparison_pb2.Comparison | None = ...,
+        untrimmed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "comparison", b"comparison", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims", "untrimmed", b"untrimmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__thinking_invalid_from: _TypeAlias = _typing.Literal["thinking_invalid_from"]  # noqa: Y015
     _WhichOneofArgType__thinking_invalid_from: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from"]  # noqa: Y015

@@ -25,6 +25,7 @@ from tests.doors.grpc.serving import (
     request,
     serving,
 )
+from tests.telemetry.watched import prompt
 
 MIB = 1 << 20
 
@@ -54,6 +55,9 @@ def test_a_prompt_comes_back_with_its_figures(served: Serving) -> None:
     assert 0 < answer.tokens.before <= answer.tokens.after <= answer.tokens.limit
     told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="figures")).run
     assert ("figures", 1) == (told.run_id, told.calls)
+    assert answer.untrimmed == told.untrimmed == "no_need"
+    assert [("no_need", 1)] == [(each.outcome, each.count) for each in told.handled]
+    assert "offered" == told.recall
     assert told.started.ToSeconds() <= told.last_seen.ToSeconds()
     ended = [served.stub.EndRun(run_pb2.EndRunRequest(run_id="figures")).ended for _ in range(2)]
     assert [True, False] == ended
@@ -65,6 +69,19 @@ def test_an_unknown_run_is_told(served: Serving) -> None:
     assert ("NOT_FOUND", "RUN_UNKNOWN") == (refused.code, refused.reason)
     asked = retrieve_pb2.RetrieveContentRequest(run_id="never", stash_id="abcdefghij")
     assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
+
+
+def test_a_trimmed_prompt_has_no_reason(served: Serving) -> None:
+    """It is counted as trimmed; a dry run says what would be, and is not counted."""
+    asked = prompt(20, run_id="trimmed", recall_unavailable=True)
+    answer = served.stub.TrimPrompt(asked)
+    asked.dry_run = True
+    dry = served.stub.TrimPrompt(asked)
+    told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="trimmed")).run
+    assert answer.trims
+    assert "" == answer.untrimmed == dry.untrimmed == told.untrimmed
+    assert [("trimmed", 1)] == [(each.outcome, each.count) for each in told.handled]
+    assert "unavailable" == told.recall
 
 
 @pytest.mark.parametrize("method", REQUESTS)

@@ -21,7 +21,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from prompt_sidecar.doors.admin.curve import HEIGHT, WIDTH, curve
-from prompt_sidecar.facts.journals import RunJournal, RunSummary
+from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
+from prompt_sidecar.facts.untrimmed import MISSED
 
 LOOKED_AT: Final = 1_000
 """Runs that are looked at, those seen last: among them are the largest that a table shows."""
@@ -50,6 +51,10 @@ class Shown(Protocol):
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
         """Those with this id `among` the runs seen last."""
+        ...
+
+    def handled_by_door(self) -> Sequence[HandledCount]:
+        """What was done about all requests, the most frequent first."""
         ...
 
     def journal(self, key: str, most: int) -> RunJournal | None:
@@ -99,6 +104,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         Order("breaks", "most cache breaks", attrgetter("breaks")),
         Order("refused", "most refusals", attrgetter("refused")),
         Order("findings", "most findings", attrgetter("findings")),
+        Order("missed", "most requests that should have been trimmed", attrgetter("missed")),
     )
 }
 """By what the table is sorted; the first where nothing else is asked for."""
@@ -144,8 +150,10 @@ class Pages:
         order = ORDERS.get(query.get("sort", ""), next(iter(ORDERS.values())))
         ordered = sorted(lines, key=order.of, reverse=True)
         rows = [_shown(line) for line in ordered[:ROWS]]
+        handled = shown.handled_by_door()
         if as_json:
-            return _json({"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]})
+            told = {"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]}
+            return _json(told | {"handled": [asdict(each) for each in handled]})
         kept = {"run": wanted} if wanted else {}
         return self._page(
             "runs.html.jinja",
@@ -155,6 +163,7 @@ class Pages:
             order=order,
             orders=[(each, urlencode({"sort": each.name, **kept})) for each in ORDERS.values()],
             priced=any(row.cost is not None for row in rows),
+            handled=handled,
         )
 
     def _run(self, journal: RunJournal, *, as_json: bool) -> Answer:
@@ -178,6 +187,7 @@ class Pages:
             recalls=journal.recalls[: -CUT_ROWS - 1 : -1],
             found=found[: -CUT_ROWS - 1 : -1],
             observed=any(each.observed_only for each in journal.prompts),
+            missed=MISSED,
         )
 
     def _page(self, name: str, **values: object) -> Answer:

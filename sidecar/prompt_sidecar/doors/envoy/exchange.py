@@ -171,6 +171,8 @@ class Exchange:
 
     def _passes(self, outcome: EnvoyOutcome) -> Untrimmed:
         """Why the request goes on as it came."""
+        if self._processed is not None and self._processed.untrimmed is not None:
+            return self._processed.untrimmed
         headers = self.headers
         if outcome is EnvoyOutcome.NOT_A_PROMPT:
             path = headers.get(":path", "")

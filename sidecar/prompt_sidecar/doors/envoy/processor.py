@@ -36,7 +36,7 @@ from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
-from prompt_sidecar.facts.untrimmed import Handled, Through
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.members import prompt_format
 from prompt_sidecar.providers.table import PathFound
@@ -63,7 +63,9 @@ class Processed:
     restore: Restore | None = None
     """Restores masks in the response; None: there is nothing to restore."""
     handled: Handled | None = None
-    """What was done about the request; None: it does not go on, or its outcome says it."""
+    """What was done about the request; None: it does not go on, or is not trimmed."""
+    untrimmed: Untrimmed | None = None
+    """Why it is not trimmed; None: its outcome says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class Processor:
                 self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
             except GuardUnread as unread:
                 return self._refused(format_name, unread)
-        return Processed(outcome, messages.request_body(None))
+        return Processed(outcome, messages.request_body(None), untrimmed=untrimmed_by(error))
 
     @staticmethod
     def _refused(format_name: str, error: SidecarError) -> Processed:

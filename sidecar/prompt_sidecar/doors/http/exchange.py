@@ -84,7 +84,7 @@ class Outcome:
     failed_open: bool = False
     """Whether its prompt could not be taken through its run, and went on as it came."""
     handled: Handled | None = None
-    """What is done about it; None: it does not go on."""
+    """What was done about a gateway's; None: nothing."""
     ended: str = ""
     """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
 
@@ -146,6 +146,7 @@ class Exchange:
     async def _turns(self, asked: Asked) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
         self.outcome.failed_open = prompt.left is not None
+        self.work.shared.use_cases.handled(self._handled(prompt))
         while True:
             try:
                 step = await self._step(prompt)
@@ -175,7 +176,6 @@ class Exchange:
 
     async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
-        self.outcome.handled = self._handled(prompt)
         encoding = ("content-encoding",) if prompt.asked.decoded else ()
         headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
@@ -205,6 +205,7 @@ class Exchange:
         return Handled(
             Through.HTTP,
             prompt.untrimmed,
+            self.agent.came,
             recall=prompt.recall,
             caller=prompt.asked.caller,
             run_id=prompt.conversation.run_id if prompt.conversation is not None and named else "",

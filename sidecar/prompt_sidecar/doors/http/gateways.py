@@ -77,6 +77,7 @@ class _Request:
         self.outcome.handled = Handled(
             Through.GATEWAY,
             untrimmed,
+            len(self.raw),
             recall=None if untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNAVAILABLE,
             caller=self.caller,
             run_id=run_id,
@@ -128,6 +129,7 @@ class Gateways:
         made = await work.run(make, asked)
         headers = {"content-type": "application/json"}
         if outcome.handled is not None:
+            self._shared.use_cases.handled(outcome.handled)
             headers |= names.handled(outcome.handled.untrimmed, outcome.handled.recall)
         return await agent.send(made, headers)
 

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -289,8 +288,6 @@ class _Handler:
             if place is not None:
                 self._places.add(place, -1)
             self._observer.requested(name, word, outcome.status, outcome.hidden)
-            if outcome.handled is not None and word != "refused":
-                self._shared.use_cases.handled(replace(outcome.handled, size=agent.came))
 
     @contextmanager
     def _held(self, owner: Owner, agent: Agent, copies: int) -> Iterator[None]:
@@ -362,9 +359,13 @@ class _Handler:
         if found.untrimmed is Untrimmed.SIGNED:
             self._shared.once.warning(_log, _SIGNED)
         recall = None if found.untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNTRIMMED
-        told, provider = names.handled(found.untrimmed, recall), found.provider
-        path = request.rel_url.raw_path
-        outcome.handled = Handled(Through.HTTP, found.untrimmed, recall=recall, caller=caller, path=path)
+        provider, path = found.provider, request.rel_url.raw_path
+
+        def told() -> Mapping[str, str]:
+            handled = Handled(Through.HTTP, found.untrimmed, agent.came, recall, caller, path=path)
+            self._shared.use_cases.handled(handled)
+            return names.handled(found.untrimmed, recall)
+
         if opens_websocket(request):
             mask = self._masking(request, caller)
             response, outcome.status = await self._sockets.passed(request, agent, provider, mask, told)

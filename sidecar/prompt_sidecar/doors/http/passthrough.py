@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import aiohttp
 from aiohttp import web
@@ -21,7 +20,7 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
     upstreams: Upstreams,
     body: bytes | None = None,
     without: Sequence[str] = (),
-    told: Mapping[str, str] = MappingProxyType({}),
+    told: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[web.StreamResponse, int]:
     """Pass a request through; return the answer, which was sent, and the upstream's status.
 
@@ -32,13 +31,13 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
         upstreams: the providers.
         body: goes on in place of the request's; None: that goes on as it comes.
         without: headers that do not go on.
-        told: headers of the answer beside the provider's.
+        told: is called when the answer begins; returns its headers beside the provider's.
     """
     data = agent.pieces() if body is None and request.body_exists else body
     headers = forwarded(request.headers, "host", *without)
     async with upstreams.send(provider, request.method, request.rel_url, headers, data) as answer:
         back = forwarded(answer.headers, "content-length")
-        back.update(told)
+        back.update(told())
         response = web.StreamResponse(status=checked(answer).status, reason=reason(answer), headers=back)
         await relay(request, agent, answer, response)
         return response, answer.status

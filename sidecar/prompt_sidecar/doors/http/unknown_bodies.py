@@ -9,7 +9,7 @@ credentials there. Nothing is known of what the answer means, so masks in it sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,9 +62,9 @@ class UnknownBodies:
         caller: str,
         work: Work,
         *,
-        told: Mapping[str, str],
+        told: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
-        """Send a request on; return the answer, which was sent with `told`, and the upstream's status.
+        """Send a request on; return the answer, which was sent, and the upstream's status. `told`: see `passed`.
 
         Raises:
             GuardUnread: it cannot be read, and the settings refuse such requests.

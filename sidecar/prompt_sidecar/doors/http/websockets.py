@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import aiohttp
@@ -69,11 +68,12 @@ class Sockets:
         agent: Agent,
         provider: Provider,
         masking: Masking | None = None,
-        told: Mapping[str, str] = MappingProxyType({}),
+        told: Callable[[], Mapping[str, str]] = dict,
     ) -> tuple[web.StreamResponse, int]:
         """Pass a WebSocket through until it is closed; return the answer, and the upstream's status.
 
-        `masking` masks the agent's messages; None: they go on as they come. `told`: headers of the answer.
+        `masking` masks the agent's messages; None: they go on as they come. `told`: see
+        `passed`.
         """
         if not self._here().can_prepare(request):
             return error_response(None, 400, "the request opens no WebSocket (RFC 6455, 4.1)", "WEBSOCKET"), 0
@@ -87,7 +87,7 @@ class Sockets:
             if error.status < 400:
                 raise
             headers = forwarded(error.headers or CIMultiDict(), "content-length", "content-encoding")
-            headers.update(told)
+            headers.update(told())
             message = "the provider opens no WebSocket"
             return error_response(None, error.status, message, "WEBSOCKET", headers), error.status
         finally:
@@ -101,7 +101,7 @@ class Sockets:
         from_agent: Wire,
         full: asyncio.Event,
         masking: Masking | None,
-        told: Mapping[str, str],
+        told: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
         """Connect the agent with the provider; `full` is set when a message has no room."""
         asked = request.headers.get("sec-websocket-protocol", "")
@@ -113,7 +113,7 @@ class Sockets:
             from_provider = Wire(there.transport, agent.hold, agent.let_go, full.set, masked=False)
             try:
                 here = self._here((there.protocol,) if there.protocol else ())
-                here.headers.update(told)
+                here.headers.update(told())
                 await here.prepare(request)
                 await self._relayed(_Side(here, from_agent), _Side(there, from_provider), agent, full, masking)
             finally:

@@ -14,6 +14,7 @@ from prompt_sidecar.engine.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYT
 from prompt_sidecar.engine.runs.journal import Journal
 from prompt_sidecar.engine.runs.marks import Marks
 from prompt_sidecar.engine.runs.reported_usage import Usage
+from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import Draft
 from prompt_sidecar.engine.steps.recording import Recorder
@@ -117,6 +118,8 @@ class Run:
         self.searches = 0
         self.searches_found = 0
         self.tool_calls = 0
+        self.requests = Requests()
+        """What was done about its requests."""
 
     @property
     def unused(self) -> bool:
@@ -180,6 +183,7 @@ class Run:
         self.searches_found += was.history.searches_found
         self.tool_calls += was.history.tool_calls
         self.usage.restore(was.usage)
+        self.requests.restore(was.requests)
 
     @property
     def journal_key(self) -> str:
@@ -202,6 +206,7 @@ class Run:
             sent_total=self.sent_total,
             returned_total=self.returned_total,
             cost=self.used.cost if self.priced else None,
+            missed=self.requests.figures().missed,
         )
         return self.journal.summary(line)
 
@@ -253,4 +258,5 @@ class Run:
             usage=self.usage.figures(),
             cost=self.used.cost if self.priced else None,
             comparison=self.comparison,
+            requests=self.requests.figures(),
         )

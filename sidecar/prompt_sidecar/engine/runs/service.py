@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import attrgetter
 from time import perf_counter
 from typing import Final
 
@@ -18,16 +19,18 @@ from prompt_sidecar.engine.runs.guarding import Guarding
 from prompt_sidecar.engine.runs.metering import Meter, Rules
 from prompt_sidecar.engine.runs.pace import Clocks, Lane, Pace, never
 from prompt_sidecar.engine.runs.recalling import Recalling
+from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.trimming import Trimming
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
-from prompt_sidecar.facts.journals import RunJournal, RunSummary
+from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.untrimmed import MISSED, Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
@@ -70,6 +73,7 @@ class Runs:
         """
         self._clocks = clocks
         self._counter = counter
+        self._requests = Requests()
         self._most_kept = 0
         """The most that all runs kept, as housekeeping found it, since what they share was last forgotten; bytes."""
         self._lane = Lane(perf_counter)
@@ -223,7 +227,19 @@ class Runs:
         if run is None:
             return None
         ahead = self._clocks.ahead()
-        return run.journal.read(run.summary(ahead), ahead)
+        return replace(run.journal.read(run.summary(ahead), ahead), requests=run.requests.figures())
+
+    def handled(self, handled: Handled) -> None:
+        """Count what was done about a request, which may be of a run that this process has seen, or of none."""
+        self._requests.add(handled)
+        if handled.run_id and (run := self.table.known(handled.caller, handled.run_id)) is not None:
+            run.requests.add(handled)
+
+    def handled_by_door(self) -> Sequence[HandledCount]:
+        """What was done about all requests, those without a known run too, by door; the most frequent first."""
+        counted = self._requests.by_door().items()
+        rows = [HandledCount(door.value, outcome, count, outcome in MISSED) for (door, outcome), count in counted]
+        return sorted(rows, key=attrgetter("count"), reverse=True)
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""

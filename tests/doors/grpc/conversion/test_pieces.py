@@ -123,6 +123,7 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
         compacted=answer.trimmed.compacted,
         iteration=answer.iteration,
         not_stashable=answer.trimmed.not_stashable,
+        untrimmed=answer.untrimmed or "",
     )
     if answer.prompt.body is not None:
         response.json_body = answer.prompt.body

@@ -147,6 +147,11 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         "history_size": "size",
         "repeated_calls": "repeated.calls",
         "repeated_tokens": "repeated.tokens",
+        "handled": lambda run: [
+            run_pb2.HandledCount(outcome=outcome, count=count) for outcome, count in run.requests.handled.items()
+        ],
+        "untrimmed": "requests.untrimmed",
+        "recall": "requests.recall",
     },
     run_pb2.StashFigures: {
         "retrievals": lambda stash: [
