@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from dashboards.generate import recorded
+from dashboards.generate.figures import MISSED_LARGE
 from dashboards.generate.names import (
     PROCESS_START,
     RECORDS_EXPORTED,
@@ -29,6 +30,7 @@ from prompt_sidecar.telemetry.catalog import (
     ESTIMATE_RATIO,
     GUARD_REFUSALS,
     GUARD_UNREAD,
+    HANDLED,
     PROMPTS,
     PROVIDER_CACHE,
     RETRIEVALS,
@@ -64,6 +66,8 @@ STORE_BEHIND: Final = 5.0
 """Seconds that writes to the shared store may wait: as long as a sidecar leaves a store alone that does not answer."""
 FEW: Final = 20
 """Events in half an hour below which a ratio says nothing."""
+FEW_MISSED: Final = 5
+"""Large prompts in half an hour, untrimmed, up to which nobody is told: an agent that gets nothing done sends more."""
 
 
 class Severity(StrEnum):
@@ -148,6 +152,15 @@ ALERTS: Final = (
         "15m",
         "Prompts do not fit after trimming",
         "{value} of the prompts of {{ $labels.instance }} are over their limit after trimming; providers refuse them.",
+    ),
+    Alert(
+        "PromptSidecarUntrimmed",
+        Severity.TICKET,
+        _above(recorded.MISSED, 0.1, f"{LONG.increase(HANDLED, where=MISSED_LARGE)} > {FEW_MISSED}"),
+        "10m",
+        "Large prompts go on untrimmed that should be trimmed",
+        "{value} of the large prompts through {{ $labels.instance }} go on as they came: the sidecar does not know "
+        "their path, cannot read them, or has not their history.",
     ),
     Alert(
         "PromptSidecarAgentBreaksCache",

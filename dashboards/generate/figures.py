@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.generate.promql import Like, Not, Place, ratio
+from dashboards.generate.promql import Like, Not, Place, Where, ratio
+from prompt_sidecar.facts.untrimmed import MISSED as MISSED_REASONS
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
     COMPARED_PROMPTS,
     COMPARED_TOKENS,
     ENVOY_REQUESTS,
     ESTIMATE_RATIO,
+    HANDLED,
     HTTP_REQUESTS,
     MEMORY_LIMIT,
     MEMORY_SIZE,
@@ -41,6 +44,18 @@ PROMPT_ROUTES: Final = Not(("passed_through",))
 """Requests through the HTTP door that the sidecar does something with."""
 ENVOY_PROMPTS: Final = Not(("not_a_prompt",))
 """The same of Envoy's, by outcome."""
+
+
+MISSED: Final = tuple(reason.value for reason in MISSED_REASONS)
+"""Outcomes of requests for which trimming was missed."""
+MISSED_LARGE: Final[Where] = {"size": "large", "outcome": MISSED}
+"""Large requests that went on untrimmed for a reason that somebody should look at."""
+
+
+def missed_share(place: Place) -> str:
+    """Part of the large prompts that went on untrimmed and should have been trimmed."""
+    prompts = place.rate(HANDLED, where={"size": "large", "outcome": Not((Untrimmed.NO_PROMPT.value,))})
+    return share(place.rate(HANDLED, where=MISSED_LARGE), prompts)
 
 
 def share(part: str, whole: str) -> str:

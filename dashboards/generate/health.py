@@ -30,6 +30,7 @@ from prompt_sidecar.telemetry.catalog import (
     FOREIGN_REQUESTS,
     GUARD_REFUSALS,
     GUARD_UNREAD,
+    HANDLED,
     HTTP_HIDDEN,
     HTTP_HIDDEN_LOSSES,
     HTTP_REQUESTS,
@@ -38,6 +39,7 @@ from prompt_sidecar.telemetry.catalog import (
     MEMORY_LIMIT,
     MEMORY_SIZE,
     QUEUE_WAIT,
+    RECALL_OFFERS,
     RESTORED,
     RPC_DURATION,
     RUNS_ACTIVE,
@@ -233,6 +235,34 @@ CALLS: Final = Row(
             "count: long new texts; the extra `fast` counts them ten times as fast. scan: large bodies; send only "
             "what is new with `base_revision`.",
             UNSEEN,
+        ),
+    ),
+)
+
+REQUESTS: Final = Row(
+    "Requests of all doors",
+    (
+        Panel(
+            "What was done about requests",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(HANDLED, by=("outcome",)), "{{outcome}}"),),
+            "Requests that went on, by what was done about their prompt: trimmed, or the reason why not.",
+            "no_need, no_prompt, counting, observing and bypassed are as they should be. `docs/untrimmed.md` says what "
+            "to do about the others; “Requests the sidecar did nothing for” in Overview has them by door.",
+            "No request has come.",
+            width=12,
+        ),
+        Panel(
+            "Recall offered",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(RECALL_OFFERS, by=("outcome",)), "{{outcome}}"),),
+            "Prompts by whether the model was offered tools for recall, or why not.",
+            "forced or several_answers: the run's first request left no room for further tools. unavailable: the agent "
+            "or gateway gives the model none. `docs/untrimmed.md` has each.",
+            "No prompt has come.",
+            width=12,
         ),
     ),
 )
@@ -698,6 +728,6 @@ HEALTH: Final = Board(
     "prompt-sidecar-health",
     "Prompt Sidecar / Health",
     "How the sidecar itself does: calls, waiting, bounds, the guard, memory, the process, and telemetry's own losses.",
-    (SUMMARY, CALLS, HTTP, ENVOY, WAITING, GUARD, MEMORY, STORE, PROCESS),
+    (SUMMARY, CALLS, REQUESTS, HTTP, ENVOY, WAITING, GUARD, MEMORY, STORE, PROCESS),
     name="health",
 )

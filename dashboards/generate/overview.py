@@ -13,6 +13,7 @@ from prompt_sidecar.telemetry.catalog import (
     BUILD_INFO,
     COMPARED_PROMPTS,
     ENVOY_REQUESTS,
+    HANDLED,
     HISTORY_TOKENS,
     HTTP_REQUESTS,
     RETRIEVALS,
@@ -442,6 +443,24 @@ WRONG: Final = Row(
             "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
             "lists them.",
             "No resource limit was reached.",
+            no_value="none",
+        ),
+        Panel(
+            "Requests the sidecar did nothing for",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    PANEL.each_minute(HANDLED, by=("door", "outcome", "size"), where={"outcome": figures.MISSED}),
+                    "{{outcome}} ({{door}}, {{size}})",
+                ),
+            ),
+            "Requests that went on untrimmed and should have been trimmed, by reason and door; large ones have 65,536 "
+            "bytes of body or more, or their history is at the provider. Those that need no trimming, or hold no "
+            "prompt, are in “What was done about requests” in Health.",
+            "`docs/untrimmed.md` says what to do about each reason; the log names the path of one a minute.",
+            "Nothing was missed.",
+            width=24,
             no_value="none",
         ),
     ),

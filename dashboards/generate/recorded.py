@@ -40,6 +40,7 @@ CLOSE_ESTIMATES: Final = Recorded(
     "instance:prompt_sidecar_close_estimates:ratio_rate30m", figures.close_estimates(LONG)
 )
 RECALL_GONE: Final = Recorded("instance:prompt_sidecar_recall_gone:ratio_rate30m", figures.gone_share(LONG))
+MISSED: Final = Recorded("instance:prompt_sidecar_missed:ratio_rate30m", figures.missed_share(LONG))
 STASH_USED: Final = Recorded("instance:prompt_sidecar_stash_used:ratio", figures.stash_used(SHORT))
 MEMORY_USED: Final = Recorded("instance:prompt_sidecar_memory_used:ratio", figures.memory_used(SHORT))
 
@@ -54,6 +55,7 @@ RECORDED: Final = (
     PROVIDER_BREAKS,
     CLOSE_ESTIMATES,
     RECALL_GONE,
+    MISSED,
     STASH_USED,
     MEMORY_USED,
 )

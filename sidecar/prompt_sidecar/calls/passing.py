@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.providers.table import may_hold_prompt
+
+_NO_JSON: Final = (
+    "multipart/",
+    "audio/",
+    "image/",
+    "video/",
+    "application/x-www-form-urlencoded",
+    "application/x-protobuf",
+    "application/pdf",
+    "application/zip",
+)
+"""Content types of what is no JSON. `application/octet-stream` may be: some clients send it where they are not told."""
 
 
 def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:
@@ -20,6 +33,5 @@ def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:
         return Untrimmed.WEBSOCKET
     has_body = headers.get("content-length", "0").strip() != "0" or "transfer-encoding" in headers
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_json = kind in {"", "text/plain"} or "json" in kind
-    may = method == "POST" and has_body and is_json and may_hold_prompt(path)
+    may = method == "POST" and has_body and not kind.startswith(_NO_JSON) and may_hold_prompt(path)
     return Untrimmed.UNKNOWN_PATH if may else Untrimmed.NO_PROMPT

@@ -30,7 +30,7 @@ has, and less than a coding agent's first request."""
 
 
 class Through(StrEnum):
-    """The doors by which requests are told apart."""
+    """The doors by which requests are counted."""
 
     GRPC = "grpc"
     HTTP = "http"
@@ -120,6 +120,11 @@ class Handled:
     """Of the caller's; empty: it is not known."""
     path: str = ""
     """Of its URL, without the query; empty: it has none."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it may be worth trimming. What the provider stores counts as large: its body has only what is new."""
+        return self.size >= LARGE_BYTES or self.untrimmed is Untrimmed.STORED_BY_PROVIDER
 
     @property
     def outcome(self) -> str:

@@ -239,8 +239,8 @@ HANDLED: Final = Metric(
     Kind.COUNTER,
     "{request}",
     "Requests that went on, by what was done about their prompt: trimmed, or why it was not (docs/untrimmed.md). "
-    f"large: with {LARGE_BYTES:,} bytes of body or more. Each counts once, whatever its hidden turns; dry runs and "
-    "side calls do not.",
+    f"large: with {LARGE_BYTES:,} bytes of body or more, or stored_by_provider. Each counts once, whatever its hidden "
+    "turns; dry runs and side calls do not.",
     {"door": tuple(door.value for door in Through), "outcome": OUTCOMES, "size": ("small", "large")},
 )
 RECALL_OFFERS: Final = Metric(

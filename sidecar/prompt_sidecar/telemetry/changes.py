@@ -14,7 +14,7 @@ from prompt_sidecar.facts.guard_calls import Finding, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
 from prompt_sidecar.facts.trim_calls import ToolNews, TrimAnswer, TrimCall
-from prompt_sidecar.facts.untrimmed import LARGE_BYTES, Handled
+from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.guard.ceilings import CeilingAction
 from prompt_sidecar.prompt.formats import FORMATS
@@ -106,7 +106,7 @@ def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change
 
 def handled(request: Handled) -> list[Change]:
     """A request went on, trimmed or not."""
-    size = "large" if request.size >= LARGE_BYTES else "small"
+    size = "large" if request.is_large else "small"
     changes: list[Change] = [(catalog.HANDLED, (request.through.value, request.outcome, size), 1)]
     if request.recall is not None:
         changes.append((catalog.RECALL_OFFERS, (request.through.value, request.recall.value), 1))

@@ -71,6 +71,7 @@ WORDS: Final = {"role": "user", "content": "a word " * 9_000}
 FORCED: Final = {"role": "user", "content": "Say no."}
 CHAINED: Final = {"model": "scripted", "input": "go on", "previous_response_id": "resp_unknown"}
 FORM: Final = {"content-type": "multipart/form-data; boundary=x"}
+OCTETS: Final = {"content-type": "application/octet-stream"}
 SIGNED: Final = {"authorization": "AWS4-HMAC-SHA256 x"}
 BYPASS: Final = {"x-headroom-bypass": "true"}
 TEXTS: Final = {"input_type": "request", "texts": ["a"]}
@@ -89,6 +90,7 @@ CASES: Final = (
     Case("embeddings", "/v1/embeddings", {"input": "a word"}, untrimmed="no_prompt"),
     Case("a form", "/v1/odd", b"--x--", FORM, untrimmed="no_prompt"),
     Case("an unknown API", "/v9/thoughts", {"thoughts": "deep"}, untrimmed="unknown_path", recall="untrimmed"),
+    Case("an unknown type", "/v9/thoughts", b"{}", OCTETS, untrimmed="unknown_path", recall="untrimmed"),
     Case("not JSON", CHAT, b"{", untrimmed="unreadable", recall="untrimmed"),
     Case("no messages", CHAT, {"messages": 7}, untrimmed="unreadable", recall="no_tools"),
     Case("an unknown encoding", CHAT, b"zzz", {"content-encoding": "x-odd"}, "encoded", "untrimmed"),
