@@ -4,8 +4,9 @@ JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 leaves
 (section 8.2), as it does for duplicate keys (section 4) and for numbers that no double holds (section 6). Providers
 accept them. If the sidecar rejected such a message, it would reject every later prompt of the run. So it is read as
 well as possible, with U+FFFD for a lone surrogate, null for a number that is too large and the last of two members, to
-count its tokens and find its calls and results. It is returned unchanged: never edited, never dropped, and recognised
-by its raw bytes.
+count its tokens and find its calls and results. It is recognised by its raw bytes and never edited: it is returned
+unchanged, or dropped whole, with originals that have its own spelling. Only where parsers may even find other calls and
+answers in it, so that a provider might see a call without its answer, it is not dropped either.
 
 The escape of a lone surrogate has six bytes and so has its replacement, and null is filled up with spaces, so offsets
 are the same in both texts.
@@ -13,6 +14,7 @@ are the same in both texts.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +23,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 import orjson
 
-from prompt_sidecar.errors import AmbiguousJson
+from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.format import Format, Reader, SystemMember
-from prompt_sidecar.prompt.items import ItemKind, Message
+from prompt_sidecar.prompt.items import WHOLE, Item, ItemKind, Message
 from prompt_sidecar.prompt.jsontext import digest, load, too_deep
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, without_lone_surrogates
@@ -32,11 +34,17 @@ _NONE: Final = 0xFFFD
 """Replaces a lone surrogate in a text that already contains every character of `_STAND_INS`; it is lost there."""
 _SALT: Final = b"raw:"
 """Prefix of the raw bytes that are digested, so that no unambiguous message has the same identity."""
-_KEPT: Final = frozenset({ItemKind.OPAQUE, ItemKind.REASONING})
-"""Items that stay editable: reasoning that its provider would reject must be removed even here."""
+_REPLACED: Final = "\ufffd"
+"""What a text that was read has in place of a lone surrogate; it may have come with one, too."""
 _STAND_INS: Final = range(0xE000, 0xF900)
 """Private-use characters that replace lone surrogates while a text is edited; there are more of them than
 surrogates."""
+
+_MOST_SPELLED: Final = 8
+"""Items of a message whose originals may be raw JSON, as the whole message is searched for each. Where there are more,
+their originals are texts, and only that of the message has its spelling."""
+_HOLDS_ALL: Final = frozenset({ItemKind.OPAQUE, ItemKind.REASONING})
+"""Items that may be a whole message, or a block of which nothing is left out."""
 
 Argument = TypeVar("Argument")
 
@@ -57,16 +65,72 @@ def _tolerant_reader(read: Reader) -> Reader:
             return read(raw, field, identify)
         except (AmbiguousJson, orjson.JSONDecodeError):
             pass
-        plain = _without_doubles(readable(raw), field)
-        message = read(plain, field, identify)
-        # The original of an item is its text, as its raw JSON cannot always be decoded.
-        items = tuple(
-            item if item.kind in _KEPT else item._replace(raw_json=False, fixed=True, free_text=True)
-            for item in message.items
+        clear = readable(raw)
+        single = _without_doubles(clear, field)
+        message = read(single, field, identify)
+        few = sum(map(_is_spelled, message.items)) <= _MOST_SPELLED
+        items = whole_too(tuple(_unedited(item, spelled=few and _is_spelled(item)) for item in message.items))
+        return message._replace(
+            items=items,
+            identity=digest(_SALT + raw) if identify else b"",
+            ambiguous=True,
+            untouchable=identify and not _is_droppable(read, message._replace(items=items), clear, single),
         )
-        return message._replace(items=items, identity=digest(_SALT + raw) if identify else b"", untouchable=True)
 
     return read_any
+
+
+def _is_spelled(item: Item) -> bool:
+    """Whether an item's original has to be its raw JSON, as its text may lack some of it."""
+    return item.kind not in _HOLDS_ALL and (item.raw_json or _REPLACED in item.text)
+
+
+def _unedited(item: Item, *, spelled: bool) -> Item:
+    """An item that is only dropped; `spelled`: its original is its raw JSON, else its text.
+
+    Reasoning that its provider would reject is removed all the same.
+    """
+    if item.kind is ItemKind.OPAQUE:
+        return item
+    if item.kind is ItemKind.REASONING:
+        return item._replace(fixed=True)
+    return item._replace(raw_json=spelled, fixed=True, free_text=not spelled)
+
+
+def whole_too(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The items of an ambiguous message with the message itself, which alone has all that other parsers find in it.
+
+    Not where it is reasoning alone: that is removed in other ways than content.
+    """
+    kinds = {item.kind for item in items}
+    return items if ItemKind.OPAQUE in kinds or kinds == {ItemKind.REASONING} else (*items, WHOLE)
+
+
+def _is_droppable(read: Reader, message: Message, clear: bytes, single: bytes) -> bool:
+    """Whether originals have all of a message, and other parsers find the same calls and answers in it.
+
+    `clear` and `single`: its text without what strict parsers refuse, and without duplicate keys too.
+    """
+    if any(_REPLACED in each for each in (*message.calls, *message.answers)):
+        return False  # ids that had lone surrogates may be alike only here
+    doubled = single is not clear
+    if not any(item.raw_json and item.kind in _HOLDS_ALL and not (doubled and item.path) for item in message.items):
+        return False
+    return not doubled or _pairs_alike(read, clear, message)
+
+
+def _pairs_alike(read: Reader, clear: bytes, message: Message) -> bool:
+    """Whether a parser that takes the first of two members finds the same calls and answers as one for the last."""
+    try:
+        other = read(orjson.dumps(json.loads(clear, object_pairs_hook=_firsts, parse_int=float)), "history", False)
+    except (InvalidJson, TypeError, RecursionError):
+        return False
+    return (other.role, *other.calls, None, *other.answers) == (message.role, *message.calls, None, *message.answers)
+
+
+def _firsts(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object with the first of members of one name."""
+    return dict(reversed(members))
 
 
 def _restoring_surrogates(call: Callable[[bytes, Argument], bytes]) -> Callable[[bytes, Argument], bytes]:

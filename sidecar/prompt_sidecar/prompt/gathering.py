@@ -12,7 +12,17 @@ from typing import Any, ClassVar
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.format import Replacement
-from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, opaque_tokens, text_kind
+from prompt_sidecar.prompt.items import (
+    WHOLE,
+    Item,
+    ItemKind,
+    Message,
+    Path,
+    Role,
+    check_parts,
+    opaque_tokens,
+    text_kind,
+)
 from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again
 
 
@@ -79,7 +89,7 @@ class Gathering(ABC):
     def message(self, identity: bytes, *, media: int = 0, identified: bool = False, final: bool = False) -> Message:
         """The message, once all parts are read; `media`: how many it has besides its images."""
         if self.is_opaque():
-            self.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+            self.items.append(WHOLE)
         return Message(
             role=self.role,
             items=tuple(self.items),

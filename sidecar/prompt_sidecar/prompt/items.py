@@ -137,6 +137,10 @@ class Item(NamedTuple):
         return "application/json" if json_text else "text/plain"
 
 
+WHOLE: Final = Item(ItemKind.OPAQUE, (), "", raw_json=True)
+"""The item that is a whole message."""
+
+
 class Message(NamedTuple):
     """One decoded message."""
 
@@ -156,8 +160,10 @@ class Message(NamedTuple):
     """Tokens of encrypted text outside the items, such as the signature of a call; see `opaque_tokens`."""
     identified: bool = False
     """Whether it has a provider id, by which the provider may require the reasoning before it."""
+    ambiguous: bool = False
+    """Whether two parsers may read it differently: it is returned unchanged, or dropped whole."""
     untouchable: bool = False
-    """Whether two parsers may read it differently: it is returned unchanged, never trimmed and never dropped."""
+    """Whether they may find other calls or answers in it, too: it is not dropped either."""
     tied: bool = False
     """Whether it is a system message of a provider that restricts where one is accepted: it goes with its iteration."""
     in_force: bool = False

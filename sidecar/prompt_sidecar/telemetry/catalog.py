@@ -452,7 +452,7 @@ AMBIGUOUS_MESSAGES: Final = Metric(
     Kind.COUNTER,
     "{message}",
     "New messages that two parsers may read differently (unpaired surrogate, repeated key, number too large): they "
-    "pass untrimmed.",
+    "are never edited, only dropped whole.",
 )
 TRIM_DURATION: Final = Metric(
     "prompt_sidecar.trim.duration",

@@ -1,4 +1,4 @@
-"""Messages that two parsers may read differently pass as they are, and the rest of their prompt is served."""
+"""Messages that two parsers may read differently pass as they are or are dropped whole; the rest is served."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.presets import PRESETS
 from tests.conformance.table import CASES
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
+from tests.oracle import data
 from tests.promises.engine import Engine
+from tests.steps import steps
 
 formats = pytest.mark.parametrize("format", sorted(CASES))
 LIMIT = 3_000
@@ -84,19 +88,20 @@ def spoiled(format: str, how: str, seed: int) -> tuple[dict[str, Any], list[Any]
 @pytest.mark.parametrize("how", ["half", "twice", "large"])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> None:
-    """At every turn byte for byte, with no new defect, whatever is trimmed around it; and the prompt fits if it can."""
+    """Byte for byte, or dropped whole with exact originals, and no new defect, whatever is trimmed around it."""
     whole, messages, raws = spoiled(format, how, seed)
     engine, last = Engine(limit=LIMIT), None
     plain = written(format, whole, [json.loads(each) if isinstance(each, Raw) else each for each in messages])
     tolerated = set(CASES[format].defects(json.loads(plain)))
+    leading = int(messages[0].get("role") in {"system", "developer"})
     counted = 0
     for length in range(1, len(messages) + 1):
         sent = written(format, whole, messages[:length])
         last = engine.trim(format, sent)
         counted += last.news.ambiguous
-        for raw in raws:
-            if raw in messages[:length]:
-                assert raw.encode() in (last.prompt.body or b"")
+        for place, raw in enumerate(messages[:length]):
+            if isinstance(raw, Raw) and raw.encode() not in (last.prompt.body or b""):
+                _dropped_whole(engine, last, place - leading, raw)
     assert last is not None
     assert len(raws) == counted
     assert last.trimmed.trims
@@ -106,6 +111,16 @@ def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> N
     same(engine.trim(format, last.prompt.body or b""), last)
     fresh = Engine(limit=LIMIT).trim(format, written(format, whole, messages), revision=last.prompt.revision)
     same(fresh, last)
+
+
+def _dropped_whole(engine: Engine, answer: TrimAnswer, place: int, raw: Raw) -> None:
+    """A message is gone with all of its items, whose originals have its own spelling."""
+    trims = [trim for trim in answer.trimmed.trims if trim.message_index == place]
+    assert {Action.DROPPED} == {trim.action for trim in trims}
+    originals = [(engine.original(trim.stash_id) or b"?").decode() for trim in trims]
+    assert all(each in raw or json.dumps(each)[1:-1] in raw or "\ufffd" in each for each in originals)
+    lost = [half for half in ("\\ud83d", "1E+400") if half in raw and not any(half in each for each in originals)]
+    assert not lost
 
 
 def same(one: TrimAnswer, other: TrimAnswer) -> None:
@@ -183,10 +198,78 @@ def test_bound_reasoning_goes_from_it_too() -> None:
         returned = json.loads(answer.prompt.body or b"")["messages"]
         same(engine.trim(ANTHROPIC_MESSAGES, sent), answer)
     assert any(trim.kind is ItemKind.REASONING for trim in answer.trimmed.trims)
-    for message in messages[:length]:
-        if message["role"] == "assistant":
+    gone = {trim.message_index for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
+    edited = 0
+    for place, message in enumerate(messages[:length]):
+        if message["role"] == "assistant" and place not in gone:
             plain = message | {"content": message["content"][1:]}
             assert message in returned or plain in returned
+            edited += plain in returned
+    assert gone
+    assert edited
+
+
+def _long_result(how: str, half: str) -> bytes:
+    """A run whose second message holds a call with a long ambiguous result, and then many short ones."""
+    sent: list[Any] = [{"role": "user", "content": "task"}]
+    for number in range(16):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "r", "arguments": "{}"}}
+        text = half + "z y " * 3_000 if not number else f"line {number} of it\n" * 24
+        sent.append({"role": "assistant", "tool_calls": [call]})
+        result = {"role": "tool", "tool_call_id": f"c{number}", "content": text}
+        sent.append(ambiguous(result, how) if how != "half" and not number else result)
+    return written(OPENAI_CHAT, {"model": "gpt-4o"}, sent)
+
+
+@pytest.mark.parametrize(("how", "half"), [("half", HALF), ("half", "\udc00\n"), ("twice", ""), ("large", "")])
+@pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"cap_only"}))
+def test_a_long_old_result_is_dropped(how: str, half: str, preset: str) -> None:
+    """It goes with its iteration, so that the prompt fits; its original is spelled as it came."""
+    engine, raw = Engine(limit=LIMIT, preset=preset), _long_result(how, half)
+    answer = engine.trim(OPENAI_CHAT, raw)
+    assert answer.fits
+    (of_result,) = (trim for trim in answer.trimmed.trims if trim.message_index == 2 and trim.kind is ItemKind.RESULT)
+    original = engine.original(of_result.stash_id) or b""
+    assert Action.DROPPED is of_result.action
+    assert half + "z y " * 3_000 == (json.loads(original) if half else original.decode())
+    assert original in raw
+
+
+@pytest.mark.parametrize("parts", [3, 2_000])
+def test_many_texts_with_half_a_character(parts: int) -> None:
+    """Of many texts in one message only the message itself has their spelling, at the cost of the same without them."""
+    taken = []
+    for half in ("", HALF):
+        use = {"type": "tool_use", "id": "c", "name": "r", "input": {}}
+        many = [{"type": "text", "text": f"{half}word {number}"} for number in range(parts)]
+        messages = history(ANTHROPIC_MESSAGES, 12)
+        result = {"type": "tool_result", "tool_use_id": "c", "content": many}
+        messages[1:1] = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        raw, engine = body(ANTHROPIC_MESSAGES, messages), Engine(limit=LIMIT)
+        taken.append(steps(lambda: engine.trim(ANTHROPIC_MESSAGES, raw), "prompt"))  # noqa: B023 - called at once
+    answer = engine.trim(ANTHROPIC_MESSAGES, raw)
+    originals = [engine.original(trim.stash_id) or b"" for trim in answer.trimmed.trims if trim.message_index == 2]
+    assert any(original in raw and original.count(b"\\ud83d") == parts for original in originals)
+    assert taken[1] < 3 * taken[0]
+
+
+def test_other_calls_for_another_parser() -> None:
+    """A result that answers another call for a parser that takes the first of two members stays, as does its call."""
+    raw = _long_result("half", "")
+    twice = raw.replace(b'"tool_call_id": "c0"', b'"tool_call_id": "c9", "tool_call_id": "c0"', 1)
+    answer = Engine(limit=LIMIT).trim(OPENAI_CHAT, twice)
+    assert b'"tool_call_id": "c9", "tool_call_id": "c0"' in (answer.prompt.body or b"")
+    assert not answer.fits
+
+
+def test_a_recorded_result_with_half_a_character() -> None:
+    """It was never trimmed before, and its prompt never fit."""
+    found = json.loads(data.need("failing/lone_surrogate_never_trimmed.json").read_text())
+    engine = Engine(limit=found["context_window"])
+    answer = engine.trim(OPENAI_CHAT, json.dumps(found["body"]).encode())
+    assert answer.fits
+    trim = next(trim for trim in answer.trimmed.trims if trim.message_index == 2)
+    assert found["body"]["messages"][2]["content"] == json.loads(engine.original(trim.stash_id) or b"")
 
 
 ODD_VALUES = ('["\\ud83d"]', '{"a": 1, "a": 2}', "[1e999]", '"\\ude00"')

@@ -74,7 +74,7 @@ class Gathered:
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
         """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
 
-        `passes`: the message's iteration, if it is ambiguous and passes as it is.
+        `passes`: the message's iteration, if it is ambiguous.
         """
         self.repetitions += repetitions
         self.ambiguous += passes > self.since

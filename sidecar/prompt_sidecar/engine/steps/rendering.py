@@ -13,6 +13,7 @@ from typing import Final
 
 from prompt_sidecar.engine.steps.received import Read
 from prompt_sidecar.facts.trim_calls import Trim
+from prompt_sidecar.prompt.ambiguous import whole_too
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message
@@ -246,9 +247,8 @@ class Sources:
 
     def original(self, entry: Entry) -> tuple[Item, bytes]:
         """The original of an item whose message is in the prompt, untrimmed."""
-        raw, message, _ = self.source(entry.message)
-        item = message.items[entry.item]
-        return item, self._format.original(raw, item)
+        item = self._present(entry)
+        return item, self._format.original(self.source(entry.message)[0], item)
 
     def render(self, index: int, sent: bytes, *, with_reasoning: bool = False) -> bytes:
         """A trimmed record's bytes, as an edit of what was sent.
@@ -299,6 +299,8 @@ def _items_of(record: Record, message: Message) -> Sequence[Item | None]:
     Reasoning leaves a message all at once, so it is all there or all gone.
     """
     items = message.items
+    if any(entry.kind is ItemKind.OPAQUE for entry in record.entries[-1:]):
+        items = whole_too(items)  # the same key twice is not looked for again
     if len(items) == len(record.entries):
         return items
     if record.only_reasoning:

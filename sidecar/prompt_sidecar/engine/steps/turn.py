@@ -364,7 +364,7 @@ class _Turn:
                 said = Said(self._opened.policy, pinned, annotation) if pinned or annotation else plain
                 now = max(iteration, 1)
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
-                self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
+                self._brought.news.repeat(repeated, self._ledger, passes=message.ambiguous and now)
                 size = self._sent.size(index)
                 came = Came(message, weight, size, place, now, self._unmasked(index, place))
                 record, items = memory.recorder.record(came, chain, said)
