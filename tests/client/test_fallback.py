@@ -172,6 +172,26 @@ def test_oldest_first_and_no_more_than_needed(format: str) -> None:
     assert len(dumped(made.json())) + iteration > size // 2
 
 
+COMPACTIONS = {
+    "anthropic_messages": {"role": "assistant", "content": [{"type": "compaction", "content": "All."}]},
+    "openai_responses": {"type": "compaction", "encrypted_content": "gAAA"},
+    "ai_sdk": {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "All.", "providerOptions": {"anthropic": {"type": "compaction"}}}],
+    },
+}
+
+
+@pytest.mark.parametrize("format", sorted(COMPACTIONS))
+def test_all_up_to_a_compaction_stays(format: str) -> None:
+    """Without it the provider would read all that it takes the place of; what it keeps it must have."""
+    plain = prompt(format, [(1, False)] * 6)
+    body = replace(plain, messages=[*plain.messages[:4], COMPACTIONS[format], *plain.messages[4:]])
+    made, left = leave_out(body, 0, [])
+    assert left
+    assert body.messages[:5] == made.messages[:5]
+
+
 def test_pinned_messages_stay() -> None:
     """With the rest of their iteration, so that calls keep their answers."""
     body = prompt("openai_chat", [(2, False)] * 6)

@@ -170,19 +170,21 @@ def digest(block: Any) -> bytes:
 def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[Body, int]:
     """Leave out the oldest iterations until the prompt has at most `most_bytes`, or no other may be left out.
 
-    What precedes the first iteration stays, and so do the newest one, pinned messages and those that have loaded tools
-    with the rest of their iteration, and messages of users and the system in between. An iteration is the model's
-    messages and the answers to them; one whose call is answered in a later one is left out together with it.
+    What precedes the first iteration stays, and so do the newest one, all up to a provider's compaction, pinned
+    messages and those that have loaded tools with the rest of their iteration, and messages of users and the system in
+    between. An iteration is the model's messages and the answers to them; one whose call is answered in a later one is
+    left out together with it.
 
     Returns:
         The prompt, and how many iterations were left out.
     """
     shape, messages = body.shape, body.messages
+    compacted = max((at for at, message in enumerate(messages) if shape.compacts(message)), default=-1)
     total, out, left = len(native.dumped(body.json())), set[int](), 0
     for unit in _units(messages, shape)[:-1]:
         if total <= most_bytes:
             break
-        if any(messages[at] in pinned or shape.loads_tools(messages[at]) for at in unit):
+        if unit[0] <= compacted or any(messages[at] in pinned or shape.loads_tools(messages[at]) for at in unit):
             continue
         for at in unit:
             words = shape.words(messages[at])

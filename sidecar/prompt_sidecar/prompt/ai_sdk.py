@@ -5,6 +5,8 @@ A message is `{"role", "content"}` with a string or an array of parts. Calls are
 type: text and JSON, each also as an error, parts (`content`), or a denied execution. Elided JSON is not JSON any more,
 so its output becomes text.
 
+Anthropic's compaction is a text whose provider options say so; see `anthropic_messages.py`.
+
 An approval is requested next to its call and answered in a tool message. It is reported as a call and its answer, so it
 is dropped only together with its call. The body is the input of `generateText`, written as JSON. Source: the package's
 published schemas (`modelMessageSchema`) and the checks in its conversion of prompts.
@@ -21,7 +23,7 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import load_any, tolerant
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from prompt_sidecar.prompt.format import Compaction, Format, ReasoningRule, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
@@ -63,7 +65,9 @@ class _Reader(Gathering):
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         """Read one part."""
         kind = string(part.get("type"))
-        if kind == "text" and type(part.get("text")) is str:
+        if kind == "text" and part.get("text") and _is_compaction(part):
+            self.compaction(part, drops=True)
+        elif kind == "text" and type(part.get("text")) is str:
             self.text(part["text"], (*path, "text"))
         elif kind == "tool-call":
             self._call(part, path)
@@ -132,6 +136,13 @@ class _Reader(Gathering):
                     self.other.append(canonical(inner).decode())
         else:
             self.other.append(canonical(part).decode())
+
+
+def _is_compaction(part: dict[str, Any]) -> bool:
+    options = part.get("providerOptions")
+    return type(options) is dict and any(
+        type(each) is dict and each.get("type") == "compaction" for each in options.values()
+    )
 
 
 def _is_image(part: dict[str, Any]) -> bool:
@@ -225,6 +236,7 @@ _UNBOUND: Final = tolerant(
             names=("system", "instructions"), add=add_system, without=system_without, texts=system_texts
         ),
         tool_fields=("tools",),
+        compaction=Compaction.DROPS,
         reserve_fields=("maxOutputTokens", "maxTokens"),
     )
 )

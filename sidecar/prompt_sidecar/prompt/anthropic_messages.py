@@ -16,6 +16,12 @@ Tools with `defer_loading` are not in the model's context until a `tool_referenc
 agent's own search, in that of the provider's, or in a `tool_addition`. The definition is read in its place, so that the
 iteration of a reference stays.
 
+"When the API receives a `compaction` block, all content blocks before it are ignored" ("Compaction at a token
+threshold"): they take no tokens, and nothing of them is trimmed. Its `tool_changes` load the tools that were loaded
+before it. One whose content is null "represents a failed compaction. The server treats these as no-ops" (the provider's
+Python SDK 2.12.0, `BetaCompactionBlockParam`). The block of a compaction on demand is signed and comes first: before it
+nothing may stand.
+
 Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
 on the model; see `thinking.py`. For models that bind thinking to the prompt before it our changing text is placed in
 system messages in the history, and the `system` member stays constant.
@@ -42,7 +48,7 @@ import orjson
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.format import Deferred, Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
@@ -60,6 +66,10 @@ _REFERENCE: Final = "tool_reference"
 """Type of a block in whose place the model sees the definition of a tool."""
 _SYSTEM_BLOCK: Final = "mid_conv_system"
 """Type of a block that holds what a system message does."""
+_COMPACTION: Final = "compaction"
+"""Type of a block with a summary in place of all that stands before it."""
+_SEALED: Final = ("encrypted_content", "signature")
+"""Its members with encrypted text."""
 _EFFORT: Final = "output_config"
 """The member of a system message that sets the effort from there on."""
 _KNOWN: Final = frozenset({"role", "content"})
@@ -76,7 +86,10 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     message = reader.message(identity_of(value, _comparable, identify=identify))
     return message._replace(
         tied=system,
-        in_force=reader.changes_tools or bool(reader.loads) or (system and value.get(_EFFORT) is not None),
+        in_force=message.in_force
+        or reader.changes_tools
+        or bool(reader.loads)
+        or (system and value.get(_EFFORT) is not None),
         loads=tuple(dict.fromkeys(reader.loads)),
     )
 
@@ -105,6 +118,10 @@ class _Reader(Gathering):
             self.reasoning(
                 path, string(part.get(_THINKING[kind])), [((*path, "thinking"), string(part.get("thinking")))]
             )
+        elif kind == _COMPACTION and part.get("content") is not None:
+            self.changes_tools, self.loads = False, _each_loaded(part.get("tool_changes"))
+            seen: dict[str, Any] = {"type": kind, "content": part["content"]}
+            self.compaction(seen, "".join(string(part.get(name)) for name in _SEALED), drops=True)
         else:
             self.other.append(_comparable_text(part))
             self.changes_tools = self.changes_tools or _changes_tools(part)
@@ -180,10 +197,13 @@ def _loaded(block: dict[str, Any]) -> Iterator[str]:
         yield from _each_loaded(inner.get("tool_references"))
 
 
-def _each_loaded(blocks: Any) -> Iterator[str]:
-    for block in blocks if type(blocks) is list else ():
-        if type(block) is dict and block.get("type") in {_REFERENCE, "tool_addition"}:
-            yield from _loaded(block)
+def _each_loaded(blocks: Any) -> list[str]:
+    return [
+        name
+        for block in (blocks if type(blocks) is list else ())
+        if type(block) is dict and block.get("type") in {_REFERENCE, "tool_addition"}
+        for name in _loaded(block)
+    ]
 
 
 def _is_deferred(tool: Any) -> bool:
@@ -308,6 +328,7 @@ _UNBOUND: Final = tolerant(
         call_tokens=CALL_TOKENS,
         tool_fields=("tools",),
         deferred=Deferred(_seen, _definitions),
+        compaction=Compaction.DROPS,
         reserve_fields=("max_tokens",),
         reasoning=ReasoningRule.CLOSED_TURNS,
     )

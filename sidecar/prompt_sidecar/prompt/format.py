@@ -62,6 +62,15 @@ class ReasoningRule(Enum):
     changes."""
 
 
+class Compaction(Enum):
+    """What a provider does with messages before its newest compaction in a prompt. They are never trimmed."""
+
+    DROPS = "drops"
+    """It drops them, so they take no tokens."""
+    READS = "reads"
+    """The model reads them, and they take tokens like all others."""
+
+
 class Stands(Enum):
     """Where a piece of our own text is placed in a prompt."""
 
@@ -189,6 +198,8 @@ class Format:
     """Whether messages of the user and of the model must alternate."""
     reasoning_messages: bool = False
     """Whether reasoning is a message of its own, which is dropped to remove it."""
+    compaction: Compaction | None = None
+    """What becomes of messages before a provider's compaction; None: its messages hold none."""
 
     @property
     def messages_path(self) -> str:

@@ -42,6 +42,10 @@ class Gathering(ABC):
         self.opaque = 0
         self.more = False
         """Whether the message has content that is neither in its items nor in `other`."""
+        self.compacts = False
+        """Whether a compaction was read."""
+        self._unseen = 0, 0
+        """Items, and calls and answers, before it, if the model does not see them."""
 
     @abstractmethod
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
@@ -82,6 +86,22 @@ class Gathering(ABC):
         if rest:
             self.other.append(canonical(rest).decode())
 
+    def compaction(self, part: dict[str, Any], encrypted: str = "", *, drops: bool) -> None:
+        """Read a provider's compaction.
+
+        Args:
+            part: what of it counts as JSON.
+            encrypted: its encrypted text.
+            drops: whether the provider drops what stands before it in the message.
+        """
+        self.compacts = True
+        if drops:
+            self._unseen = len(self.items), len(self.calls) + len(self.answers)
+            self.items = [item._replace(fixed=True, opaque=0) for item in self.items]
+            self.names, self.other, self.opaque = [], [], 0
+        self.other.append(canonical(part).decode())
+        self.opaque += opaque_tokens(encrypted)
+
     def is_opaque(self) -> bool:
         """Whether the message has content outside its items, or no items."""
         return bool(self.other) or self.more or not self.items
@@ -97,10 +117,14 @@ class Gathering(ABC):
             calls=tuple(self.calls),
             answers=tuple(self.answers),
             other="\n".join((*self.names, *self.other)),
-            media=media + sum(item.kind is ItemKind.IMAGE for item in self.items),
+            media=media + sum(item.kind is ItemKind.IMAGE for item in self.items[self._unseen[0] :]),
             opaque=self.opaque,
             identified=identified,
             final=final,
+            in_force=self.compacts,
+            compacts=self.compacts,
+            unseen_items=self._unseen[0],
+            unseen_calls=self._unseen[1],
         )
 
 

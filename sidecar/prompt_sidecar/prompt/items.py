@@ -172,3 +172,9 @@ class Message(NamedTuple):
     """Whether the provider takes nothing after it."""
     loads: tuple[str, ...] = ()
     """Names of deferred tools whose definitions the model sees from there on; see `Deferred`."""
+    compacts: bool = False
+    """Whether it holds a provider's compaction, which takes the place of what stands before it; see `Compaction`."""
+    unseen_items: int = 0
+    """Number of its first items that the model does not see, as they stand before a compaction in it."""
+    unseen_calls: int = 0
+    """Of its calls and answers, those that stand before that as well."""

@@ -32,13 +32,13 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Deferred, Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place, without_mark
 from prompt_sidecar.prompt.system_member import string_member
-from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS
+from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS, COMPACTIONS
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -161,7 +161,11 @@ class _Reader(Gathering):
     def read(self, field: str) -> None:
         """Read the item by its kind."""
         name = "content" if self.kind == "message" else "output"
-        if self.kind in _ARGUMENTS:
+        if self.kind in COMPACTIONS and self.value.get("encrypted_content") is not None:
+            seen = {name: self.value[name] for name in self.value if name != "encrypted_content"}
+            self.known = frozenset(self.value)
+            self.compaction(seen, string(self.value["encrypted_content"]), drops=False)
+        elif self.kind in _ARGUMENTS:
             self._call(field)
         elif self.kind == "shell_call_output":
             self._streams(field)
@@ -327,6 +331,7 @@ FORMAT: Final = tolerant(
         variant=variant,
         reasoning=ReasoningRule.KEPT,
         reasoning_messages=True,
+        compaction=Compaction.READS,
     )
 )
 _UNSTORED: Final = replace(FORMAT, placement=Placement.inside(developer_message), reasoning=ReasoningRule.CLOSED_TURNS)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from prompt_sidecar.providers.messages import Format, Message, Messages, has_type, parts_of, role_of, texts_of
+from prompt_sidecar.providers.messages import (
+    Format,
+    Message,
+    Messages,
+    has_type,
+    parts_of,
+    role_of,
+    texts_of,
+    value_of,
+)
 
 
 class AiSdk(Messages):
@@ -24,6 +34,11 @@ class AiSdk(Messages):
     def answers(self, message: Message) -> list[str]:
         """See `Messages`."""
         return texts_of(parts_of(message), "toolCallId") if role_of(message) == "tool" else []
+
+    def compacts(self, message: Message) -> bool:
+        """See `Messages`. It is Anthropic's, as a text."""
+        options = (value_of(part, "providerOptions") for part in parts_of(message) if has_type(part, "text"))
+        return any(has_type(each, "compaction") for of in options if isinstance(of, Mapping) for each in of.values())
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

@@ -203,6 +203,10 @@ class AnthropicMessages(SdkApi):
             for each in (*parts_of(part), *parts_of(value_of(part, "content"), "tool_references"))
         )
 
+    def compacts(self, message: Message) -> bool:
+        """See `Messages`. One without content has failed."""
+        return any(has_type(part, "compaction") and value_of(part, "content") is not None for part in parts_of(message))
+
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""
         if self.from_model(message):

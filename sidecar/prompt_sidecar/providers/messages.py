@@ -67,6 +67,11 @@ class Messages(ABC):
         del message
         return False
 
+    def compacts(self, message: Message) -> bool:
+        """Whether a message holds a provider's compaction, which takes the place of what stands before it."""
+        del message
+        return False
+
     def thoughts(self, message: Message) -> Sequence[Any]:
         """Return the thinking in a message, block by block, where the provider may bind it to what precedes it."""
         del message

@@ -22,6 +22,10 @@ ADDITIONAL_TOOLS: Final = "additional_tools"
 """Type of an item of the input that offers tools, as the body's member `tools` does. Seen in Codex 0.171."""
 
 
+COMPACTIONS: Final = frozenset({"compaction", "compaction_summary", "context_compaction"})
+"""Types of items with what the provider has compacted; the second is an earlier name, the third Codex's own."""
+
+
 def is_output(item: Message) -> bool:
     """Whether an item answers one of the model's."""
     kind = value_of(item, "type")
@@ -126,6 +130,10 @@ class OpenAIResponses(SdkApi):
     def loads_tools(self, message: Message) -> bool:
         """See `Messages`."""
         return value_of(message, "type") == "tool_search_output" and bool(value_of(message, "tools"))
+
+    def compacts(self, message: Message) -> bool:
+        """See `Messages`."""
+        return value_of(message, "type") in COMPACTIONS
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

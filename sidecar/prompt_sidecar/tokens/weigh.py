@@ -34,6 +34,10 @@ class Weight(NamedTuple):
     opaque: int = 0
     """Of the total, tokens of encrypted text."""
 
+    def nothing(self) -> Weight:
+        """That of the same message where the model does not see it."""
+        return Weight((0,) * len(self.items), 0)
+
 
 def weigh(
     messages: Sequence[Message], count_many: Callable[[Sequence[str]], Sequence[int]], call_tokens: int = CALL_TOKENS
@@ -49,26 +53,29 @@ def weigh(
     binary: list[int] = []
     image = ItemKind.IMAGE
     for message in messages:
-        texts += ["" if item.kind is image or item.opaque else item.text for item in message.items]
+        unseen = message.unseen_items
+        texts += ["" if item.kind is image or item.opaque else item.text for item in message.items[unseen:]]
         plain, tokens = without_binary(message.other)
         texts.append(plain)
         binary.append(tokens)
     counts = iter(count_many(texts))
     weights: list[Weight] = []
     for message, tokens in zip(messages, binary, strict=True):
-        items = tuple(islice(counts, len(message.items)))
+        unseen = message.unseen_items
+        seen = message.items[unseen:] if unseen else message.items
+        items = tuple(islice(counts, len(seen)))
         if message.media:
             items = tuple(
-                IMAGE_TOKENS * (item.kind is image) + counted
-                for item, counted in zip(message.items, items, strict=True)
+                IMAGE_TOKENS * (item.kind is image) + counted for item, counted in zip(seen, items, strict=True)
             )
         opaque = message.opaque
-        if any(item.opaque for item in message.items):
-            items = tuple(item.opaque or counted for item, counted in zip(message.items, items, strict=True))
-            opaque += sum(item.opaque for item in message.items)
-        around = PER_MESSAGE + call_tokens * (len(message.calls) + len(message.answers)) + tokens + next(counts)
+        if any(item.opaque for item in seen):
+            items = tuple(item.opaque or counted for item, counted in zip(seen, items, strict=True))
+            opaque += sum(item.opaque for item in seen)
+        framed = len(message.calls) + len(message.answers) - message.unseen_calls
+        around = PER_MESSAGE + call_tokens * framed + tokens + next(counts)
         around += message.opaque
-        weights.append(Weight(items, around + sum(items), opaque))
+        weights.append(Weight((0,) * unseen + items, around + sum(items), opaque))
     return weights
 
 

@@ -35,9 +35,19 @@ def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
         (looked_from, mid_block),
         (listed, batch_end, batch_group, batches, unfit_since, names, named),
     )
-    ledger.load(STATE.decode(msgspec.msgpack.encode(parts)), fit)
+    load_6(ledger, msgspec.msgpack.encode(parts), fit)
     if not tied:
         _drop_tied(ledger)
+
+
+def load_6(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
+    """Have a ledger take over what version 6 wrote of the same history.
+
+    Its queues held what stands before a provider's compaction too, which is no longer trimmed.
+    """
+    ledger.load(STATE.decode(plain), fit)
+    if ledger.messages.settled:
+        ledger.queues.leave_settled()
 
 
 def _drop_tied(ledger: Ledger) -> None:

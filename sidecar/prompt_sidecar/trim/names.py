@@ -239,7 +239,7 @@ def _shown(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str
     found: set[str] = set()
     left = SHOWN_CHARACTERS
     for record in reversed(ledger.records):
-        if record.dropped:
+        if record.dropped or record.unseen:
             continue
         for entry in record.entries:
             if entry.kind not in _READ:

@@ -49,7 +49,7 @@ class Reasoning:
         batch_group, counted = ledger.registry.batch_group, ledger.drops.by_placeholder
         registry = self._start(batch_group) if batch_group >= 0 else len(ledger)
         counted = -1 if counted and ledger.registry.unfit_since else counted
-        return registry, self._start(max(ledger.queues.held, 0)), counted
+        return registry, self._start(ledger.own_from), counted
 
     def _start(self, group: int) -> int:
         groups = self._ledger.groups

@@ -25,15 +25,17 @@ from typing import Final
 import msgspec
 
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.earlier import load_5
+from prompt_sidecar.trim.earlier import load_5, load_6
 from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
 
 _TAG: Final = 16
-RULES: Final = 6
+RULES: Final = 7
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; what reads the one before moves to `prompt_sidecar.trim.earlier` then."""
+COMPACTED: Final = 7
+"""First version whose decisions leave alone what stands before a provider's compaction."""
 DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 MAX_STATE_BYTES: Final = 8_388_608
@@ -82,7 +84,7 @@ def _load(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
     ledger.load(STATE.decode(plain), fit)
 
 
-_LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {5: load_5, RULES: _load}
+_LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {5: load_5, 6: load_6, RULES: _load}
 """What takes over a state, by the version that wrote it."""
 
 

@@ -220,7 +220,7 @@ class Evaluation:
         """
         ledger = self._ledger
         newest = group = len(ledger.groups) - 1
-        while self._inputs.own_after_user and group >= max(ledger.queues.held, 0):
+        while self._inputs.own_after_user and group >= ledger.own_from:
             start = ledger.groups[group].start
             before = ledger.decisions.live_before(start)
             if before < 0:
@@ -382,7 +382,7 @@ class Evaluation:
     def _newest_below(self, low: float) -> int:
         """How many of the newest groups fit below the low-water mark, next to what is never trimmed."""
         ledger = self._ledger
-        opening = ledger.decisions.tokens_between(0, ledger.groups[0].start) if ledger.groups else 0
+        opening = ledger.decisions.tokens_between(0, ledger.messages.first_trimmable) if ledger.groups else 0
         return newest_that_fit(ledger, self._largest_keep, low - self._inputs.overhead - self._inputs.reserve - opening)
 
     def _give_up_light(self) -> bool:
@@ -522,7 +522,8 @@ class Evaluation:
         ledger = self._ledger
         if not ledger.groups:
             return False
-        others = ledger.decisions.tokens_between(ledger.groups[0].start, ledger.groups[-1].start)
+        first, newest = ledger.messages.first_trimmable, ledger.groups[-1].start
+        others = ledger.decisions.tokens_between(min(first, newest), newest)
         return self.used - others <= high
 
     def _elide_unseen(self, target: float) -> None:

@@ -406,7 +406,7 @@ def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
 
 def _most(entered: _Entered) -> int:
     """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
-    reads, inputs = entered.opened.reads, entered.inputs
+    reads, inputs = entered.opened.reads[entered.opened.unseen :], entered.inputs
     sent = sum(read.tokens for read in reads)
     opaque = sum(read.opaque for read in reads) * max(0.0, inputs.opaque_factor - 1.0)
     raw = inputs.overhead + entered.room.total + sent + round(opaque)

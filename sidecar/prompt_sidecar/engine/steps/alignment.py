@@ -29,6 +29,7 @@ def align(
     is_own: Callable[[bytes], bool],
     *,
     leading_system: bool,
+    unseen: int = 0,
 ) -> list[Row]:
     """Find the place of each sent message, up to the first that is new.
 
@@ -41,6 +42,7 @@ def align(
         forms: for each record the identities of the forms in which it was returned.
         is_own: whether the identity is that of our own text.
         leading_system: whether leading system messages are the system prompt, and so no part of the history.
+        unseen: number of the prompt's first messages that take no tokens.
     """
     rows = list(carried)
     leading = leading_system and all(row.place in (OWN, SYSTEM) for row in rows)
@@ -66,8 +68,9 @@ def align(
             place = found
             dropped = dropped or _in_pairs(records[found])
             expected = found + 1
-            tokens += read.tokens
-            opaque += read.opaque
+            if index >= unseen:
+                tokens += read.tokens
+                opaque += read.opaque
             whole += records[found].identity == read.identity
         rows.append(Row(place, expected, tokens, opaque, whole))
     return _without_parts(rows, ledger) if dropped else rows

@@ -140,7 +140,7 @@ class Memory:
                 if entry.recalled:  # a copy of what has the id
                     self.pages[entry.tag] = entry
                     continue
-                if entry.action is None and not record.dropped:
+                if entry.action is None and not (record.dropped or record.unseen):
                     self.whole.add(entry.stash_id)
                 else:
                     self.whole.discard(entry.stash_id)
@@ -183,7 +183,8 @@ class Memory:
     def _stands_at(self, entry: Entry) -> int:
         """The iteration whose part of the history an item is in; 0: it is not whole in the prompt returned last."""
         place = entry.message
-        whole = entry.action is None and not self.ledger.records[place].dropped and self.sent_at[place] >= 0
+        record = self.ledger.records[place]
+        whole = entry.action is None and not (record.dropped or record.unseen) and self.sent_at[place] >= 0
         return max(self._group(entry), 0) + 1 if whole else 0
 
     def _group(self, entry: Entry) -> int:
@@ -204,6 +205,21 @@ class Memory:
         self.trims_by_record = {index: trims for index, trims in self.trims_by_record.items() if index < length}
         del self.sent_at[length:]
         self.returned_at = [returned for returned in self.returned_at if returned <= length]
+
+    def begin_again(self, since: int, kept: int) -> None:
+        """Forget the history and what was decided about it, as the next messages are all of it.
+
+        Args:
+            since: the iteration of the run's last answer: what was decided up to there is no news.
+            kept: records with which the next messages begin.
+        """
+        self.returned_at = [returned for returned in self.returned_at if returned <= kept]
+        self.ledger, self.rendered, self.sent_at = Ledger(), Rendered.empty(), []
+        self.recorder = self.fresh().recorder
+        self.size, self.listed, self.trims_by_record = SizeTracker(), Listed(), {}
+        self.whole, self.pages = set(), {}
+        self.answered = replace(self.answered, records=0)
+        self.brought = Brought(Gathered(since))
 
     def member_tokens(self, name: str, value: bytes, weigh_member: Callable[[bytes], int]) -> int:
         """Tokens of a member of the body, counted only when it has changed."""

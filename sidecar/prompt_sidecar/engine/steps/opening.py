@@ -15,7 +15,16 @@ from functools import partial
 from typing import Any, Final
 
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.received import CountMany, Draft, Guarded, Pass, Read, Sighting, read
+from prompt_sidecar.engine.steps.received import (
+    CountMany,
+    Draft,
+    Guarded,
+    Pass,
+    Read,
+    Sighting,
+    newest_compaction,
+    read,
+)
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
 from prompt_sidecar.facts.known_models import KnownModel, Models
 from prompt_sidecar.facts.limits import Limits
@@ -24,7 +33,7 @@ from prompt_sidecar.guard.masked_body import Before
 from prompt_sidecar.guard.masking import Done, Masked, Noted
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
-from prompt_sidecar.prompt.format import Deferred, Format, ReasoningRule, Stands, SystemMember
+from prompt_sidecar.prompt.format import Compaction, Deferred, Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
@@ -109,9 +118,16 @@ class Opened:
     provider_edits: Sequence[ProviderEdit]
     """What the body asks the provider to remove."""
     model: Model
+    compaction: int
+    """The newest message with a provider's compaction; -1: there is none."""
     revision: Revision | None
     """The one that was sent, read only where the run is not known or binds reasoning to its prompts; None: there is
     none, or it is of another run, key or version."""
+
+    @property
+    def unseen(self) -> int:
+        """Number of its first messages that take no tokens, as the provider drops them."""
+        return max(self.compaction, 0) if self.format.compaction is Compaction.DROPS else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +238,7 @@ class Opener:
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
             model=Model(placed.model, encoding, exact, limit, reserve, assumed),
+            compaction=-1 if format_.single else newest_compaction(reads, format_),
             revision=revision,
         )
 

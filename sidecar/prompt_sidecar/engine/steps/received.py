@@ -45,6 +45,8 @@ class Read(NamedTuple):
     """Of its tokens, those of encrypted text."""
     loads: tuple[str, ...] = ()
     """See `Message.loads`."""
+    compacts: bool = False
+    """See `Message.compacts`."""
 
 
 class Sighting(NamedTuple):
@@ -107,6 +109,13 @@ class Received:
     def kept_bytes(self) -> int:
         """What the bodies take."""
         return len(self.split.raw) + (len(self.sent.raw) if self.sent is not self.split else 0)
+
+
+def newest_compaction(reads: Sequence[Read], format_: Format) -> int:
+    """The newest message with a provider's compaction; -1: there is none."""
+    if format_.compaction is None:
+        return -1
+    return next((index for index in range(len(reads) - 1, -1, -1) if reads[index].compacts), -1)
 
 
 def forget_texts(reads: list[Read], first: int, last: int) -> None:
@@ -219,7 +228,16 @@ def read(
         nonlocal size
         weights = weigh(loading.with_definitions(new), count_many, format_.call_tokens)
         done.extend(
-            Read(message.identity, weight.total, message.role, message, weight, weight.opaque, message.loads)
+            Read(
+                message.identity,
+                weight.total,
+                message.role,
+                message,
+                weight,
+                weight.opaque,
+                message.loads,
+                message.compacts,
+            )
             for message, weight in zip(new, weights, strict=True)
         )
         new.clear()
@@ -278,9 +296,16 @@ class _Loading:
         if self._format.deferred is None or not any(message.loads for message in messages):
             return messages
         for read in self._done[self._looked_at :]:
+            if read.compacts:
+                self._loaded.clear()  # what was loaded before is loaded again by it
             self._loaded.update(read.loads)
         self._looked_at = len(self._done)
-        return [self._with(message, self._format.deferred) if message.loads else message for message in messages]
+        made: list[Message] = []
+        for message in messages:
+            if message.compacts:
+                self._loaded.clear()
+            made.append(self._with(message, self._format.deferred) if message.loads else message)
+        return made
 
     def _with(self, message: Message, deferred: Deferred) -> Message:
         if self._definitions is None:

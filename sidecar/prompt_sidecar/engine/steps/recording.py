@@ -76,6 +76,10 @@ class Came(NamedTuple):
     """The one that it belongs to."""
     unmasked: bytes = b""
     """Its identity as it was sent, where its ids were made before it was masked."""
+    settled: bool = False
+    """See `Record.settled`."""
+    unseen: bool = False
+    """See `Record.unseen`; its weight is nothing."""
 
 
 @dataclass(slots=True)
@@ -127,13 +131,16 @@ class Recorder:
             full_tokens=weight.total,
             tokens=weight.total,
             group=-1,
-            pinned=said.pinned or message.untouchable,
+            pinned=said.pinned or message.untouchable or came.settled,
             kept=message.in_force or any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
             tied=message.tied,
             final=message.final,
+            compacts=message.compacts and not came.settled,
+            settled=came.settled,
+            unseen=came.unseen,
             calls=message.calls,
             answers=message.answers,
-            media=message.media,
+            media=0 if came.unseen else message.media,
             opaque=weight.opaque,
             full_opaque=weight.opaque,
             identified=message.identified,
@@ -186,7 +193,7 @@ class Recorder:
             tag=ours.tag if recalled and ours is not None else "",
             fixed=item.fixed or (item.result >= 0 and said.keeps(tool)),
             advertised=item.kind is not ItemKind.REASONING,
-            opaque=item.opaque,
+            opaque=0 if came.unseen else item.opaque,
         )
         return entry, ours
 

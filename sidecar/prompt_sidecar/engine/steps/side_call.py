@@ -64,6 +64,7 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
         leading = leading and read.role is Role.SYSTEM
         place = where.get(read.identity, -1)
         now = memory.rendered.slices[place] if place >= 0 else None
+        seen = index >= opened.unseen
         if now is not None and memory.ledger.records[place].touched and not split.is_text:
             parts.append(now)
             shown.add(place)
@@ -74,11 +75,11 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
                 after += sum(entry.full_tokens - entry.tokens for entry in removed)
         else:
             parts.append(raw)
-            after += 0 if leading else read.tokens
-        if format_.reasoning is ReasoningRule.BOUND and read.role is Role.ASSISTANT:
+            after += 0 if leading or not seen else read.tokens
+        if format_.reasoning is ReasoningRule.BOUND and read.role is Role.ASSISTANT and seen:
             parts[-1], saved = _without_reasoning(parts[-1], format_)
             after -= saved
-        before += 0 if leading else read.tokens
+        before += 0 if leading or not seen else read.tokens
     base = pointer_base(split, format_)
     sent = opened.guard.sent
     edits = [

@@ -34,14 +34,14 @@ from prompt_sidecar.prompt.body import equal_slice
 from prompt_sidecar.prompt.format import ReasoningRule, Stands
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.tokens.weigh import weigh
+from prompt_sidecar.tokens.weigh import Weight, weigh
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept, refitted
 from prompt_sidecar.trim.entries import Entry, Record
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
+from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
 RECORD_AT_ONCE: Final = 128
@@ -124,9 +124,9 @@ class _Turn:
         self._count = work.count
         self._format, self._body, self._reads = opened.format, opened.body, opened.reads
         self._memory = memory = opened.memory
-        self._ledger, self._rendered = memory.ledger, memory.rendered
         self._bound = opened.format.reasoning is ReasoningRule.BOUND
         self._served = work.served
+        self._compaction, self._unseen = opened.compaction, opened.unseen
         self._last = memory.answered
         """What the last prompt left, before this one."""
         if memory.brought is None:
@@ -135,17 +135,23 @@ class _Turn:
         self._long = False
         """Whether it brings many messages: then the call may end until it is rendered."""
         self._rows: list[Row] = []
-        self._sent = Sent(opened.body, opened.reads, memory.sent_at)
         if work.revision is not None:
             memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
-        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
+        self._use_memory()
         memory.format = opened.format
+
+    def _use_memory(self) -> None:
+        memory, opened = self._memory, self._opened
+        self._ledger, self._rendered = memory.ledger, memory.rendered
+        self._sent = Sent(opened.body, opened.reads, memory.sent_at)
+        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
 
     def take(self) -> Result:
         """See `take`."""
-        memory, ledger, last, inputs = self._memory, self._ledger, self._last, self._work.inputs
+        memory, last, inputs = self._memory, self._last, self._work.inputs
         before, known = memory.received, last.records
         changed_from = self._align(before)
+        ledger = self._ledger  # which may be another now
         if self._bound and known and last.recall != inputs.recall:  # our text comes or goes, in front of all thinking
             ledger.thinking.own_text_moved()
             self._served = Served(iterations=0)
@@ -245,8 +251,12 @@ class _Turn:
             lambda index: self._rendered.known_forms(index, self._format),
             memory.own.is_own,
             leading_system=self._format.leading_system,
+            unseen=self._unseen,
         )
         kept = rows[-1].next if rows else 0
+        if self._compacts_otherwise(min(kept, len(ledger))):
+            self._begin_again(kept)
+            return 0
         changed = min(kept, len(ledger))
         if kept < len(ledger):
             memory.rewind(kept, {row.place for row in rows})
@@ -257,6 +267,27 @@ class _Turn:
             if 0 <= place < changed and not ledger.records[place].pinned:
                 ledger.pin(place)
         return changed
+
+    def _compacts_otherwise(self, kept: int) -> bool:
+        """Whether a provider's newest compaction stands elsewhere than in the `kept` first records."""
+        ledger = self._ledger
+        if not len(ledger) or self._format.compaction is None:
+            return False
+        settled = kept  # it is new, and all that is known stands before it
+        if self._compaction < len(self._rows):
+            settled = max(self._rows[self._compaction].place, 0) if self._compaction >= 0 else 0
+        return min(ledger.messages.settled, kept) != settled
+
+    def _begin_again(self, kept: int) -> None:
+        """Take the whole history anew, as a process does that has not seen the run.
+
+        What stands before the compaction that has come stays as it is from here on, whatever was decided about it.
+        """
+        self._memory.begin_again(self._work.since, kept)
+        assert self._memory.brought is not None
+        self._brought = self._memory.brought
+        self._rows = []
+        self._use_memory()
 
     def _carried(self, before: Received) -> Sequence[Row]:
         """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
@@ -352,11 +383,7 @@ class _Turn:
                 place = SYSTEM
             else:
                 leading = False
-                message, weight = read.message, read.weight
-                if message is None or weight is None:  # known bytes, but now at another place in the history
-                    message = self._format.read(self._sent.message(index), "history")
-                    weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
-                    weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
+                message, weight = self._decoded(index)
                 chain = pending[-1].chain if pending else self._ledger.chain
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
                 speaker = read.role
@@ -366,7 +393,8 @@ class _Turn:
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.ambiguous and now)
                 size = self._sent.size(index)
-                came = Came(message, weight, size, place, now, self._unmasked(index, place))
+                settled, unseen = index < self._compaction, index < self._unseen
+                came = Came(message, weight, size, place, now, self._unmasked(index, place), settled, unseen)
                 record, items = memory.recorder.record(came, chain, said)
                 self._brought.news.record(record, now)
                 pending.append(record)
@@ -378,14 +406,24 @@ class _Turn:
                 self._rendered.append(raw)
                 self._sources.keep(place, raw, message)
                 memory.sent_at.append(index)
-                tokens += read.tokens
-                opaque += read.opaque
+                tokens += weight.total
+                opaque += weight.opaque
                 whole += 1
             rows.append(Row(place, len(self._rendered.slices), tokens, opaque, whole))
         if recorded:
             self._store.record(recorded)
         forget_texts(self._reads, first, last)
         return pending
+
+    def _decoded(self, index: int) -> tuple[Message, Weight]:
+        """A message that is new at its place in the history, and what it takes."""
+        read = self._reads[index]
+        message, weight = read.message, read.weight
+        if message is None or weight is None:  # known bytes, but now at another place
+            message = self._format.read(self._sent.message(index), "history")
+            weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
+            weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
+        return message, weight.nothing() if index < self._unseen else weight
 
     def _originals(
         self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
@@ -425,7 +463,7 @@ class _Turn:
                         at = bisect_left(returned, index)
                         foreign = returned[at : at + 1] != [index]
                     group += before is not Role.ASSISTANT
-                record.foreign = foreign
+                record.foreign = foreign and not record.settled
             before = record.role
 
     # -- decide ------------------------------------------------------------------------------------------------------
@@ -440,7 +478,7 @@ class _Turn:
         sealed = self._work.revision if not len(ledger) else None
         applied: bool | None = None
         if sealed is not None:
-            fits = 0 < sealed.length <= len(pending) and sealed.chain in (
+            fits = self._goes_on_from(sealed, pending) and sealed.chain in (
                 pending[sealed.length - 1].chain,
                 self._chain_unmasked(pending[: sealed.length]),
             )
@@ -457,7 +495,9 @@ class _Turn:
             waiting = sealed is not None and not applied
             # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
             # has come down since may change it only together with what the model said.
-            if record.role is Role.ASSISTANT and len(ledger) > ledger.decisions.evaluated and not waiting:
+            # Nor what stood before a compaction: the fold begins with that.
+            decides = not (waiting or record.settled or record.compacts)
+            if record.role is Role.ASSISTANT and len(ledger) > ledger.decisions.evaluated and decides:
                 evaluation.run()
             if waiting or not self._begins(record):
                 ledger.append(record)
@@ -477,6 +517,17 @@ class _Turn:
                     ledger.thinking.note_returned()
                     self._brought.news.take_over(ledger.iteration, pending[sealed.length :], sealed.length)
         return applied
+
+    def _goes_on_from(self, sealed: Revision, pending: Sequence[Record]) -> bool:
+        """Whether a history may go on from a revision, if that is of its beginning.
+
+        Not where a compaction has come since, nor where the provider drops what earlier rules counted and trimmed.
+        """
+        if not 0 < sealed.length <= len(pending):
+            return False
+        if pending[sealed.length - 1].settled:
+            return False
+        return not (sealed.version < COMPACTED and any(record.unseen for record in pending[: sealed.length]))
 
     def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
         """The chain digest of a history as it was sent, masked or not."""
@@ -714,7 +765,7 @@ class _Turn:
 
     def _places(self) -> Places:
         ledger = self._ledger
-        groups, batch, held = ledger.groups, ledger.registry.batch_group, max(ledger.queues.held, 0)
+        groups, batch, held = ledger.groups, ledger.registry.batch_group, ledger.own_from
         live = self._rendered.live
         end = len(ledger) - bool(live and ledger.records[live[-1]].final)
         gap = self._rendered.position(groups[held].start if held < len(groups) else end)

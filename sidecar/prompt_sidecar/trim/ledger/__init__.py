@@ -92,6 +92,11 @@ class Ledger:
         self.stretches.append(record)
         self.thinking.append(record)
 
+    @property
+    def own_from(self) -> int:
+        """The group before which the placeholder of dropped iterations stands, and the registry at the earliest."""
+        return max(self.queues.held, self.messages.first_own, 0)
+
     def rewind(self, length: int, sent: Collection[int] | None = None) -> None:
         """Forget the history from record `length` on; decisions about the rest are kept.
 
@@ -115,7 +120,7 @@ class Ledger:
         """The values that determine positions and counts of our own text inside the history."""
         carrier, drops = self.drops.carrier, self.drops
         place = carrier and (carrier.message, carrier.item)
-        return self.registry.batch_group, self.queues.held, place, drops.by_carrier, drops.by_placeholder
+        return self.registry.batch_group, self.own_from, place, drops.by_carrier, drops.by_placeholder
 
     def save(self) -> LedgerState:
         """What another process needs to go on with the same history."""

@@ -44,6 +44,10 @@ class Messages:
         """Items of reasoning."""
         self.task = -1
         """Index of the first user message, which is never touched; -1: none yet."""
+        self.settled = 0
+        """Number of messages before a provider's newest compaction."""
+        self.compaction = -1
+        """Index of the message with that; -1: there is none."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -69,6 +73,16 @@ class Messages:
             firsts.append(first)
         return firsts
 
+    @property
+    def first_own(self) -> int:
+        """The first group before which our own text may stand: what precedes a compaction is not changed."""
+        return self.records[self.compaction].group + 1 if self.compaction >= 0 else 0
+
+    @property
+    def first_trimmable(self) -> int:
+        """The first message of which anything may be trimmed, behind the opening and a compaction."""
+        return max(self.groups[0].start if self.groups else len(self.records), self.compaction + 1)
+
     def append(self, record: Record) -> None:
         """Add a message at the end of the history and set its group."""
         index = len(self.records)
@@ -77,6 +91,9 @@ class Messages:
         record.group = len(self.groups) - 1
         if self.task < 0 and record.role is Role.USER:
             self.task = index
+        self.settled += record.settled
+        if record.compacts:
+            self.compaction = index
         self.records.append(record)
         self._count(record, 1)
         self.by_id.update((entry.stash_id, entry) for entry in record.entries if not entry.recalled)
@@ -115,6 +132,8 @@ class Messages:
         while self.groups and self.groups[-1].start >= length:
             self.groups.pop()
         self.task = self.task if self.task < length else -1
+        self.settled = min(self.settled, length)
+        self.compaction = self.compaction if self.compaction < length else -1
         self.pairs.rebuild(self.records)
         if self.groups:
             left = (self.records[index] for index in self.members(len(self.groups) - 1))
@@ -124,7 +143,7 @@ class Messages:
         """What the agent has said of messages."""
         annotated = [entry for record in self.records for entry in record.entries if entry.annotated]
         return MessagesState(
-            [index for index, record in enumerate(self.records) if record.pinned],
+            [index for index, record in enumerate(self.records) if record.pinned and not record.settled],
             [(entry.message, entry.item, _MARKS.index(entry.feedback)) for entry in annotated],
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -127,6 +128,16 @@ class Queues:
             self.newest_words = entry.message
             if entry.holdable and not entry.fixed:
                 self.longest.offer(entry)
+
+    def leave_settled(self) -> None:
+        """Count what the queues have processed without what stands before a compaction, which they do not hold."""
+        settled = Counter(
+            self._ageing(record, entry)
+            for record in self._messages.records[: self._messages.settled]
+            for entry in record.entries
+        )
+        for ageing, queue in self.by_age.items():
+            queue.done = max(0, queue.done - settled[ageing])
 
     def _ageing(self, record: Record, entry: Entry) -> Ageing | None:
         """The queue of an entry; None: it has none. Of user messages only snapshots and images have."""

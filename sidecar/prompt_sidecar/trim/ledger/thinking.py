@@ -73,7 +73,8 @@ class Thinking:
         self._answering = record.role is Role.USER and (bool(record.answers) or self._answering)
         if record.role is Role.USER and record.entries and not self._answering:
             self.closings.append(index)
-        self.left += (entry for entry in record.entries if entry.kind is ItemKind.REASONING)
+        if not record.settled:
+            self.left += (entry for entry in record.entries if entry.kind is ItemKind.REASONING)
 
     def rewind(self, length: int) -> None:
         """Forget the messages from `length` on, after `Messages` has."""
@@ -111,7 +112,7 @@ class Thinking:
             entry
             for record in islice(self._messages.records, first, None)
             for entry in record.entries
-            if entry.kind is ItemKind.REASONING and entry.action is None
+            if entry.kind is ItemKind.REASONING and entry.action is None and not record.settled
         )
 
     # -- removing ----------------------------------------------------------------------------------------------------
