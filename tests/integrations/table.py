@@ -248,7 +248,22 @@ ROWS: Final = (
         _NOTHING,
         "its requests come from its makers' servers: it needs a public address",
     ),
-    Row("CrewAI", "base URL, or LiteLLM's callback", "0", _NOTHING, "built on LiteLLM; not installed in CI"),
+    Row(
+        "CrewAI",
+        "base URL, or LiteLLM's callback",
+        "0",
+        _NOTHING,
+        "not installed in CI; that it leaves out the model's text beside calls is tested in its place "
+        "(`tests/doors/http/test_habits.py`)",
+    ),
+    Row(
+        "smolagents",
+        "`api_base` of its model: the HTTP door",
+        "0",
+        (UNTESTED, NO, *_NOTHING[2:]),
+        "its `ToolCallingAgent` wants a call of any tool at each request (`required`), which stays one of its own: the "
+        "model is never free to look anything up; not installed in CI",
+    ),
     Row(
         "AutoGen, Agent Framework",
         "base URL, or the transport",

@@ -11,20 +11,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_json import read, write_sound
 from prompt_sidecar.answers.base import Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.blocks import Block, BlockDialect, BlockFilter
 from prompt_sidecar.answers.sse import Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
-from prompt_sidecar.prompt.members import Members, elements
+from prompt_sidecar.prompt.members import Members, elements, loads
 from prompt_sidecar.providers.anthropic_messages import ERROR_TYPES, INPUTS, Pieces, arguments_event, thinks
 from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.surrogates import escaped, paired
 from prompt_sidecar.providers.table import APIS
-from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["anthropic_messages"]
+_UNCHANGED: Final = frozenset({"auto", "none", "tool"})
+"""Types of `tool_choice` under which more tools do not change what must be called."""
 
 
 class AnthropicMessages(BlockDialect):
@@ -57,10 +59,28 @@ class AnthropicMessages(BlockDialect):
         return text_of(member(entry, "content"), "text")
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model may choose among the tools."""
+        """Whether the model need not call any of the tools.
+
+        `any` wants a call of one of all tools, and no list of them can be given; `tool` names one. Either goes without
+        thinking. platform.claude.com, "Define tools", "Forcing tool use" (read in November 2026).
+        """
         choice = members.get("tool_choice")
-        free = choice is None or member(choice, "type") == "auto"
+        free = choice is None or within(member(choice, "type"), _UNCHANGED)
         return RecallOffer.OFFERED if free else RecallOffer.FORCED
+
+    def narrow(self, members: Members) -> bool:
+        """Name the agent's tool, if it has one alone."""
+        tools = [loads(each) for each in self.agent_tools(members)]
+        if member(members.get("tool_choice"), "type") != "any" or len(tools) != 1:
+            return False
+        name = self.tool_name(tools[0])
+        if not name or member(tools[0], "type") not in (None, "custom"):
+            return False
+        choice = Members(members.raw("tool_choice"))
+        choice.set("type", b'"tool"')
+        choice.set("name", write_sound(name))
+        members.set("tool_choice", choice.bytes())
+        return True
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""

@@ -31,7 +31,7 @@ from prompt_sidecar.answers.histories import History, NamedCall
 from prompt_sidecar.answers.restoring import Arguments, Restore
 from prompt_sidecar.answers.sse import EVENTS, Event, Splitter
 from prompt_sidecar.facts.recall_offer import RecallOffer
-from prompt_sidecar.prompt.members import Members, appended, array, loads
+from prompt_sidecar.prompt.members import Members, appended, array, elements, loads
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import member, string, token_count
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -226,7 +226,14 @@ class Dialect(History):
 
     @abstractmethod
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the sidecar's tools may join the agent's: where the model may choose, and gives one answer."""
+        """Whether the sidecar's tools may join the agent's: where the model gives one answer, which they do not change.
+
+        `FORCED`: it must call any of the tools. Where it must call some by name, or none, more tools change nothing.
+        """
+
+    def narrow(self, members: Members) -> bool:  # noqa: ARG002 - of those that can
+        """Have a model that must call any tool call one of the agent's; False: the API cannot say that."""
+        return False
 
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition; empty: it has none."""
@@ -239,6 +246,11 @@ class Dialect(History):
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
         """Add the sidecar's tools behind the agent's."""
         members.set("tools", array([*self.agent_tools(members), *definitions]))
+
+    def withdraw(self, members: Members, names: Collection[str]) -> None:
+        """Take out tools that were offered, by their names."""
+        kept = [each for each in elements(members.raw("tools")) if self.tool_name(loads(each)) not in names]
+        members.set("tools", array(kept))
 
     @abstractmethod
     def forbid_tools(self, members: Members, answers: Sequence[Any]) -> None:

@@ -73,9 +73,12 @@ class BedrockConverse(BlockDialect):
         return "".join([each["text"] for each in blocks if isinstance(each.get("text"), str)])
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model may choose among the tools."""
+        """Whether the model need not call any of the tools.
+
+        `any` wants a call of one of all; `tool`, which names one, few models take. docs.aws.amazon.com, ToolChoice.
+        """
         choice = member(members.get("toolConfig"), "toolChoice")
-        free = choice is None or (isinstance(choice, dict) and "auto" in choice)
+        free = choice is None or (isinstance(choice, dict) and ("auto" in choice or "tool" in choice))
         return RecallOffer.OFFERED if free else RecallOffer.FORCED
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
@@ -91,6 +94,12 @@ class BedrockConverse(BlockDialect):
         """Add the sidecar's tools behind the agent's."""
         configuration = Members(members.raw("toolConfig"))
         configuration.set("tools", array([*elements(configuration.raw("tools")), *definitions]))
+        members.set("toolConfig", configuration.bytes())
+
+    def withdraw(self, members: Members, names: Collection[str]) -> None:
+        """Take out tools that were offered, by their names."""
+        configuration = Members(members.raw("toolConfig"))
+        super().withdraw(configuration, names)
         members.set("toolConfig", configuration.bytes())
 
     def forbid_tools(self, _: Members, answers: Sequence[Any]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_json import read, write_sound
 from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, arguments_digest, gist_of, named
 from prompt_sidecar.answers.restoring import restored
@@ -34,7 +34,7 @@ from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
 from prompt_sidecar.providers.gemini_contents import parts as parts_of
 from prompt_sidecar.providers.surrogates import paired
 from prompt_sidecar.providers.table import APIS
-from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.untyped import member, objects, ordinal, string, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["gemini_contents"]
@@ -47,6 +47,8 @@ _ALLOWED: Final = ("allowedFunctionNames", "allowed_function_names")
 _FREE: Final = frozenset({"", "AUTO", "MODE_UNSPECIFIED", "VALIDATED"})
 """Modes in which the model may answer with text, or call any function that is allowed. Under VALIDATED its calls are
 held to their schemas besides (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
+_ANY: Final = "ANY"
+"""The mode in which it must call one, of `allowedFunctionNames` where these are given."""
 _STOP: Final = "STOP"
 """The reason to finish after which a turn is whole."""
 _NOTHING: Final = {"text": ""}
@@ -99,9 +101,9 @@ class GeminiContents(Dialect):
     calls_may_come_first: ClassVar[bool] = False
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model may choose among the functions, gives one answer, and each call whole."""
+        """Whether the model need not call any of the functions, gives one answer, and each call whole."""
         _, _, calling = _calling(members)
-        if not _is_free(calling):
+        if not (_is_free(calling) or _mode(calling) == "NONE" or (_mode(calling) == _ANY and _allowed(calling))):
             return RecallOffer.FORCED
         if _either(calling, "streamFunctionCallArguments"):
             return RecallOffer.UNREADABLE
@@ -117,6 +119,31 @@ class GeminiContents(Dialect):
         tool = Members(tools[at])
         tool.set(name, array([*elements(declared), *definitions]))
         members.set("tools", array([*tools[:at], tool.bytes(), *tools[at + 1 :]]))
+
+    def narrow(self, members: Members) -> bool:
+        """List the agent's functions as those of which one must be called."""
+        outer, inner, calling = _calling(members)
+        names = [name for each in self.agent_tools(members) if (name := self.tool_name(loads(each)))]
+        if _mode(calling) != _ANY or not names:
+            return False
+        configuration = Members(members.raw(outer))
+        choice = Members(configuration.raw(inner))
+        choice.set(_ALLOWED[_CALLING.index(inner)], write_sound(names))
+        configuration.set(inner, choice.bytes())
+        members.set(outer, configuration.bytes())
+        return True
+
+    def withdraw(self, members: Members, names: Collection[str]) -> None:
+        """Take out functions that were offered, by their names."""
+        tools = []
+        for each in elements(members.raw("tools")):
+            name, declared = declarations(each)
+            tool = Members(each)
+            if name:
+                kept = [one for one in elements(declared) if self.tool_name(loads(one)) not in names]
+                tool.set(name, array(kept))
+            tools.append(tool.bytes())
+        members.set("tools", array(tools))
 
     @staticmethod
     def _allow(members: Members, names: Sequence[str]) -> None:
@@ -252,6 +279,16 @@ def _calling(members: Members) -> tuple[str, str, Any]:
     configuration = members.get(outer)
     inner = next((name for name in _CALLING if member(configuration, name) is not None), _CALLING[0])
     return outer, inner, member(configuration, inner)
+
+
+def _mode(calling: Any) -> str:
+    """The mode of calling; empty: none, or it is no text."""
+    return string(_either(calling, "mode")).upper()
+
+
+def _allowed(calling: Any) -> Any:
+    """The names of the functions that may be called; nothing: all may."""
+    return next((found for each in _ALLOWED if (found := member(calling, each))), None)
 
 
 def _is_free(calling: Any) -> bool:

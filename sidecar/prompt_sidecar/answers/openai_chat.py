@@ -12,15 +12,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_json import read, write_sound
 from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments
 from prompt_sidecar.answers.sse import DONE, Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
-from prompt_sidecar.prompt.members import Members, array, elements
+from prompt_sidecar.prompt.members import Members, array, elements, loads
 from prompt_sidecar.providers.api import ProviderApi
 from prompt_sidecar.providers.openai_chat import Called
+from prompt_sidecar.providers.openai_choice import (
+    ALLOWED,
+    REQUIRED,
+    allowed_functions,
+    knows_allowed_tools,
+    limits_free_choice,
+    must_call_any,
+)
 from prompt_sidecar.providers.surrogates import paired
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal, text_of, within
@@ -53,10 +61,31 @@ class OpenAIChat(Dialect):
         return found
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model may choose among the tools, and gives one answer."""
-        if members.get("tool_choice") not in (None, "auto"):
+        """Whether the model need not call any of the tools, and gives one answer."""
+        if must_call_any(members.get("tool_choice")):
             return RecallOffer.FORCED
         return RecallOffer.OFFERED if members.get("n") in (None, 1) else RecallOffer.SEVERAL_ANSWERS
+
+    def narrow(self, members: Members) -> bool:
+        """Require a call of a tool of the agent's."""
+        if members.get("tool_choice") != REQUIRED or not knows_allowed_tools(members.get("model")):
+            return False
+        allowed = allowed_functions(map(loads, self.agent_tools(members)))
+        if allowed is not None:
+            choice = {"type": ALLOWED, ALLOWED: {"mode": REQUIRED, "tools": allowed}}
+            members.set("tool_choice", write_sound(choice))
+        return allowed is not None
+
+    def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
+        """Add the sidecar's tools behind the agent's, and to those that may be called where these are listed."""
+        super().offer(members, definitions)
+        added = allowed_functions(map(loads, definitions))
+        if limits_free_choice(members.get("tool_choice")) and added:
+            choice = Members(members.raw("tool_choice"))
+            limited = Members(choice.raw(ALLOWED))
+            limited.set("tools", array([*elements(limited.raw("tools")), *map(write_sound, added)]))
+            choice.set(ALLOWED, limited.bytes())
+            members.set("tool_choice", choice.bytes())
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""

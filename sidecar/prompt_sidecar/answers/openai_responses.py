@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.answer_json import read
+from prompt_sidecar.answers.answer_json import read, write_sound
 from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import Arguments, restored
@@ -22,6 +22,14 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, NotJson, appended, array, each_element, elements, loads
 from prompt_sidecar.providers.api import ProviderApi
+from prompt_sidecar.providers.openai_choice import (
+    ALLOWED,
+    REQUIRED,
+    allowed_items,
+    knows_allowed_tools,
+    limits_free_choice,
+    must_call_any,
+)
 from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS, AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.table import APIS
@@ -97,7 +105,12 @@ class OpenAIResponses(Dialect):
         return frozenset(map(self.tool_name, (*definitions, *inner)))
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
-        """Add the sidecar's tools behind the agent's, where these stand."""
+        """Add the sidecar's tools behind the agent's, where these stand, and to those that may be called, if listed."""
+        added = allowed_items(map(loads, definitions))
+        if limits_free_choice(members.get("tool_choice")) and added:
+            choice = Members(members.raw("tool_choice"))
+            choice.set("tools", array([*elements(choice.raw("tools")), *map(write_sound, added)]))
+            members.set("tool_choice", choice.bytes())
         if super().agent_tools(members):
             super().offer(members, definitions)
             return
@@ -110,10 +123,31 @@ class OpenAIResponses(Dialect):
                 return
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model may choose among the tools, and answers at once."""
-        if members.get("tool_choice") not in (None, "auto"):
+        """Whether the model need not call any of the tools, and answers at once."""
+        if must_call_any(members.get("tool_choice")):
             return RecallOffer.FORCED
         return RecallOffer.UNREADABLE if members.raw("background") == b"true" else RecallOffer.OFFERED
+
+    def narrow(self, members: Members) -> bool:
+        """Require a call of a tool of the agent's."""
+        if members.get("tool_choice") != REQUIRED or not knows_allowed_tools(members.get("model")):
+            return False
+        tools = [*super().agent_tools(members), *(each for _, item in _offering(members) for each in _tools(item))]
+        allowed = allowed_items(map(loads, tools))
+        if allowed is not None:
+            members.set("tool_choice", write_sound({"type": ALLOWED, "mode": REQUIRED, "tools": allowed}))
+        return allowed is not None
+
+    def withdraw(self, members: Members, names: Collection[str]) -> None:
+        """Take out tools that were offered, where they stand."""
+        super().withdraw(members, names)
+        entries: list[bytes] = []
+        for place, item in _offering(members):
+            entries = entries or list(self.entries(members))
+            item.set("tools", array(each for each in _tools(item) if self.tool_name(loads(each)) not in names))
+            entries[place] = item.bytes()
+        if entries:
+            members.set("input", array(entries))
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""

@@ -70,7 +70,9 @@ class Conversation:
     opening: Opening
     lock: threading.Lock = field(default_factory=threading.Lock)
     recall: RecallOffer | None = None
-    """Whether the sidecar's tools join its requests; None: no request with tools was seen."""
+    """Whether the sidecar's tools join its requests; None: no request with tools that decides it was seen."""
+    narrows: bool = True
+    """Whether the provider is thought to take a choice of tools that is narrowed to the agent's."""
     seen: bool = False
     """Whether a prompt of it was trimmed."""
 

@@ -9,12 +9,14 @@ class RecallOffer(StrEnum):
     """The values of the header `x-prompt-sidecar-recall` of an answer."""
 
     OFFERED = "offered"
-    """By the sidecar, or, where an agent or a gateway says so, by them."""
+    """The sidecar's tools are among the request's, or, where an agent or a gateway says so, it offers them itself. A
+    request that must call a tool of the agent's, or none, may not call them."""
     NO_TOOLS = "no_tools"
     """The request has no tools that others could join: an agent without tools expects no calls. Nor can they join those
     in an item of the input that the provider stores, as they would be offered from there on."""
     FORCED = "forced"
-    """The run's first request with tools says which are called, or that none is: more tools would change its answer."""
+    """The request wants a call of any tool, so more tools would change its answer, and its provider takes no list of
+    those that may be called; and no request of the run had them. The first that leaves the choice free has."""
     SEVERAL_ANSWERS = "several_answers"
     """The run's first request with tools asks for several answers: there would be no one call to answer."""
     UNREADABLE = "unreadable"

@@ -66,6 +66,8 @@ _SENDING_SECONDS: Final = 0.02
 first words of an answer often longer."""
 _ERRORS: Final = 400
 """The first status by which a provider says that it does not answer."""
+_MALFORMED: Final = frozenset({400, 422})
+"""Statuses by which a provider refuses what it does not know in a request."""
 _FAILURES: Final = 500
 """The first one by which it says that this is its own fault."""
 T = TypeVar("T")
@@ -123,6 +125,8 @@ class Exchange:
     _input: int = 0
     _refusals: int = 0
     _thinking_refused: bool = False
+    _unnarrowed: bool = False
+    """Whether a prompt was sent again with the agent's own choice of tools."""
     _response: web.StreamResponse | None = None
     """What has been begun."""
     _filter: Filter | None = None
@@ -530,11 +534,12 @@ class Exchange:
         if body is None:
             return await self._end_with_error(answer.status, b"")
         plain = await self._plain(answer, body)
+        message = too_long(answer.status, plain)
         if prompt.answer is not None and not prompt.asked.counting:
             if refuses_thinking(answer.status, plain) and not self._thinking_refused:
                 self._thinking_refused = True
                 return await self.work.run(self.prompter.again, prompt, self.work.check, served=0)
-            if (message := too_long(answer.status, plain)) and self._refusals < MOST_REFUSALS:
+            if message and self._refusals < MOST_REFUSALS:
                 self._refusals += 1
                 learned = await self.work.run(self.prompter.refused, prompt, message)
                 shorter = await self.work.run(self.prompter.again, prompt, self.work.check)
@@ -542,6 +547,11 @@ class Exchange:
                     return shorter
         if self._response is not None:
             return await self._end_with_error(answer.status, plain)
+        if prompt.narrowed and not message and answer.status in _MALFORMED:
+            self._unnarrowed = True
+            return await self.work.run(self.prompter.unnarrowed, prompt, self.work.check)
+        if self._unnarrowed:
+            self.prompter.refused_anyway(prompt)
         return await self._sent(prompt, answer, body)
 
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:

@@ -100,6 +100,8 @@ class Prompt:
     """Names of the sidecar's tools that are offered."""
     recall: RecallOffer = RecallOffer.UNTRIMMED
     """Whether they are, or why not."""
+    narrowed: bool = False
+    """Whether its choice of tools is written anew, so that the model calls one of the agent's."""
     answer: TrimAnswer | None = None
     """None: it was not trimmed."""
     left: Untrimmed | None = None
@@ -178,10 +180,10 @@ class Prompter:
             lost = not conversation.seen or self.hidden.lost(run)
             if restored is not None:
                 members.set(dialect.messages, array(restored))
-            recall, own = self._offered(asked, members, conversation)
+            recall, own, narrowed = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
-            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall)
+            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
             prompt = self._trimmed(prompt, check, served=served)
             if prompt.answer is not None:
                 conversation.seen = True
@@ -193,6 +195,21 @@ class Prompter:
         with slots.holding(prompt.conversation.lock):
             return self._trimmed(prompt, check, served=served)
 
+    def unnarrowed(self, prompt: Prompt, check: Callable[[], None]) -> Prompt:
+        """Make a prompt anew with the agent's own choice of tools, as its provider has refused another.
+
+        Errors as `prepare`.
+        """
+        assert prompt.conversation is not None
+        prompt.conversation.narrows = False
+        return self.prepare(prompt.asked, check)
+
+    @staticmethod
+    def refused_anyway(prompt: Prompt) -> None:
+        """Note that the provider has refused the agent's own choice of tools as well, for another reason."""
+        if prompt.conversation is not None:
+            prompt.conversation.narrows = True
+
     def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
         """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
         members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
@@ -200,7 +217,9 @@ class Prompter:
         assert conversation is not None
         added = [write_sound(each) for each in self._sendable(prompt, turn)]
         answers = dialect.answers(self._results(prompt, turn, check))
-        if last:
+        if last and dialect.recall(members) is RecallOffer.FORCED:  # it is to call one of the agent's
+            dialect.withdraw(members, prompt.own)
+        elif last:
             dialect.forbid_tools(members, answers)
         added += [orjson.dumps(each) for each in answers]
         members.set(dialect.messages, dialect.continued(members.raw(dialect.messages), added))
@@ -342,8 +361,8 @@ class Prompter:
         dialect.as_entries(members)
         if stored.answers:
             members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
-        recall, own = self._offered(asked, members, stored.conversation)
-        prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall)
+        recall, own, narrowed = self._offered(asked, members, stored.conversation)
+        prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall, narrowed=narrowed)
         return self._open(prompt, Untrimmed.STORED_BY_PROVIDER, check)
 
     def _open(self, prompt: Prompt, why: Untrimmed | None, check: Callable[[], None]) -> Prompt:
@@ -375,32 +394,45 @@ class Prompter:
 
     def _offered(
         self, asked: Asked, members: Members, conversation: Conversation
-    ) -> tuple[RecallOffer, frozenset[str]]:
+    ) -> tuple[RecallOffer, frozenset[str], bool]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
 
         Returns:
-            Whether they were offered, or why not; and the names of those that were.
+            Whether they were offered, or why not; the names of those that were; and whether the choice among the tools
+            was narrowed to the agent's.
         """
-        recall = self._recall(asked, members, conversation)
+        recall, narrowed = self._recall(asked, members, conversation)
         if recall is not RecallOffer.OFFERED:
-            return recall, frozenset()
+            return recall, frozenset(), False
         dialect = asked.dialect
         taken = dialect.tool_names(members)
         offered = [each for each in self._definitions(dialect.format) if each[0] not in taken]
         dialect.offer(members, [definition for _, definition in offered])
-        return recall, frozenset(name for name, _ in offered)
+        return recall, frozenset(name for name, _ in offered), narrowed
 
-    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> RecallOffer:
-        """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached."""
+    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> tuple[RecallOffer, bool]:
+        """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached.
+
+        One that wants a call of any tool does not: it has them if the choice can be narrowed to the agent's, else if
+        the run has them.
+
+        Returns:
+            Whether it has them, or why not; and whether the choice was narrowed.
+        """
         if self._modes.observes:
-            return RecallOffer.OBSERVING
+            return RecallOffer.OBSERVING, False
         if not asked.dialect.agent_tools(members):
-            return RecallOffer.NO_TOOLS
+            return RecallOffer.NO_TOOLS, False
         if not asked.recalls:
-            return RecallOffer.UNREADABLE
-        if conversation.recall is None:
-            conversation.recall = asked.dialect.recall(members)
-        return conversation.recall
+            return RecallOffer.UNREADABLE, False
+        found = asked.dialect.recall(members)
+        if found is RecallOffer.FORCED:
+            may_join = conversation.recall in (None, RecallOffer.OFFERED)
+            if may_join and conversation.narrows and asked.dialect.narrow(members):
+                return RecallOffer.OFFERED, True
+        elif conversation.recall is None:
+            conversation.recall = found
+        return conversation.recall or found, False
 
     def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
         if format_name not in self._tools:
