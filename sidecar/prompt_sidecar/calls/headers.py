@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
@@ -24,6 +27,11 @@ RECALL: Final = PREFIX + "recall"
 """Of a request: that the model has tools for recall. Of an answer: whether it was offered the sidecar's, or why not."""
 UNTRIMMED: Final = PREFIX + "untrimmed"
 """Of an answer: why its request went on untrimmed; absent where the prompt was trimmed."""
+PIN: Final = PREFIX + "pin"
+"""Of a request: indices of messages that no cut may touch, from 0; negative ones from the end, -1 the newest."""
+MOST_PINS: Final = 256
+"""Indices in one header. Their digits are a hundredth of what a header may have; agents pin one to ten messages."""
+_INDEX: Final = re.compile(r"-?[0-9]{1,9}")
 _LONGEST_REVISION: Final = 4_000
 """Characters of a revision in a header: clients take some 8,000 for all headers together."""
 
@@ -46,6 +54,31 @@ def handled(untrimmed: Untrimmed | None, recall: RecallOffer | None) -> dict[str
     """Return the headers that tell what was done about a request: `Handled` has what the values mean."""
     told = {} if recall is None else {RECALL: recall.value}
     return told if untrimmed is None else {**told, UNTRIMMED: untrimmed.value}
+
+
+def pinned(headers: Mapping[str, str], count: Callable[[], int]) -> frozenset[int]:
+    """Return the indices of the messages that a request pins, from 0.
+
+    Args:
+        headers: the request's.
+        count: asked for the number of its messages, where it pins any.
+
+    Raises:
+        InvalidRequest: the header is no list of indices, or names a message that is not there.
+    """
+    text = headers.get(PIN, "").strip()
+    if not text:
+        return frozenset()
+    given = [each.strip() for each in text.split(",", MOST_PINS)]
+    if len(given) > MOST_PINS or not all(map(_INDEX.fullmatch, given)):
+        raise InvalidRequest(f"{PIN} must be at most {MOST_PINS} indices of messages, such as 0,3 or -1", field=PIN)
+    messages = count()
+    indices = frozenset(index if index >= 0 else messages + index for index in map(int, given))
+    if wrong := [index for index in indices if not 0 <= index < messages]:
+        raise InvalidRequest(
+            f"{PIN} names message {min(wrong)}; the request has {messages}, of which the first is 0", field=PIN
+        )
+    return indices
 
 
 def revision(answer: TrimAnswer) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -190,6 +191,28 @@ def test_a_trimmed_body_has_its_own_length() -> None:
     put = {each.header.key: each.header.raw_value for each in changed.header_mutation.set_headers}
     assert 0 < len(changed.body_mutation.body) < 500_000
     assert str(len(changed.body_mutation.body)).encode() == put["content-length"]
+
+
+@pytest.mark.parametrize(("pin", "whole"), [("", False), ("1", False), ("2", True), ("-1", True)])
+def test_a_pinned_message_stays(pin: str, *, whole: bool) -> None:
+    """As behind the HTTP door."""
+    result = "a line of a log\n" * 20_000
+    named = {"x_prompt_sidecar_pin": pin} if pin else {}
+    with door() as asked:
+        changed = asked.process(headers(**named), body(chat(1, result)))[1].request_body.response
+    made = changed.body_mutation.body.decode() or json.dumps(result)
+
+    assert whole == (json.dumps(result)[1:-1] in made)
+
+
+@pytest.mark.parametrize("pin", ["3", "first"])
+def test_a_request_whose_pin_names_no_message_passes(pin: str) -> None:
+    """Nothing of it is trimmed, as anything might be what was meant."""
+    with door() as asked:
+        answers = asked.process(headers(x_prompt_sidecar_pin=pin), body(chat(1, "a line of a log\n" * 20_000)))
+
+    assert [EnvoyOutcome.INVALID] == asked.observer.outcomes
+    assert not answers[1].request_body.response.body_mutation.body
 
 
 def test_a_token_is_asked_for_where_there_are_some(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.gemini_contents import GeminiContents
 from prompt_sidecar.answers.openai_chat import OpenAIChat
 from prompt_sidecar.answers.openai_responses import OpenAIResponses
@@ -25,6 +27,13 @@ def _asked(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
+def _restored(
+    kept: HiddenTurns, run: tuple[str, str], dialect: Dialect, history: Callable[[], list[bytes]]
+) -> list[bytes] | None:
+    made = kept.restored(run, dialect, history)
+    return None if made is None else made.entries
+
+
 def test_answers_with_the_same_words_get_their_own() -> None:
     """In their order; what the agent has no more, or never had, changes nothing."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIChat()
@@ -33,10 +42,10 @@ def test_answers_with_the_same_words_get_their_own() -> None:
         kept.keep(RUN, Splice(("OK",), (b"hidden %d" % number, b"OK")))
     history = _written(_asked("a"), _said("OK"), _asked("OK"), _said("OK "), _asked("c"))
 
-    restored = kept.restored(RUN, dialect, lambda: history)
+    restored = _restored(kept, RUN, dialect, lambda: history)
     assert [history[0], b"hidden 0", b"OK", history[2], b"hidden 1", b"OK", history[4]] == restored
-    assert kept.restored(RUN, dialect, lambda: _written(_asked("OK"), _said("No"))) is None
-    assert kept.restored(("other", "run"), dialect, lambda: history) is None
+    assert _restored(kept, RUN, dialect, lambda: _written(_asked("OK"), _said("No"))) is None
+    assert _restored(kept, ("other", "run"), dialect, lambda: history) is None
 
 
 def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
@@ -49,9 +58,9 @@ def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
 
     for sent in ([_said("One"), call], [reasoning, reasoning, _said("One"), reasoning, call]):
         history = _written(_asked("a"), *sent, _asked("b"))
-        assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, history.copy)
+        assert [history[0], b"all", history[-1]] == _restored(kept, RUN, dialect, history.copy)
     cut = _written(_asked("a"), reasoning, _said("One"), reasoning)
-    assert kept.restored(RUN, dialect, lambda: cut) is None
+    assert _restored(kept, RUN, dialect, lambda: cut) is None
 
 
 def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
@@ -64,12 +73,12 @@ def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
     kept.keep(RUN, Splice((str(dialect.gist({"parts": [call]})),), (b"hidden", b"call"), place=3))
     history = _written(asked, said, asked, said, asked)
 
-    assert [*history[:3], b"hidden", b"call", history[4]] == kept.restored(RUN, dialect, lambda: history)
+    assert [*history[:3], b"hidden", b"call", history[4]] == _restored(kept, RUN, dialect, lambda: history)
     shorter = history[2:]
-    assert [shorter[0], b"hidden", b"call", shorter[2]] == kept.restored(RUN, dialect, lambda: shorter)
+    assert [shorter[0], b"hidden", b"call", shorter[2]] == _restored(kept, RUN, dialect, lambda: shorter)
     other = {"functionCall": {"name": "status", "args": {"of": 1.5, "all": True}}}
     different = _written(asked, {"role": "model", "parts": [other]})
-    assert kept.restored(RUN, dialect, lambda: different) is None
+    assert _restored(kept, RUN, dialect, lambda: different) is None
 
 
 def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None:
@@ -84,12 +93,12 @@ def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None
         entries = tuple(_written(*hidden, answer))
         kept.keep(RUN, Splice(gists[1:], entries, place=place, hidden=gists[:1], hidden_entries=len(hidden)))
     whole = _written(_asked("a"), *hidden, answer)
-    assert whole == (kept.restored(RUN, dialect, whole.copy) or whole)
-    assert whole == kept.restored(RUN, dialect, lambda: [whole[0], whole[-1]])
+    assert whole == (_restored(kept, RUN, dialect, whole.copy) or whole)
+    assert whole == _restored(kept, RUN, dialect, lambda: [whole[0], whole[-1]])
     without_reasoning = [whole[0], *whole[2:]]
-    assert without_reasoning == (kept.restored(RUN, dialect, without_reasoning.copy) or without_reasoning)
+    assert without_reasoning == (_restored(kept, RUN, dialect, without_reasoning.copy) or without_reasoning)
     twice = [*whole, whole[0], whole[-1]]
-    assert [*whole, *whole] == kept.restored(RUN, dialect, twice.copy)
+    assert [*whole, *whole] == _restored(kept, RUN, dialect, twice.copy)
 
 
 def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> None:
@@ -104,9 +113,9 @@ def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> N
     kept.keep(RUN, Splice((gists[0], gists[2]), entries, place=1, hidden=tuple(gists[:2]), hidden_entries=3))
 
     shown = _written(_asked("a"), looks, answer)
-    assert [shown[0], *entries] == kept.restored(RUN, dialect, shown.copy)
+    assert [shown[0], *entries] == _restored(kept, RUN, dialect, shown.copy)
     moved = [*shown, *_written(call, result)]
-    assert kept.restored(RUN, dialect, moved.copy) is None
+    assert _restored(kept, RUN, dialect, moved.copy) is None
 
 
 def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() -> None:
@@ -116,11 +125,11 @@ def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() ->
     asked = {"role": "user", "parts": [{"text": "a"}]}
     kept.keep(RUN, Splice((str(dialect.gist(said)),), (b"hidden", b"Done"), place=1))
 
-    assert kept.restored(RUN, dialect, lambda: _written(said, asked)) is None
+    assert _restored(kept, RUN, dialect, lambda: _written(said, asked)) is None
     before = _written({"role": "model", "parts": [{"text": "First"}]}, said, asked)
-    assert kept.restored(RUN, dialect, lambda: before) is None
+    assert _restored(kept, RUN, dialect, lambda: before) is None
     whole = _written(asked, said, asked)
-    assert [whole[0], b"hidden", b"Done", whole[2]] == kept.restored(RUN, dialect, lambda: whole)
+    assert [whole[0], b"hidden", b"Done", whole[2]] == _restored(kept, RUN, dialect, lambda: whole)
 
 
 def test_pieces_of_an_answer_are_one() -> None:
@@ -133,8 +142,8 @@ def test_pieces_of_an_answer_are_one() -> None:
     asked = {"role": "user", "parts": [{"text": "a"}]}
     history = _written(asked, *pieces, asked)
 
-    assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, lambda: history)
-    assert kept.restored(RUN, dialect, lambda: history[:3]) is None
+    assert [history[0], b"all", history[-1]] == _restored(kept, RUN, dialect, lambda: history)
+    assert _restored(kept, RUN, dialect, lambda: history[:3]) is None
 
 
 def test_many_of_both_take_no_time_together() -> None:
@@ -144,7 +153,7 @@ def test_many_of_both_take_no_time_together() -> None:
         kept.keep(RUN, Splice((f"splice {number}",), (b"x",)))
     history = _written(*(_said(f"said {number}") for number in range(20_000)))
 
-    assert kept.restored(RUN, OpenAIChat(), lambda: history) is None
+    assert _restored(kept, RUN, OpenAIChat(), lambda: history) is None
 
 
 def test_the_oldest_go_first_and_their_run_says_so_once() -> None:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
+from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.reported_usage import usage_call
 from prompt_sidecar.answers.restoring import Restore
+from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status, is_final
@@ -38,7 +40,7 @@ from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.prompt.members import prompt_format
+from prompt_sidecar.prompt.members import Members, NotJson, prompt_format
 from prompt_sidecar.providers.table import PathFound
 from prompt_sidecar.providers.usage import ProviderUsage
 
@@ -104,6 +106,7 @@ class Processor:
                 body=body,
                 model=path.model,
                 context_window=_window(headers),
+                pinned=names.pinned(headers, lambda: _messages(DIALECTS[path.format], body)),
                 recall_unavailable=headers.get(names.RECALL, "").strip().lower() not in _RECALL,
                 accept_bytes=self._shared.options.max_message_bytes,
             )
@@ -225,6 +228,14 @@ def _window(headers: Mapping[str, str]) -> int:
     """Return the window that the agent states; 0: none, or no plausible one."""
     text = headers.get(names.WINDOW, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _WINDOW_DIGITS else 0
+
+
+def _messages(dialect: Dialect, body: bytes) -> int:
+    """Return the number of a body's messages; 0: it is no JSON."""
+    try:
+        return sum(1 for _ in dialect.entries(Members(body)))
+    except NotJson:
+        return 0
 
 
 def until(ends: float, stopped: Callable[[], bool]) -> Callable[[], None]:

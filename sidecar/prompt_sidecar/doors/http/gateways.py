@@ -255,6 +255,7 @@ class Gateways:
             body=body,
             model=model if isinstance(model, str) else "",
             context_window=window,
+            pinned=names.pinned(request.headers, lambda: sum(1 for _ in each_element(messages))),
             output_reserve=0 if window else None,
             recall_unavailable=True,
             accept_bytes=self._options.max_body_bytes * 2,

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.answers.base import Dialect
-from prompt_sidecar.doors.http.placing import Kept, Splice, restored
+from prompt_sidecar.doors.http.placing import Kept, Restored, Splice, restored
 from prompt_sidecar.process.logs import Once
 
 __all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
@@ -165,7 +165,7 @@ class HiddenTurns:
 
     def restored(
         self, run: Name, dialect: Dialect, history: Callable[[], list[bytes]], *, only_look: bool = False
-    ) -> list[bytes] | None:
+    ) -> Restored | None:
         """Put a run's hidden turns back into a history; None: nothing of it belongs there.
 
         `only_look`: nothing that is found is remembered, as for a request that only counts.
@@ -187,7 +187,7 @@ class HiddenTurns:
         made = restored(splices, dialect, history())
         if not only_look:
             self._settle(run, made.unmatched, made.rewritten)
-        return made.entries
+        return made if made.entries is not None else None
 
     def _settle(self, run: Name, unmatched: int, rewritten: list[Kept]) -> None:
         """Note what did not find its place."""

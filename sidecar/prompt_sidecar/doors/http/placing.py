@@ -127,6 +127,8 @@ class Restored:
     """Splices that nothing showed the place of, as this request was the first to show."""
     rewritten: list[Kept] = field(default_factory=list)
     """Those that stood at the end of a request, and have no place any more."""
+    places: list[int] = field(default_factory=list)
+    """Of each of the agent's entries, its index in `entries`; of an answer's entries that is about where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,8 @@ class _Placing:
         tails, rewritten = self._tails()
         if not self._placed and not tails:
             return Restored(None, rewritten=rewritten)
-        return Restored(list(self._made(tails)), unmatched, rewritten)
+        made, places = self._made(tails)
+        return Restored(made, unmatched, rewritten, places)
 
     # -- as it was given -----------------------------------------------------------------------------------------------
 
@@ -373,35 +376,40 @@ class _Placing:
 
     # -- the history with it -------------------------------------------------------------------------------------------
 
-    def _made(self, tails: dict[int, list[Kept]]) -> Iterator[bytes]:
-        at, length = 0, len(self._entries)
-        while at <= length:
+    def _made(self, tails: dict[int, list[Kept]]) -> tuple[list[bytes], list[int]]:
+        """Return the entries, and where in them those of the agent are."""
+        made: list[bytes] = []
+        places: list[int] = []
+        length = len(self._entries)
+        while (at := len(places)) <= length:
             for each in tails.get(at, ()):
-                yield from self._alone(each.splice)
+                made += self._alone(each.splice)
             if at == length:
-                return
+                break
             placed = self._placed.get(at)
             if placed is None:
-                yield self._entries[at]
-                at += 1
+                places.append(len(made))
+                made.append(self._entries[at])
                 continue
             placed.kept.placed = True
             splice = placed.kept.splice
+            hidden = splice.entries[: splice.hidden_entries]
+            made += [] if placed.held and not placed.joins else hidden
+            first = len(made)
             if placed.joins:
-                hidden = splice.entries[: splice.hidden_entries]
                 shown = {item for entry in hidden if (item := self._dialect.item(loads(entry)))}
-                yield from hidden
                 theirs = [self._entries[each] for each in range(at, placed.end) if self._item(each) not in shown]
-                yield from self._dialect.called_too(theirs, splice.own)
+                made += self._dialect.called_too(theirs, splice.own)
             else:
-                yield from splice.entries[splice.hidden_entries if placed.held else 0 :]
-            at = placed.end
+                made += splice.entries[splice.hidden_entries :]
+            places += [min(first + each, len(made) - 1) for each in range(placed.end - at)]
             if splice.answers:
-                following = self._entries[at : at + 1]
-                yield from self._dialect.joined(splice.answers, following)
-                at += len(following)
+                following = self._entries[placed.end : placed.end + 1]
+                made += self._dialect.joined(splice.answers, following)
+                places += [len(made) - 1] * len(following)
                 if not following:
-                    return
+                    break
+        return made, places
 
     def _alone(self, splice: Splice) -> Iterator[bytes]:
         """The hidden turns, and the sidecar's calls of the last one without those of the agent's.

@@ -102,6 +102,8 @@ class Prompt:
     """Whether they are, or why not."""
     narrowed: bool = False
     """Whether its choice of tools is written anew, so that the model calls one of the agent's."""
+    pinned: frozenset[int] = frozenset()
+    """Indices of entries that no cut may touch, hidden turns counted."""
     answer: TrimAnswer | None = None
     """None: it was not trimmed."""
     left: Untrimmed | None = None
@@ -174,16 +176,18 @@ class Prompter:
         conversation = self._conversation(asked, members)
         with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
+            pinned = names.pinned(asked.headers, lambda: sum(1 for _ in dialect.entries(members)))
             restored = self.hidden.restored(
                 run, dialect, lambda: list(dialect.entries(members)), only_look=asked.counting
             )
             lost = not conversation.seen or self.hidden.lost(run)
-            if restored is not None:
-                members.set(dialect.messages, array(restored))
+            if restored is not None and restored.entries is not None:
+                members.set(dialect.messages, array(restored.entries))
+                pinned = frozenset(restored.places[index] for index in pinned)
             recall, own, narrowed = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
-            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
+            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed, pinned=pinned)
             prompt = self._trimmed(prompt, check, served=served)
             if prompt.answer is not None:
                 conversation.seen = True
@@ -452,6 +456,7 @@ class Prompter:
             body=body,
             model=asked.model,
             context_window=_window(asked.headers),
+            pinned=prompt.pinned,
             recall_unavailable=not prompt.own,
             dry_run=asked.counting,
             revision=_revision(asked.headers),
