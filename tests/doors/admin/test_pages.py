@@ -10,9 +10,11 @@ import pytest
 
 from prompt_sidecar.doors.admin.site import LOOKED_AT, NAME_CHARACTERS, ORDERS, ROWS
 from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from tests.doors.admin.serving import Served, served
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
-from tests.promises.engine import Engine
+from tests.promises.engine import CALLER, Engine
 from tests.report.pages import elements
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
@@ -32,6 +34,9 @@ def busy() -> Engine:
     engine.search("unused name")
     with pytest.raises(InvalidJson):
         engine.trim(OPENAI_CHAT, b"{")
+    for why in (None, Untrimmed.NO_NEED, Untrimmed.UNREADABLE):
+        engine.runs.handled(Handled(Through.HTTP, why, 1, RecallOffer.OFFERED, CALLER, "busy"))
+    engine.runs.handled(Handled(Through.ENVOY, Untrimmed.UNKNOWN_PATH, run_id="never seen"))
     return engine
 
 
@@ -76,6 +81,24 @@ def test_a_page_says_what_happened(site: Served) -> None:
     assert {"INVALID_JSON": 1} == told["refusals"]
     assert "invalid json: 1" in page
     assert "clipped (fit, " in page
+
+
+def test_pages_say_why_requests_were_not_trimmed(site: Served) -> None:
+    """A run's page that of its own, the first page that of all; what should have been trimmed stands out."""
+    told = json.loads(site.get(f"/runs/{key_of(site, 'busy')}.json").text)
+    assert {"no_need": 1, "trimmed": 1, "unreadable": 1} == told["requests"]["handled"]
+    assert 1 == told["summary"]["missed"]
+    page = site.get(f"/runs/{key_of(site, 'busy')}").text
+    assert "not trimmed: <code>unreadable</code>; recall: <code>offered</code>" in page
+    assert '<li class="bad"><code>unreadable</code>: 1</li>' in page
+    assert "<li><code>no_need</code>: 1</li>" in page
+
+    rows = {(each["door"], each["outcome"]): each for each in json.loads(site.get("/runs.json").text)["handled"]}
+    assert {("http", "trimmed"), ("http", "no_need"), ("http", "unreadable"), ("envoy", "unknown_path")} == rows.keys()
+    assert (1, True) == (rows["envoy", "unknown_path"]["count"], rows["envoy", "unknown_path"]["missed"])
+    listed = site.get("/runs").text
+    assert '<th scope="row" class="bad"><code>unknown_path</code></th>' in listed
+    assert '<th scope="row"><code>trimmed</code></th>' in listed
 
 
 def test_what_agents_chose_is_text(site: Served) -> None:

@@ -195,6 +195,7 @@ def test_a_run_says_what_was_done_about_its_requests() -> None:
         Case("small", CHAT, chat(*TEXT, tools=TOOLS), run),
         Case("large", CHAT, chat(*LONG, tools=TOOLS), run),
         Case("broken", CHAT, {"messages": 7, "tools": TOOLS}, run),
+        Case("passed", "/v9/thoughts", {"thoughts": "deep"}, run),
         Case("counted", "/v1/messages/count_tokens", {"model": "scripted", "messages": TEXT}, run),
     ]
 
@@ -209,9 +210,9 @@ def test_a_run_says_what_was_done_about_its_requests() -> None:
         figures = here.core.figures("local", "run-7").requests
         (line,) = here.core.summaries_of("run-7", 10, 10)
 
-    assert {"no_need": 1, "trimmed": 1, "unreadable": 1} == figures.handled
-    assert ("unreadable", "offered") == (figures.untrimmed, figures.recall)
-    assert 1 == figures.missed == line.missed
+    assert {"no_need": 1, "trimmed": 1, "unknown_path": 1, "unreadable": 1} == figures.handled
+    assert ("unknown_path", "untrimmed") == (figures.untrimmed, figures.recall)
+    assert 2 == figures.missed == line.missed
 
 
 def test_the_log_names_each_kind_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

@@ -104,7 +104,7 @@ ORDERS: Final[Mapping[str, Order]] = {
         Order("breaks", "most cache breaks", attrgetter("breaks")),
         Order("refused", "most refusals", attrgetter("refused")),
         Order("findings", "most findings", attrgetter("findings")),
-        Order("missed", "most requests that should have been trimmed", attrgetter("missed")),
+        Order("missed", "most missed", attrgetter("missed")),
     )
 }
 """By what the table is sorted; the first where nothing else is asked for."""

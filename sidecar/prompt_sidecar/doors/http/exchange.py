@@ -205,14 +205,14 @@ class Exchange:
 
     def _handled(self, prompt: Prompt) -> Handled:
         """What was done about the request. One that only counts tokens is none of its run's prompts."""
-        named = prompt.conversation is not None and not prompt.asked.counting
+        run_id = prompt.conversation.run_id if prompt.conversation is not None else self.request.headers.get(names.RUN)
         return Handled(
             Through.HTTP,
             prompt.untrimmed,
             self.agent.came,
             recall=prompt.recall,
             caller=prompt.asked.caller,
-            run_id=prompt.conversation.run_id if prompt.conversation is not None and named else "",
+            run_id=run_id if run_id is not None and not prompt.asked.counting else "",
             path=self.request.rel_url.raw_path,
         )
 

@@ -362,7 +362,8 @@ class _Handler:
         provider, path = found.provider, request.rel_url.raw_path
 
         def told() -> Mapping[str, str]:
-            handled = Handled(Through.HTTP, found.untrimmed, agent.came, recall, caller, path=path)
+            run_id = request.headers.get(names.RUN, "")
+            handled = Handled(Through.HTTP, found.untrimmed, agent.came, recall, caller, run_id, path)
             self._shared.use_cases.handled(handled)
             return names.handled(found.untrimmed, recall)
 
