@@ -89,6 +89,8 @@ class Trimmed(Generic[Prompt]):
     """Whether the sidecar only observes: the prompt is the one that was given, and the rest says what would be done."""
     comparison: Comparison | None = None
     """What the run's prompts cost so far, next to never trimming; None: the prompt is not part of the run's history."""
+    untrimmed: str = ""
+    """Why the sidecar took nothing out, as docs/untrimmed.md lists; empty: it did, or it did not answer (`reason`)."""
 
 
 def read(fact: Callable[..., Fact], message: Any, **more: Any) -> Fact:
