@@ -221,7 +221,7 @@ class News:
     texts_forgotten: int = 0
     """Texts of ours that the run recognises no more when they come back, as there are too many."""
     ambiguous: int = 0
-    """Messages that two parsers may read differently, and that are therefore never edited."""
+    """Messages that two parsers may read differently."""
     names_cut: int = 0
     """Messages in which the model used as many names as are kept of one, or more."""
     tools: Mapping[str, ToolNews] = field(default_factory=dict)

@@ -4,9 +4,13 @@ JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 leaves
 (section 8.2), as it does for duplicate keys (section 4) and for numbers that no double holds (section 6). Providers
 accept them. If the sidecar rejected such a message, it would reject every later prompt of the run. So it is read as
 well as possible, with U+FFFD for a lone surrogate, null for a number that is too large and the last of two members, to
-count its tokens and find its calls and results. It is recognised by its raw bytes and never edited: it is returned
-unchanged, or dropped whole, with originals that have its own spelling. Only where parsers may even find other calls and
-answers in it, so that a provider might see a call without its answer, it is not dropped either.
+count its tokens and find its calls and results. It is recognised by its raw bytes.
+
+With lone surrogates alone all parsers find the same members in it. So its items are elided, clipped and dropped like
+any others; the original of a text with one is its raw JSON, and what an elision shows of it has U+FFFD. With two
+members of a name or a number too large it is never edited: it is returned unchanged, or dropped whole, with originals
+that have its own spelling. Only where parsers may even find other calls and answers in it, so that a provider might see
+a call without its answer, it is not dropped either.
 
 The escape of a lone surrogate has six bytes and so has its replacement, and null is filled up with spaces, so offsets
 are the same in both texts.
@@ -27,7 +31,7 @@ from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.format import Format, Reader, SystemMember
 from prompt_sidecar.prompt.items import WHOLE, Item, ItemKind, Message
 from prompt_sidecar.prompt.jsontext import digest, load, too_deep
-from prompt_sidecar.prompt.readable import readable
+from prompt_sidecar.prompt.readable import readable, without_large_numbers
 from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, without_lone_surrogates
 
 _NONE: Final = 0xFFFD
@@ -65,16 +69,22 @@ def _tolerant_reader(read: Reader) -> Reader:
             return read(raw, field, identify)
         except (AmbiguousJson, orjson.JSONDecodeError):
             pass
-        clear = readable(raw)
+        paired = without_lone_surrogates(bytes(raw))
+        clear = without_large_numbers(paired)
         single = _without_doubles(clear, field)
         message = read(single, field, identify)
         few = sum(map(_is_spelled, message.items)) <= _MOST_SPELLED
-        items = whole_too(tuple(_unedited(item, spelled=few and _is_spelled(item)) for item in message.items))
+        if few and single is paired:  # there is nothing else than lone surrogates
+            items = tuple(item._replace(spelled=_is_spelled(item) and not item.raw_json) for item in message.items)
+            droppable = not _has_unclear_ids(message)
+        else:
+            items = whole_too(tuple(_unedited(item, spelled=few and _is_spelled(item)) for item in message.items))
+            droppable = identify and _is_droppable(read, message._replace(items=items), clear, single)
         return message._replace(
             items=items,
             identity=digest(_SALT + raw) if identify else b"",
             ambiguous=True,
-            untouchable=identify and not _is_droppable(read, message._replace(items=items), clear, single),
+            untouchable=identify and not droppable,
         )
 
     return read_any
@@ -94,7 +104,7 @@ def _unedited(item: Item, *, spelled: bool) -> Item:
         return item
     if item.kind is ItemKind.REASONING:
         return item._replace(fixed=True)
-    return item._replace(raw_json=spelled, fixed=True, free_text=not spelled)
+    return item._replace(raw_json=False, spelled=spelled, fixed=True, free_text=not spelled)
 
 
 def whole_too(items: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -111,12 +121,17 @@ def _is_droppable(read: Reader, message: Message, clear: bytes, single: bytes) -
 
     `clear` and `single`: its text without what strict parsers refuse, and without duplicate keys too.
     """
-    if any(_REPLACED in each for each in (*message.calls, *message.answers)):
-        return False  # ids that had lone surrogates may be alike only here
+    if _has_unclear_ids(message):
+        return False
     doubled = single is not clear
     if not any(item.raw_json and item.kind in _HOLDS_ALL and not (doubled and item.path) for item in message.items):
         return False
     return not doubled or _pairs_alike(read, clear, message)
+
+
+def _has_unclear_ids(message: Message) -> bool:
+    """Whether ids of calls had lone surrogates: they may be alike only here."""
+    return any(_REPLACED in each for each in (*message.calls, *message.answers))
 
 
 def _pairs_alike(read: Reader, clear: bytes, message: Message) -> bool:
@@ -134,12 +149,12 @@ def _firsts(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _restoring_surrogates(call: Callable[[bytes, Argument], bytes]) -> Callable[[bytes, Argument], bytes]:
-    """A function from a message's bytes to bytes that keeps lone surrogates, which msgspec rejects."""
+    """A function from a message's bytes to bytes that keeps lone surrogates, which msgspec and orjson reject."""
 
     def call_any(raw: bytes, argument: Argument) -> bytes:
         try:
             return call(raw, argument)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, orjson.JSONDecodeError):
             clean, restored = _shielded(raw)
             return restored(call(clean, argument))
 

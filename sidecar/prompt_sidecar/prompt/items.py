@@ -122,6 +122,8 @@ class Item(NamedTuple):
     message."""
     opaque: int = 0
     """Tokens of its encrypted text, which no tokenizer can count; see `opaque_tokens`."""
+    spelled: bool = False
+    """Whether the original of a text is its raw JSON, as its UTF-8 would lack a part of it: an unpaired surrogate."""
 
     def __hash__(self) -> int:
         """Hash of the path, which is unique in a message; hashing the text would read all of it."""
@@ -133,7 +135,7 @@ class Item(NamedTuple):
         if self.kind is ItemKind.REASONING and self.raw_json:
             return REASONING_TYPE
         json_text = self.raw_json or self.kind in (ItemKind.ARGUMENTS, ItemKind.OPAQUE)
-        json_text = json_text and not self.free_text
+        json_text = (json_text and not self.free_text) or self.spelled
         return "application/json" if json_text else "text/plain"
 
 

@@ -37,7 +37,7 @@ def text_in_place(part: bytes, text: str, kind: str = "text") -> bytes:
 
 def original_at(raw: bytes, item: Item) -> bytes:
     """The original of an item of a message: the raw JSON at its path, or its text."""
-    return value_at(raw, item.path) if item.raw_json else utf8(item.text)
+    return value_at(raw, item.path) if item.raw_json or item.spelled else utf8(item.text)
 
 
 def shown_json(value: Any, field: str) -> str:

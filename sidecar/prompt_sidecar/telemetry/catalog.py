@@ -451,8 +451,8 @@ AMBIGUOUS_MESSAGES: Final = Metric(
     "prompt_sidecar.messages.ambiguous",
     Kind.COUNTER,
     "{message}",
-    "New messages that two parsers may read differently (unpaired surrogate, repeated key, number too large): they "
-    "are never edited, only dropped whole.",
+    "New messages that two parsers may read differently: with an unpaired surrogate, which are trimmed like others; or "
+    "with a repeated key or a number too large, which are never edited, only dropped whole.",
 )
 TRIM_DURATION: Final = Metric(
     "prompt_sidecar.trim.duration",

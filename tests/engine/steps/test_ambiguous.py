@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import zlib
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.trim.presets import PRESETS
+from prompt_sidecar.trim.revision import seal, unseal
 from tests.conformance.table import CASES
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
 from tests.oracle import data
-from tests.promises.engine import Engine
+from tests.promises.engine import KEY, Engine
 from tests.steps import steps
 
 formats = pytest.mark.parametrize("format", sorted(CASES))
@@ -101,7 +104,7 @@ def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> N
         counted += last.news.ambiguous
         for place, raw in enumerate(messages[:length]):
             if isinstance(raw, Raw) and raw.encode() not in (last.prompt.body or b""):
-                _dropped_whole(engine, last, place - leading, raw)
+                _trimmed_exactly(engine, last, place - leading, raw)
     assert last is not None
     assert len(raws) == counted
     assert last.trimmed.trims
@@ -113,14 +116,23 @@ def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> N
     same(fresh, last)
 
 
-def _dropped_whole(engine: Engine, answer: TrimAnswer, place: int, raw: Raw) -> None:
-    """A message is gone with all of its items, whose originals have its own spelling."""
+def _trimmed_exactly(engine: Engine, answer: TrimAnswer, place: int, raw: Raw) -> None:
+    """A message is gone with all of its items, or trimmed if it has half a character; originals have its spelling."""
     trims = [trim for trim in answer.trimmed.trims if trim.message_index == place]
-    assert {Action.DROPPED} == {trim.action for trim in trims}
+    assert trims
+    edited = Action.DROPPED not in {trim.action for trim in trims}
+    assert not edited or ("1E+400" not in raw and json.loads(raw) == json.loads(raw, object_pairs_hook=_once))
     originals = [(engine.original(trim.stash_id) or b"?").decode() for trim in trims]
     assert all(each in raw or json.dumps(each)[1:-1] in raw or "\ufffd" in each for each in originals)
+    body = (answer.prompt.body or b"").decode()
     lost = [half for half in ("\\ud83d", "1E+400") if half in raw and not any(half in each for each in originals)]
-    assert not lost
+    assert not lost or (edited and all(half in body for half in lost))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Any:
+    """An object whose names are all different."""
+    assert len(pairs) == len(dict(pairs))
+    return dict(pairs)
 
 
 def same(one: TrimAnswer, other: TrimAnswer) -> None:
@@ -223,21 +235,21 @@ def _long_result(how: str, half: str) -> bytes:
 
 @pytest.mark.parametrize(("how", "half"), [("half", HALF), ("half", "\udc00\n"), ("twice", ""), ("large", "")])
 @pytest.mark.parametrize("preset", sorted(PRESETS.keys() - {"cap_only"}))
-def test_a_long_old_result_is_dropped(how: str, half: str, preset: str) -> None:
-    """It goes with its iteration, so that the prompt fits; its original is spelled as it came."""
+def test_a_long_old_result_goes(how: str, half: str, preset: str) -> None:
+    """It is trimmed, or goes with its iteration, so that the prompt fits; its original is spelled as it came."""
     engine, raw = Engine(limit=LIMIT, preset=preset), _long_result(how, half)
     answer = engine.trim(OPENAI_CHAT, raw)
     assert answer.fits
     (of_result,) = (trim for trim in answer.trimmed.trims if trim.message_index == 2 and trim.kind is ItemKind.RESULT)
     original = engine.original(of_result.stash_id) or b""
-    assert Action.DROPPED is of_result.action
+    assert half or Action.DROPPED is of_result.action
     assert half + "z y " * 3_000 == (json.loads(original) if half else original.decode())
     assert original in raw
 
 
 @pytest.mark.parametrize("parts", [3, 2_000])
 def test_many_texts_with_half_a_character(parts: int) -> None:
-    """Of many texts in one message only the message itself has their spelling, at the cost of the same without them."""
+    """Of very many texts in one message only the message itself has their spelling, at the cost of as many without."""
     taken = []
     for half in ("", HALF):
         use = {"type": "tool_use", "id": "c", "name": "r", "input": {}}
@@ -249,8 +261,82 @@ def test_many_texts_with_half_a_character(parts: int) -> None:
         taken.append(steps(lambda: engine.trim(ANTHROPIC_MESSAGES, raw), "prompt"))  # noqa: B023 - called at once
     answer = engine.trim(ANTHROPIC_MESSAGES, raw)
     originals = [engine.original(trim.stash_id) or b"" for trim in answer.trimmed.trims if trim.message_index == 2]
-    assert any(original in raw and original.count(b"\\ud83d") == parts for original in originals)
+    if parts == 3:
+        assert [b'"\\ud83dword %d"' % number for number in range(3)] == originals
+    else:
+        assert any(original in raw and original.count(b"\\ud83d") == parts for original in originals)
     assert taken[1] < 3 * taken[0]
+
+
+@formats
+def test_an_elided_result_with_half_a_character(format: str) -> None:
+    """A large one is capped as any other, in whatever form it comes back; its original is its raw JSON."""
+    case = CASES[format]
+    whole = case.history(Random(4), 6)
+    member = MEMBER.get(format, "messages")
+    found, long = None, "z y\n" * 20_000
+    for place in range(len(whole[member]) - 1, 0, -1):
+        changed, found = _with_result(whole[member][place], HALF + long)
+        if found:
+            whole[member][place] = changed
+            break
+    engine = Engine(limit=1_000_000)
+    assert found
+    answer = engine.trim(format, json.dumps(whole).encode())
+    (trim,) = answer.trimmed.trims
+    assert Action.ELIDED is trim.action
+    assert json.dumps(HALF + long).encode() == engine.original(trim.stash_id)
+    assert len(answer.prompt.body or b"") < len(json.dumps(whole))
+    shown = json.loads(answer.prompt.body or b"")
+    assert set(case.defects(shown)) <= set(case.defects(json.loads(json.dumps(whole).replace("\\ud83d", ""))))
+    same(engine.trim(format, answer.prompt.body or b""), answer)
+    same(engine.trim(format, json.dumps(whole).encode()), answer)
+    same(Engine(limit=1_000_000).trim(format, json.dumps(whole).encode()), answer)
+
+
+def _with_result(message: Any, text: str) -> tuple[Any, bool]:
+    """A message with another text in its first result; whether it holds one."""
+    if message.get("role") == "tool" and isinstance(message.get("content"), str):
+        return message | {"content": text}, True
+    if str(message.get("type")).endswith("call_output") and isinstance(message.get("output"), str):
+        return message | {"output": text}, True
+    for name in ("content", "parts"):
+        parts = message.get(name)
+        for at, part in enumerate(parts if isinstance(parts, list) else ()):
+            other, found = _of_part(part, text)
+            if found:
+                return message | {name: [*parts[:at], other, *parts[at + 1 :]]}, True
+    return message, False
+
+
+def _of_part(part: Any, text: str) -> tuple[Any, bool]:
+    if part.get("type") == "tool_result":
+        return part | {"content": text}, True
+    if part.get("type") == "tool-result":
+        return part | {"output": {"type": "text", "value": text}}, True
+    if "toolResult" in part:
+        return part | {"toolResult": part["toolResult"] | {"content": [{"text": text}]}}, True
+    for name in ("functionResponse", "function_response"):
+        if name in part:
+            return part | {name: part[name] | {"response": {"output": text}}}, True
+    return part, False
+
+
+@pytest.mark.parametrize("how", ["half", "twice"])
+def test_a_revision_that_pinned_it(how: str) -> None:
+    """Before, such a message was pinned: a run that goes on from such a revision keeps it as it is."""
+    raw = _long_result(how, HALF if how == "half" else "")
+    now = Engine(limit=1_000_000).trim(OPENAI_CHAT, raw)
+    opened = unseal(KEY, now.prompt.revision)
+    assert opened is not None
+    messages, *rest = msgspec.msgpack.decode(zlib.decompress(opened.state))
+    state = zlib.compress(msgspec.msgpack.encode(([[2], *messages[1:]], *rest)))
+    earlier = seal(KEY, msgspec.structs.replace(opened, state=state, version=6))
+    answer = Engine(limit=LIMIT).trim(OPENAI_CHAT, raw, revision=earlier)
+    assert RevisionUse.APPLIED is answer.revision_use
+    sent = raw[raw.index(b'{"role": "tool"') : raw.index(b"},{", raw.index(b'{"role": "tool"')) + 1]
+    assert sent in (answer.prompt.body or b"")
+    assert 2 not in {trim.message_index for trim in answer.trimmed.trims}
 
 
 def test_other_calls_for_another_parser() -> None:

@@ -188,7 +188,7 @@ class Recorder:
             arguments=arguments,
             result=item.result,
             # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
-            holdable=(whole if item.raw_json else size) <= self.hold_bytes,
+            holdable=(whole if item.raw_json or item.spelled else size) <= self.hold_bytes,
             recalled=recalled,
             tag=ours.tag if recalled and ours is not None else "",
             fixed=item.fixed or (item.result >= 0 and said.keeps(tool)),

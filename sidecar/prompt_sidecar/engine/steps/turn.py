@@ -431,7 +431,7 @@ class _Turn:
         """The items of a message for the history, each with its original: without what the guard has broken in it."""
         whole = self._opened.guard.originals.get(index)
         if whole is None:
-            raw = self._sent.message(index) if any(item.raw_json for _, item in items) else b""
+            raw = self._sent.message(index) if any(item.raw_json or item.spelled for _, item in items) else b""
             return [(of_history, self._format.original(raw, item)) for of_history, item in items]
         alike = dict(zip(message.items, self._format.read(whole, "history", identify=False).items, strict=True))
         return [(of_history, self._format.original(whole, alike[item])) for of_history, item in items]
