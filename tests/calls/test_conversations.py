@@ -56,6 +56,48 @@ def test_conversations_are_told_apart() -> None:
     assert runs[-1] == known.of(opening(session="s", system="changed")).run_id
 
 
+COMPACTED = {"type": "compaction", "encrypted_content": "gAAA"}
+
+
+def _goes_on(*before: Any) -> Opening:
+    members = Members(json.dumps({"input": [*before, COMPACTED, {"role": "user", "content": "On."}]}).encode())
+    return opening_of(DIALECTS["openai_responses"], members, "local", "")
+
+
+def test_a_run_goes_on_from_its_compaction() -> None:
+    """Whatever stands before that, until the run ends; another caller's compaction is none of it."""
+    known = conversations(2)
+    run_id = known.of(opening(answer="one")).run_id
+    known.compacted(("local", run_id), "gAAA")
+    assert run_id == known.of(_goes_on()).run_id
+    assert run_id == known.of(_goes_on({"role": "user", "content": "Something else."})).run_id
+    known.compacted(("other", "run"), "gAAA")
+    assert run_id == known.of(_goes_on()).run_id
+    for each in ("b", "c"):
+        known.compacted(("local", "gone"), each)
+    assert run_id != known.of(_goes_on()).run_id
+
+
+def test_a_run_that_has_ended_does_not_go_on() -> None:
+    """Nothing of it may be used again."""
+    known = conversations()
+    run_id = known.of(opening(answer="one")).run_id
+    known.compacted(("local", run_id), "gAAA")
+    known.forget(("local", run_id))
+    assert run_id != known.of(_goes_on()).run_id
+
+
+def test_a_request_that_lacks_tools_and_system_prompt() -> None:
+    """It is of the one conversation that it may be of, where it is not a turn of its own."""
+    known = conversations()
+    run_id = known.of(opening(answer="one", system="s")).run_id
+    bare = opening(answer="one", tools=False)
+    assert run_id == known.of(bare, alike=True).run_id
+    assert run_id != known.of(bare).run_id
+    known.of(opening(answer="one", system="t"))
+    assert run_id != known.of(opening(answer="one", tools=False, system="u"), alike=True).run_id
+
+
 def test_another_process_gives_the_same_runs() -> None:
     """Where they begin with words of their own, or are known by their answer."""
     one, two = conversations(), conversations()

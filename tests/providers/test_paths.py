@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from prompt_sidecar.providers.anthropic_messages import ANTHROPIC
-from prompt_sidecar.providers.api import Provider, signs_body
+from prompt_sidecar.providers.api import PassedPrompts, Provider, signs_body
 from prompt_sidecar.providers.bedrock_converse import BEDROCK
 from prompt_sidecar.providers.gemini_contents import GEMINI
 from prompt_sidecar.providers.openai_chat import OPENAI
-from prompt_sidecar.providers.table import LONGEST_PATH, api_of, provider_of
+from prompt_sidecar.providers.table import LONGEST_PATH, api_of, passed_at, provider_of
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,40 @@ def test_a_signature_covers_the_body(algorithm: str) -> None:
     """Amazon's signatures, by HMAC or ECDSA, cover the body, which then cannot be changed."""
     assert signs_body({"authorization": f"{algorithm} Credential=k"})
     assert not signs_body({"authorization": "Bearer k"})
+
+
+@pytest.mark.parametrize(
+    ("path", "counts", "compacts"),
+    [
+        ("/v1/responses", False, False),
+        ("/openai/v1/responses/input_tokens", True, False),
+        ("/v1/responses/compact/", False, True),
+        ("/v1/messages/count_tokens?beta=true", True, False),
+    ],
+)
+def test_what_is_asked_of_a_prompt(path: str, counts: bool, compacts: bool) -> None:
+    """The next turn, its tokens, or a shorter history."""
+    found = api_of(path)
+
+    assert found is not None
+    assert (counts, compacts, not (counts or compacts)) == (found.counts, found.compacts, found.asks)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/v1/messages/batches", PassedPrompts.BATCH),
+        ("/v1/messages/batches/", PassedPrompts.BATCH),
+        ("/openai/v1/batches?x=1", PassedPrompts.BATCH),
+        ("/v1/completions", PassedPrompts.TEXT_PROMPT),
+        ("/openai/deployments/d/completions", PassedPrompts.TEXT_PROMPT),
+        ("/v1/chat/completions", None),
+        ("/v1/messages/batches/b1/cancel", None),
+        ("/v1/embeddings", None),
+        ("/" + "x" * LONGEST_PATH + "/v1/batches", None),
+    ],
+)
+def test_why_a_path_passes(path: str, why: PassedPrompts | None) -> None:
+    """Where it takes prompts that are not trimmed."""
+    assert why is passed_at(path)
+    assert why is None or api_of(path) is None

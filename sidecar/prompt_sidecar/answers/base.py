@@ -66,6 +66,8 @@ class Turn:
     """What the provider counted; None: it did not say."""
     id: str = ""
     """What the provider stores it under; empty: it does not."""
+    compaction: str = ""
+    """A compaction that the provider has made in it; empty: none. See `Messages.compaction`."""
 
     @property
     def hidden(self) -> bool:
@@ -334,7 +336,8 @@ class Dialect(History):
         """Return a turn with these entries; `waits`: whether it waits for the agent in any way besides calls."""
         calls = [call for entry in entries for call in self.awaited(entry)]
         ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
-        return Turn(entries, ours, waits or len(ours) < len(calls), whole, usage, id)
+        compaction = "".join(map(self.api.compaction, entries))
+        return Turn(entries, ours, waits or len(ours) < len(calls), whole, usage, id, compaction)
 
     @abstractmethod
     def show(self, shown: Shown, turn: Turn) -> None:

@@ -60,6 +60,8 @@ class Opening:
     """The user's first words."""
     answer: bytes
     """The model's first answer; empty: there is none yet."""
+    compaction: bytes = b""
+    """A provider's compaction that stands before it; empty: none does."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,8 @@ class Conversations:
         self._named: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
         self._keys: dict[tuple[str, str], _Key] = {}
         """Of derived conversations, by caller and run."""
+        self._compacted: OrderedDict[tuple[str, bytes], tuple[str, str]] = OrderedDict()
+        """Runs by caller and the compaction that they go on from."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -127,11 +131,32 @@ class Conversations:
                 self._reached()
             return found
 
-    def of(self, opening: Opening) -> Conversation:
-        """Return the conversation that a request continues, or a new one."""
+    def compacted(self, run: tuple[str, str], compaction: str) -> None:
+        """A provider has compacted the history of a run, which may go on from that alone."""
+        caller = run[0]
+        with self._lock:
+            self._compacted[caller, _digest(compaction)] = run
+            self._compacted.move_to_end((caller, _digest(compaction)))
+            if len(self._compacted) > self._most:
+                self._compacted.popitem(last=False)
+
+    def of(self, opening: Opening, *, alike: bool = False) -> Conversation:
+        """Return the conversation that a request continues, or a new one.
+
+        `alike`: whether the request may lack the tools and the system prompt of the conversation.
+        """
         key = _key(opening, opening.answer)
         with self._lock:
+            known = self._keys.get(self._compacted.get((opening.caller, opening.compaction), ("", "")))
+            if opening.compaction and known is not None:
+                self._derived.move_to_end(known)
+                return self._derived[known]
             found = self._derived.get(key)
+            if found is None and alike and self._alike[_words(opening)]:
+                keys = [each for each in self._derived if (each[0], each[3]) == (key[0], key[3])]
+                if len(keys) == 1:
+                    self._derived.move_to_end(keys[0])
+                    return self._derived[keys[0]]
             if found is None and opening.answer:
                 found = self._derived.pop(_key(opening, b""), None)
                 if found is not None:
@@ -207,11 +232,14 @@ def _key(opening: Opening, answer: bytes) -> _Key:
 def opening_of(history: History, members: Members, caller: str, session: str) -> Opening:
     """Return what a request begins with."""
     user, answer, system = "", "", blake2b(digest_size=16)
+    compaction = ""
     for name in history.system:
         system.update(members.raw(name))
     for raw in history.entries(members):
         entry = loads(raw)
         speaker = history.speaker(entry)
+        if not answer and (found := history.api.compaction(entry)):
+            compaction = found
         if speaker == "user" and not user:
             user = history.gist(entry) or ""
         elif speaker == "model" and (gist := history.gist(entry)):
@@ -226,6 +254,7 @@ def opening_of(history: History, members: Members, caller: str, session: str) ->
         tools=bool(history.agent_tools(members)),
         user=_digest(user),
         answer=_digest(answer) if answer else b"",
+        compaction=_digest(compaction) if compaction else b"",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from prompt_sidecar.facts.untrimmed import Untrimmed
-from prompt_sidecar.providers.table import may_hold_prompt
+from prompt_sidecar.providers.table import may_hold_prompt, passed_at
 
 _NO_JSON: Final = (
     "multipart/",
@@ -31,6 +31,8 @@ def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:
     """
     if "websocket" in headers.get("upgrade", "").lower():
         return Untrimmed.WEBSOCKET
+    if method == "POST" and (prompts := passed_at(path)) is not None:
+        return Untrimmed(prompts.value)
     has_body = headers.get("content-length", "0").strip() != "0" or "transfer-encoding" in headers
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     may = method == "POST" and has_body and not kind.startswith(_NO_JSON) and may_hold_prompt(path)

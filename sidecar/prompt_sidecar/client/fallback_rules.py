@@ -179,7 +179,7 @@ def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[B
         The prompt, and how many iterations were left out.
     """
     shape, messages = body.shape, body.messages
-    compacted = max((at for at, message in enumerate(messages) if shape.compacts(message)), default=-1)
+    compacted = max((at for at, message in enumerate(messages) if shape.compaction(message)), default=-1)
     total, out, left = len(native.dumped(body.json())), set[int](), 0
     for unit in _units(messages, shape)[:-1]:
         if total <= most_bytes:

@@ -99,6 +99,8 @@ class TrimCall:
     """What else is known of messages, by their index among those sent; looked at when a message is first seen."""
     recall_unavailable: bool = False
     dry_run: bool = False
+    as_run: bool = False
+    """Whether the body lacks what says how the provider keeps it: then it is read as the run's prompts are."""
     side_call: bool = False
     base_revision: bytes = b""
     revision: bytes = b""

@@ -70,6 +70,10 @@ class Untrimmed(StrEnum):
     """It is too large, and the policy allows to trim nothing more."""
     NOT_STASHABLE = "not_stashable"
     """It is too large, and the stash has no room for the originals, so they stay in the prompt."""
+    BATCH = "batch"
+    """It holds many prompts of unrelated runs, or the name of a file with them."""
+    TEXT_PROMPT = "text_prompt"
+    """Its prompt is one text without messages, so there are no items to trim."""
     UNKNOWN_PATH = "unknown_path", True
     """The path is no known API's, and the body may be a prompt."""
     WEBSOCKET = "websocket", True

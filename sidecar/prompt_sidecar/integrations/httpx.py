@@ -51,7 +51,7 @@ class _Common:
         """The API and the run of a request; None: it passes untouched."""
         named = request.headers.get(RUN_HEADER, "")
         api = api_of(request.url.path)
-        if request.method != "POST" or api is None or api.counts or request.headers.get("content-encoding"):
+        if request.method != "POST" or api is None or not api.asks or request.headers.get("content-encoding"):
             return None
         run_id = named or chosen(self._run, request)
         signed = signs_body(request.headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prompt_sidecar.providers.messages import (
     Format,
@@ -35,11 +35,15 @@ class AiSdk(Messages):
         """See `Messages`."""
         return texts_of(parts_of(message), "toolCallId") if role_of(message) == "tool" else []
 
-    def compacts(self, message: Message) -> bool:
+    def compaction(self, message: Message) -> str:
         """See `Messages`. It is Anthropic's, as a text."""
-        options = (value_of(part, "providerOptions") for part in parts_of(message) if has_type(part, "text"))
-        return any(has_type(each, "compaction") for of in options if isinstance(of, Mapping) for each in of.values())
+        return "".join(texts_of([part for part in parts_of(message) if _is_compaction(part)], "text"))
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""
         return None if role_of(message) in ("assistant", "tool") else message
+
+
+def _is_compaction(part: Any) -> bool:
+    options = value_of(part, "providerOptions")
+    return isinstance(options, Mapping) and any(has_type(each, "compaction") for each in options.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.providers.api import ApiPath, Provider
+from prompt_sidecar.providers.api import ApiPath, PassedPrompts, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
 from prompt_sidecar.providers.messages import (
     Format,
@@ -169,6 +169,9 @@ class AnthropicMessages(SdkApi):
     )
     # Files are in the API's reference; Claude Code 2 posts its own telemetry to the base URL.
     without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(r"/api/event_logging/|/v\d+/files(/|$)")
+    passed: ClassVar[tuple[tuple[re.Pattern[str], PassedPrompts], ...]] = (
+        (re.compile(r"/v\d+/messages/batches/?$"), PassedPrompts.BATCH),
+    )
     # The first event of a stream holds the message; the last ones what has changed since.
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
@@ -203,9 +206,9 @@ class AnthropicMessages(SdkApi):
             for each in (*parts_of(part), *parts_of(value_of(part, "content"), "tool_references"))
         )
 
-    def compacts(self, message: Message) -> bool:
+    def compaction(self, message: Message) -> str:
         """See `Messages`. One without content has failed."""
-        return any(has_type(part, "compaction") and value_of(part, "content") is not None for part in parts_of(message))
+        return "".join(texts_of([part for part in parts_of(message) if has_type(part, "compaction")], "content"))
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

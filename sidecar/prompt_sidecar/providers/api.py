@@ -6,6 +6,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPlace, NameOf
@@ -34,6 +35,17 @@ class ApiPath:
     """Groups, where it has them: `model`, as in a URL, and `method`, which names the kind of answer."""
     counts: bool = False
     """Whether the provider only counts the prompt's tokens."""
+    compacts: bool = False
+    """Whether the provider answers with a shorter history."""
+
+
+class PassedPrompts(StrEnum):
+    """What prompts the requests to a path hold that pass as they came."""
+
+    BATCH = "batch"
+    """Many prompts of unrelated runs in one body, or the name of a file with them, answered within a day."""
+    TEXT_PROMPT = "text_prompt"
+    """A text without messages: there is nothing in it that could be trimmed and fetched by its place."""
 
 
 def signs_body(headers: Mapping[str, str]) -> bool:
@@ -52,6 +64,8 @@ class ProviderApi(Messages):
     route: ClassVar[str]
     """Its requests' name in metrics."""
     paths: ClassVar[tuple[ApiPath, ...]]
+    passed: ClassVar[tuple[tuple[re.Pattern[str], PassedPrompts], ...]] = ()
+    """Ends of other paths that take prompts, which pass as they came."""
     usage: ClassVar[UsageMembers]
     streams_events: ClassVar[bool] = True
     """Whether its streams are server-sent events."""

@@ -67,10 +67,13 @@ class Messages(ABC):
         del message
         return False
 
-    def compacts(self, message: Message) -> bool:
-        """Whether a message holds a provider's compaction, which takes the place of what stands before it."""
+    def compaction(self, message: Message) -> str:
+        """Return what is known of a provider's compaction in a message, which takes the place of what stands before it.
+
+        It is the text that the provider has made; empty: the message holds none.
+        """
         del message
-        return False
+        return ""
 
     def thoughts(self, message: Message) -> Sequence[Any]:
         """Return the thinking in a message, block by block, where the provider may bind it to what precedes it."""

@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.providers.api import ApiPath, Provider
+from prompt_sidecar.providers.api import ApiPath, PassedPrompts, Provider
 from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallEvent, CallPiece, CallPlace, NameOf, another
 from prompt_sidecar.providers.messages import Format, Message, parts_of, role_of, texts_of
 from prompt_sidecar.providers.sdk import (
@@ -174,6 +174,10 @@ class OpenAIChat(SdkApi):
     without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(
         r"/(embeddings|moderations|files|uploads|vector_stores|fine_tuning|images|videos|audio|rerank|tokenize|"
         r"detokenize)(/|$)"
+    )
+    passed: ClassVar[tuple[tuple[re.Pattern[str], PassedPrompts], ...]] = (
+        (re.compile(r"(?<!/chat)/completions/?$"), PassedPrompts.TEXT_PROMPT),
+        (re.compile(r"/v\d+/batches/?$"), PassedPrompts.BATCH),
     )
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("prompt_tokens",),

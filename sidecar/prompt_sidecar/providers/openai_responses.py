@@ -98,7 +98,13 @@ class OpenAIResponses(SdkApi):
     route: ClassVar[str] = "responses"
     messages: ClassVar[str] = "input"
     system: ClassVar[tuple[str, ...]] = ("instructions",)
-    paths: ClassVar[tuple[ApiPath, ...]] = (ApiPath(re.compile(r"/responses/?$")),)
+    # "The window you send to `/responses/compact` must still fit within your model's context window"
+    # (developers.openai.com/api/docs/guides/compaction), so an agent whose history was trimmed before needs it trimmed.
+    paths: ClassVar[tuple[ApiPath, ...]] = (
+        ApiPath(re.compile(r"/responses/?$")),
+        ApiPath(re.compile(r"/responses/input_tokens/?$"), counts=True),
+        ApiPath(re.compile(r"/responses/compact/?$"), compacts=True),
+    )
     # The last event of a stream holds the whole response.
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
@@ -131,9 +137,9 @@ class OpenAIResponses(SdkApi):
         """See `Messages`."""
         return value_of(message, "type") == "tool_search_output" and bool(value_of(message, "tools"))
 
-    def compacts(self, message: Message) -> bool:
+    def compaction(self, message: Message) -> str:
         """See `Messages`."""
-        return value_of(message, "type") in COMPACTIONS
+        return "".join(texts_of([message], "encrypted_content")) if value_of(message, "type") in COMPACTIONS else ""
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

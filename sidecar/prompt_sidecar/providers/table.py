@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from prompt_sidecar.providers.ai_sdk import AiSdk
 from prompt_sidecar.providers.anthropic_messages import AnthropicMessages
-from prompt_sidecar.providers.api import Provider, ProviderApi
+from prompt_sidecar.providers.api import PassedPrompts, Provider, ProviderApi
 from prompt_sidecar.providers.bedrock_converse import BedrockConverse
 from prompt_sidecar.providers.gemini_contents import GeminiContents
 from prompt_sidecar.providers.messages import Format, Messages
@@ -43,6 +43,13 @@ class PathFound:
     """Whether the path asks for a stream; where it cannot, the body does."""
     counts: bool = False
     """Whether the provider only counts the prompt's tokens."""
+    compacts: bool = False
+    """Whether the provider answers with a shorter history."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether the model is asked for the next turn."""
+        return not (self.counts or self.compacts)
 
     @property
     def format(self) -> Format:
@@ -64,7 +71,7 @@ def api_of(path: str) -> PathFound | None:
             if (found := each.end.search(path)) is not None:
                 named = found.groupdict()
                 model, streams = unquote(named.get("model") or ""), "stream" in (named.get("method") or "")
-                return PathFound(api, model, streams, each.counts)
+                return PathFound(api, model, streams, each.counts, each.compacts)
     return None
 
 
@@ -76,6 +83,14 @@ def may_hold_prompt(path: str) -> bool:
     """
     known = (api.without_prompt for api in APIS.values() if api.without_prompt is not None)
     return not any(each.search(path[:LONGEST_PATH]) for each in known)
+
+
+def passed_at(path: str) -> PassedPrompts | None:
+    """Return what prompts a POST to a path holds that passes as it came; None: it is no such path."""
+    path = path.partition("?")[0]
+    if len(path) > LONGEST_PATH:
+        return None
+    return next((why for api in APIS.values() for end, why in api.passed if end.search(path)), None)
 
 
 def provider_of(path: str, headers: Mapping[str, str]) -> Provider:

@@ -68,7 +68,13 @@ def chat(*history: Any, **more: Any) -> dict[str, Any]:
 
 LONG: Final = messages(12, "a line of a log, number, and nothing in it to see here " * 40)
 WORDS: Final = {"role": "user", "content": "a word " * 9_000}
-FORCED: Final = {"role": "user", "content": "Say no."}
+FORCED: Final = {
+    "model": "scripted",
+    "max_tokens": 100,
+    "messages": [{"role": "user", "content": "Say no."}],
+    "tools": [{"name": name, "input_schema": {"type": "object"}} for name in ("read", "write")],
+    "tool_choice": {"type": "any"},
+}
 CHAINED: Final = {"model": "scripted", "input": "go on", "previous_response_id": "resp_unknown"}
 FORM: Final = {"content-type": "multipart/form-data; boundary=x"}
 OCTETS: Final = {"content-type": "application/octet-stream"}
@@ -78,10 +84,11 @@ TEXTS: Final = {"input_type": "request", "texts": ["a"]}
 STRUCTURED: Final = {"input_type": "request", "structured_messages": TEXT}
 GATEWAY: Final = Through.GATEWAY
 COMPRESS: Final = "/v1/compress"
+MESSAGES: Final = "/v1/messages"
 CASES: Final = (
     Case("small", CHAT, chat(*TEXT), untrimmed="no_need", recall="no_tools"),
     Case("small, with tools", CHAT, chat(*TEXT, tools=TOOLS), untrimmed="no_need", recall="offered"),
-    Case("forced", CHAT, chat(FORCED, tools=TOOLS, tool_choice="none"), untrimmed="no_need", recall="forced"),
+    Case("forced", MESSAGES, FORCED, untrimmed="no_need", recall="forced"),
     Case("streamed", CHAT, chat(*TEXT, stream=True), untrimmed="no_need", recall="no_tools"),
     Case("trimmed", CHAT, chat(*LONG, tools=TOOLS), recall="offered"),
     Case("trimmed and streamed", CHAT, chat(*LONG, tools=TOOLS, stream=True), recall="offered"),

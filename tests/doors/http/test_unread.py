@@ -39,8 +39,6 @@ UNKNOWN: Final = (
     "/v1/completions",
     "/v1/embeddings",
     "/v1/moderations",
-    "/v1/responses/compact",
-    "/v1/responses/input_tokens",
     "/v1/messages/batches",
     "/v1/batches",
     "/v1/files",

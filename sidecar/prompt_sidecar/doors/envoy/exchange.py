@@ -324,7 +324,7 @@ class Exchange:
         self.headers = headers = messages.headers_of(message.request_headers)
         own = [name for name in headers if name.startswith(PREFIX)]
         path = api_of(headers.get(":path", "")) if headers.get(":method") == "POST" else None
-        path = None if path is not None and path.counts else path
+        path = None if path is not None and not path.asks else path
         if not message.request_headers.end_of_stream and self._guards(headers):
             return self._guarded_headers(message, path, own)
         if path is None or message.request_headers.end_of_stream:

@@ -378,7 +378,7 @@ class Exchange:
                 body, visible = await self.work.run_paced(size, partial(self._written, plain, found, prompt))
             if (restore := self.prompter.restore(prompt)) is not None:
                 body = await self.work.run(self._restored, body or plain, found, restore, size=size) or body
-            if prompt.added or turn.own or turn.id:
+            if prompt.added or turn.own or turn.id or turn.compaction:
                 await self.work.run(self.prompter.keep, prompt, turn, visible, self.work.check, size=size)
         except SidecarError:
             raise
@@ -496,7 +496,7 @@ class Exchange:
         events = self._filter
         assert events is not None
         turn = await self._run(size, lambda _: events.turn())
-        if not (prompt.added or turn.own or turn.id):
+        if not (prompt.added or turn.own or turn.id or turn.compaction):
             return
         shown = events.ids[0] if events.ids is not None else ""
         try:

@@ -338,6 +338,7 @@ class _Handler:
             found.counting,
             decoded=plain is not None,
             recalls=not found.in_array,
+            compacting=found.compacting,
         )
         exchange = Exchange(
             request,

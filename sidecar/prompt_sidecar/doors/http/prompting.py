@@ -81,6 +81,8 @@ class Asked:
     """The model that the path names; empty: see the body."""
     counting: bool = False
     """Whether only tokens are to be counted: nothing is recorded."""
+    compacting: bool = False
+    """Whether the provider answers with a shorter history."""
     decoded: bool = False
     """Whether the body came compressed."""
     recalls: bool = True
@@ -282,6 +284,8 @@ class Prompter:
             self._stored.keep(
                 prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
             )
+        if turn.compaction:
+            self._conversations.compacted(prompt.run, turn.compaction)
         if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
             prompt.conversation.seen = False
         elif prompt.added or turn.mixed:
@@ -394,7 +398,7 @@ class Prompter:
         named = asked.headers.get(names.RUN, "")
         if named:
             return self._conversations.named(asked.caller, checked_run_id(named), opening)
-        return self._conversations.of(opening())
+        return self._conversations.of(opening(), alike=asked.counting or asked.compacting)
 
     def _offered(
         self, asked: Asked, members: Members, conversation: Conversation
@@ -438,6 +442,11 @@ class Prompter:
             conversation.recall = found
         return conversation.recall or found, False
 
+    @staticmethod
+    def _recalls(prompt: Prompt) -> bool:
+        """Whether the run has the sidecar's tools, whether or not this request could."""
+        return prompt.conversation is not None and prompt.conversation.recall is RecallOffer.OFFERED
+
     def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
         if format_name not in self._tools:
             found = definitions(format_name, ())
@@ -457,7 +466,8 @@ class Prompter:
             model=asked.model,
             context_window=_window(asked.headers),
             pinned=prompt.pinned,
-            recall_unavailable=not prompt.own,
+            recall_unavailable=not (prompt.own or (asked.compacting and self._recalls(prompt))),
+            as_run=asked.counting or asked.compacting,
             dry_run=asked.counting,
             revision=_revision(asked.headers),
             accept_bytes=self._options.max_body_bytes * 2,

@@ -33,6 +33,8 @@ class Route:
     """The model that the path names; empty: the body does."""
     counting: bool = False
     """Whether only tokens are to be counted."""
+    compacting: bool = False
+    """Whether the provider answers with a shorter history."""
     untrimmed: Untrimmed | None = None
     """Why it passes through; None: it does not."""
     in_array: bool = False
@@ -65,6 +67,7 @@ def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str
         DIALECTS[api.format],
         found.model,
         counting=found.counts,
+        compacting=found.compacts,
         in_array=found.streams and api.streams_array(query),
     )
 
@@ -75,6 +78,6 @@ def prompts_by_websocket(path: str) -> Route | None:
     More spellings count than for a request with a body: what is not recognised here passes unread.
     """
     found = api_of(normpath(unquote(path)).lower()[-LONGEST_PATH:])
-    if found is None or found.counts:
+    if found is None or not found.asks:
         return None
     return Route(found.api.route, found.api.provider, DIALECTS[found.format])

@@ -458,7 +458,7 @@ def _variant(  # noqa: PLR0917 - what decides it
     call: TrimCall, format_: Format, body: Split, model: str, memory: Memory, binding: ReasoningBinding
 ) -> Format:
     """The variant of its format that a body is in."""
-    if call.side_call and len(memory.ledger) and memory.format is not None:
+    if (call.side_call or call.as_run) and len(memory.ledger) and memory.format is not None:
         return memory.format
     variant = format_ if format_.variant is None else format_.variant(body, model)
     bound = binds_thinking(model) if binding is ReasoningBinding.AUTO else binding is ReasoningBinding.BOUND

@@ -82,6 +82,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
         annotations=annotations,
         recall_unavailable=request.recall_unavailable,
         dry_run=request.dry_run,
+        as_run=False,
         side_call=request.side_call,
         base_revision=request.base_revision,
         revision=request.revision,
