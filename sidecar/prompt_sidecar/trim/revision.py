@@ -74,6 +74,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """What the run has used: input tokens, cost, model calls."""
     version: int = RULES
     """Version of the rules that the decisions follow."""
+    note_waits: bool = False
+    """Whether what a note says waits for the registry in this run; see `prompt_sidecar.providers.gpt`."""
 
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.

@@ -356,6 +356,7 @@ class Trimming:
                 own=own.identities(run.key),
                 state=state,
                 directives=DIRECTIVES.index(own.directives),
+                note_waits=own.note_waits,
                 registry_room=own.registry_room,
                 closing_room=own.closing_room,
                 factor=factors.text,

@@ -38,6 +38,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.providers.claude import binds_thinking
+from prompt_sidecar.providers.gpt import caches_at_breakpoints
 from prompt_sidecar.tokens import encoding_for
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
@@ -76,6 +77,8 @@ class Model:
     """Of the window, what is kept for the answer."""
     window_assumed: bool
     """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+    breakpoints: bool = False
+    """Whether it caches a prompt at breakpoints alone; see `prompt_sidecar.providers.gpt`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,8 @@ class Opener:
             by = replace(by, draft=None, keep=_forget)
         placed = self._place(call, memory, policy.reasoning_binding, by)
         into, format_ = placed.memory, placed.format
-        encoding, exact = encoding_for(self.models.alike(placed.model))
+        named = self.models.alike(placed.model)
+        encoding, exact = encoding_for(named)
         with decoded_once():  # by the guard and the reader
             masked, done = self._mask(placed, by)
             body = masked.split
@@ -237,7 +241,7 @@ class Opener:
             continues=into is memory,
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
-            model=Model(placed.model, encoding, exact, limit, reserve, assumed),
+            model=Model(placed.model, encoding, exact, limit, reserve, assumed, caches_at_breakpoints(named)),
             compaction=-1 if format_.single else newest_compaction(reads, format_),
             revision=revision,
         )

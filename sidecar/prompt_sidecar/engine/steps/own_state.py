@@ -67,6 +67,9 @@ class OwnState:
     """Whether the directives have been chosen, which the first call does."""
     directives: str = ""
     """What was chosen; not written for a model that cannot recall."""
+    note_waits: bool = False
+    """Whether what a note says waits for the registry, as the model of the run's first call may cache no prompt that
+    ends in a note; chosen with the directives."""
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
     _identities: set[bytes] = field(default_factory=set)
@@ -78,9 +81,9 @@ class OwnState:
         for text in _CONSTANT:
             self._known[digest(text.encode())] = b""
 
-    def choose(self, directives: str) -> None:
-        """Choose the directives, before the first call does."""
-        self.directives, self.chosen = directives, True
+    def choose(self, directives: str, *, note_waits: bool) -> None:
+        """Choose the directives, and whether notes wait for the registry."""
+        self.directives, self.note_waits, self.chosen = directives, note_waits, True
 
     @property
     def tokens(self) -> int:
@@ -106,7 +109,7 @@ class OwnState:
         """
         dropped, registry = self.texts.dropped, self.texts.registry
         if not self.chosen:
-            self.choose(directives)
+            self.choose(directives, note_waits=self.note_waits)
         if lists is not None:
             self.registry_room, self.closing_room = lists.registry_room, lists.closing_room
             dropped, registry, lines = "", "", list[own_text.RegistryLine]()

@@ -167,6 +167,8 @@ class _Turn:
         rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
+        if not memory.own.chosen:
+            memory.own.note_waits = self._opened.model.breakpoints
         if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and ledger.registry.batches == memory.sealed_batches
@@ -511,7 +513,10 @@ class _Turn:
                 applied = apply_state(ledger, sealed, self._refitted if masked_since else None)
                 if masked_since and applied:
                     self._weigh_masked()
-                memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.guard.masks))
+                memory.own.choose(
+                    own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.guard.masks),
+                    note_waits=sealed.note_waits,
+                )
                 memory.sealed_batches = ledger.registry.batches
                 if applied:
                     ledger.thinking.note_returned()
@@ -652,7 +657,7 @@ class _Turn:
 
     def _has_tail(self) -> bool:
         # A note that is gone at the next call would precede thinking that is bound to it.
-        takes_note = self._format.placement.takes_note and not self._bound
+        takes_note = self._format.placement.takes_note and not (self._bound or self._memory.own.note_waits)
         return takes_note and self._opened.policy.note_place is NotePlace.TAIL
 
     def _is_unfinished(self) -> bool:
