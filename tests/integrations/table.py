@@ -186,8 +186,8 @@ ROWS: Final = (
             UNTESTED,
             NO,
         ),
-        "it takes messages and gives messages; Portkey's and LiteLLM's plugins for headroom were not tried, and "
-        "LiteLLM's sends results without their calls",
+        "as many messages come back as were sent, and originals by hash where `config.mode` is `ccr`; the guardrail "
+        "`headroom` of LiteLLM 1.108's proxy was tried by hand, which asks for no hashes; Portkey's plugin was not",
     ),
     Row(
         "Envoy",

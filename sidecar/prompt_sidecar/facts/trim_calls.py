@@ -106,6 +106,8 @@ class TrimCall:
     revision: bytes = b""
     edits: bool = False
     """Answer with edits in place of the prompt."""
+    in_place: bool = False
+    """With `edits`: dropped messages are not removed but clipped, as the agent has a place for each message it sent."""
     accept_bytes: int = 0
     """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
     served_iterations: int | None = None

@@ -208,10 +208,12 @@ HTTP_ROUTES: Final = (
     "generate_content",
     "converse",
     "compress",
+    "retrieve",
     "guardrail",
     "passed_through",
 )
-"""Kinds of requests through the HTTP door, by the API that their path names; compress and guardrail are gateways'."""
+"""Kinds of requests through the HTTP door, by the API that their path names; gateways send compress, retrieve and
+guardrail."""
 HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
     Kind.COUNTER,

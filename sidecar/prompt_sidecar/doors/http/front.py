@@ -13,11 +13,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
 from prompt_sidecar.browsers import Sent, Visitors
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
+from prompt_sidecar.calls.readiness import Readiness, State
 from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -26,6 +28,7 @@ _PREFLIGHT_SECONDS: Final = 600
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 """A list of names of headers (RFC 9110, 5.6.2)."""
 _HERE: Final = b"Prompt Sidecar. Agents use this address as the base URL of their model's provider.\n"
+_PROBES: Final = frozenset({"/health", "/readyz"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,11 @@ class Reply:
 
 
 class Front:
-    """See the file. `visitors` refuses strangers' pages."""
+    """See the file. `visitors` refuses strangers' pages; `readiness` is what probes are told."""
 
-    def __init__(self, visitors: Visitors) -> None:
+    def __init__(self, visitors: Visitors, readiness: Readiness) -> None:
         self._visitors = visitors
+        self._readiness = readiness
 
     def reply(self, request: web.Request, found: Route, name: str) -> Reply | None:
         """Return the answer to a request with this route, `name` in metrics; None: it is to be served."""
@@ -52,6 +56,8 @@ class Front:
         path = request.rel_url.raw_path
         if request.method in {"GET", "HEAD"} and path in {"", "/"}:
             return Reply(web.Response(body=_HERE, content_type="text/plain"), name)
+        if request.method in {"GET", "HEAD"} and path in _PROBES:
+            return Reply(self._health(path), name)
         if request.method in {"GET", "HEAD"} and path == "/metrics":
             told = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
             return Reply(error_response(found, 404, told, "NOT_SERVED"), name)
@@ -61,6 +67,14 @@ class Front:
             response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
             return Reply(response, prompts.name, "sent_to_http")
         return None
+
+    def _health(self, path: str) -> web.Response:
+        """Say whether calls are answered; as headroom's proxy, whose gateways ask: `/readyz` by its status too."""
+        state = self._readiness.state
+        ready = state is State.SERVING
+        told = {"service": "prompt-sidecar", "status": "healthy" if ready else state.name.lower(), "ready": ready}
+        status = 200 if ready or path != "/readyz" else 503
+        return web.Response(status=status, body=orjson.dumps(told), content_type="application/json")
 
 
 def opens_websocket(request: web.Request) -> bool:

@@ -1,11 +1,13 @@
 """Endpoints that gateways call with a request's messages and send on what they get back.
 
 - `POST /v1/compress`, as users of headroom and its plugins call it: `{"messages": […], "model": …}` becomes the same
-  with other messages and figures.
+  with other messages, as many as were sent, and figures; `GET /v1/retrieve/HASH` or `POST /v1/retrieve` gives an
+  original back, by a hash that it has named (`doors/http/compressing.py`).
 - `POST /beta/litellm_basic_guardrail_api`: LiteLLM's Generic Guardrail API, for requests. `structured_messages` become
   the trimmed ones; what the model answers is left alone.
 
-A gateway gives the model no tools of the sidecar's, so no ids are shown. Which run: the header `x-prompt-sidecar-run`,
+A gateway gives the model no tools of the sidecar's, so no ids are shown, and hashes only where they are asked for.
+Which run: the header `x-prompt-sidecar-run`,
 for LiteLLM the header of the original request, where its `extra_headers` lets it through; else by what the conversation
 begins with. Messages are never decoded as a whole here: what is not changed goes back as the bytes that came. A request
 of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise. Where the guard masks it passes masked,
@@ -23,7 +25,7 @@ import hmac
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -38,19 +40,27 @@ from prompt_sidecar.calls.provider_errors import is_final
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.calls.work import Work
 from prompt_sidecar.doors.http.agents import Agent, connection
+from prompt_sidecar.doors.http.compressing import Asked, Hashes, in_place, paired
 from prompt_sidecar.doors.http.exchange import Outcome
 from prompt_sidecar.doors.http.options import HttpOptions
-from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.errors import InvalidRequest, RunUnknown, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
 from prompt_sidecar.process.logs import frames
+from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import format_of_bare
-from prompt_sidecar.prompt.members import Members, NotJson, each_element, loads
+from prompt_sidecar.prompt.members import Members, NotJson, array, each_element, loads
 from prompt_sidecar.providers.untyped import MOST_TOKENS, member
+from prompt_sidecar.recall.outcome import Outcome as Found
+from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 
 _BYPASS: Final = "x-headroom-bypass"
+_RETRIEVE: Final = "/v1/retrieve"
+_NOTHING_DROPPED: Final[Mapping[str, object]] = {"fit_residue_high": 1.0, "age_hard_cap_iterations": 0}
+"""Of the policy, for those who want as many messages back as they have sent: clipping goes before dropping."""
 _DIGITS: Final = 32
 """Hexadecimal digits of a keyed digest of a gateway's user, in a run's id: 128 bits."""
 _WITHHELD: Final = "[present]"
@@ -71,6 +81,8 @@ class _Request:
     check: Callable[[], None]
     """Ends a call whose gateway has gone."""
     outcome: Outcome
+    name: str = ""
+    """What its path names."""
 
     def went_on(self, untrimmed: Untrimmed | None, run_id: str = "") -> None:
         """Say what was done about it. A gateway's model has no tools of the sidecar's."""
@@ -112,20 +124,35 @@ class Gateways:
         self._endpoints: Mapping[str, Endpoint] = {
             "/v1/compress": Endpoint("compress", partial(self._answer, self._compress)),
             "/beta/litellm_basic_guardrail_api": Endpoint("guardrail", partial(self._answer, self._guardrail)),
+            _RETRIEVE: self._retrieval(""),
         }
+        self._hashes = Hashes(key, options.max_conversations)
+        shared.use_cases.runs.table.keep_with(self._hashes)
 
     def of(self, method: str, path: str) -> Endpoint | None:
         """Return what answers a path; None: it is none of a gateway's."""
+        if method == "GET" and path.startswith(f"{_RETRIEVE}/"):
+            return self._retrieval(path.removeprefix(f"{_RETRIEVE}/"))
         return self._endpoints.get(path) if method == "POST" else None
 
+    def _retrieval(self, name: str) -> Endpoint:
+        return Endpoint("retrieve", partial(self._answer, self._retrieve, name=name))
+
     async def _answer(
-        self, make: Callable[[_Request], bytes], request: web.Request, agent: Agent, caller: str, outcome: Outcome
+        self,
+        make: Callable[[_Request], bytes],
+        request: web.Request,
+        agent: Agent,
+        caller: str,
+        outcome: Outcome,
+        *,
+        name: str = "",
     ) -> web.StreamResponse:
         raw = await agent.body(self._options.max_body_bytes)
         owner = self._shared.names.owner(caller, connection(request))
         work = Work(self._shared, owner, len(raw))
 
-        asked = _Request(caller, request.headers, raw, work.check, outcome)
+        asked = _Request(caller, request.headers, raw, work.check, outcome, name)
         made = await work.run(make, asked)
         headers = {"content-type": "application/json"}
         if outcome.handled is not None:
@@ -143,16 +170,44 @@ class Gateways:
         if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
             request.went_on(Untrimmed.BYPASSED)
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
-        window = _window(body.get("token_budget"))
-        answer, made = self._trimmed(request, body, messages, run=request.headers.get(names.RUN, ""), window=window)
-        before, after = answer.tokens.before, answer.tokens.after
+        asked = Asked.of(body.get("config"))
+        sent = list(each_element(messages))
+        given = paired(sent)
+        call = self._call(request, body, array(given.messages), run=request.headers.get(names.RUN, ""))
+        hashes = self._hashes.of((call.caller, call.run_id)) if asked.hashes else None
+        call = replace(
+            call,
+            body=call.body if hashes is None else hashes.read(call.body),
+            context_window=_window(body.get("token_budget")),
+            output_reserve=0 if body.get("token_budget") else None,
+            policy=_NOTHING_DROPPED,
+            recall_unavailable=not asked.hashes,
+            edits=True,
+            in_place=True,
+        )
+        answer = self._shared.use_cases.trim(call.body, lambda _: call, request.check, lambda _, answer: answer)
+        request.went_on(answer.untrimmed, call.run_id)
+        for index in range(min(asked.frozen, len(sent)) if masks else 0):
+            sent[index] = self._shared.use_cases.mask(
+                Door.GATEWAY, MaskCall(request.caller, sent[index], call.run_id), request.check
+            )
+        trims = answer.trimmed.trims
+        if hashes is not None:
+            sent[asked.frozen :] = map(hashes.read, sent[asked.frozen :])
+        placed = in_place(sent, given, answer, FORMATS[call.format], asked.frozen)
+        made = array(placed.messages)
+        if hashes is not None:
+            made = hashes.write(made, [each.stash_id for each in trims])
+        per_byte = answer.tokens.before / max(1, len(call.body))
+        before = answer.tokens.before - round(per_byte * given.added)
+        after = answer.tokens.after - answer.tokens.own_text + round(per_byte * (placed.undone - given.added))
         figures = {
             "tokens_before": before,
             "tokens_after": after,
             "tokens_saved": before - after,
             "compression_ratio": after / before if before else 1.0,
-            "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in answer.trimmed.trims}),
-            "ccr_hashes": [],
+            "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in trims}),
+            "ccr_hashes": hashes.given if hashes is not None else [],
         }
         return _with_messages(figures, "messages", made)
 
@@ -224,17 +279,57 @@ class Gateways:
             return _blocked(request, error)
         return _NONE if made is raw else _with_messages({"action": "GUARDRAIL_INTERVENED"}, name, made)
 
+    def _retrieve(self, request: _Request) -> bytes:
+        """Return an original by the hash of the path, or of a body.
+
+        Raises:
+            RunUnknown: there is none.
+            InvalidRequest: no hash is given.
+        """
+        text = request.name or _text(_members(request).get("hash"))
+        if not text:
+            raise InvalidRequest("hash must name an original, as ccr_hashes of /v1/compress does", field="hash")
+        stash_id, runs = self._hashes.find(request.caller, text)
+        for run_id in runs:
+            if (found := self._original(request, run_id, stash_id)) is not None:
+                return orjson.dumps({"hash": text, **found})
+        raise RunUnknown("no original is known here by this hash; it may have expired, or its run have ended")
+
+    def _original(self, request: _Request, run_id: str, stash_id: str) -> dict[str, Any] | None:
+        """Return an original, whole; None: there is none."""
+        parts: list[bytes] = []
+        offset = tokens = 0
+        while True:
+            call = RetrieveCall(request.caller, run_id, stash_id, page_tokens=MAX_PAGE_TOKENS, offset=offset)
+            answer = self._shared.use_cases.retrieve(call, request.check)
+            if answer.outcome is not Found.HIT:
+                return None
+            parts.append(answer.page.content)
+            tokens, offset = tokens + answer.page.content_tokens, answer.page.next_offset
+            if not answer.page.more:
+                text = b"".join(parts).decode("utf-8", "replace")
+                return {"original_content": text, "original_tokens": tokens, "tool_name": answer.tool or None}
+
     def _trimmed(
-        self, request: _Request, asked: Members, messages: bytes, *, run: str, window: int = 0, salt: str = ""
+        self, request: _Request, asked: Members, messages: bytes, *, run: str, salt: str = ""
     ) -> tuple[TrimAnswer, bytes]:
-        """Trim messages; return the answer and the messages that it makes of them, as JSON.
+        """Trim messages; return the answer and the messages that it makes of them, as JSON. As `_call`."""
+        call = self._call(request, asked, messages, run=run, salt=salt)
+
+        def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
+            request.went_on(answer.untrimmed, call.run_id)
+            return answer, messages if answer.prompt.body is None else Members(answer.prompt.body).raw("messages")
+
+        return self._shared.use_cases.trim(call.body, lambda _: call, request.check, written)
+
+    def _call(self, request: _Request, asked: Members, messages: bytes, *, run: str, salt: str = "") -> TrimCall:
+        """Return what has messages trimmed.
 
         Args:
             request: the gateway's.
             asked: its body.
             messages: of it, as JSON.
             run: the run's id; empty: it is derived.
-            window: tokens; 0: the model's.
             salt: keeps apart those whom a gateway knows and the sidecar does not.
 
         Raises:
@@ -248,24 +343,16 @@ class Gateways:
         else:
             opening = opening_of(DIALECTS[format_name], Members(body), request.caller, salt)
             run_id = self._conversations.of(opening).run_id
-        call = TrimCall(
+        return TrimCall(
             caller=request.caller,
             run_id=run_id,
             format=format_name,
             body=body,
             model=model if isinstance(model, str) else "",
-            context_window=window,
             pinned=names.pinned(request.headers, lambda: sum(1 for _ in each_element(messages))),
-            output_reserve=0 if window else None,
             recall_unavailable=True,
             accept_bytes=self._options.max_body_bytes * 2,
         )
-
-        def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
-            request.went_on(answer.untrimmed, run_id)
-            return answer, messages if answer.prompt.body is None else Members(answer.prompt.body).raw("messages")
-
-        return self._shared.use_cases.trim(body, lambda _: call, request.check, written)
 
 
 _EMPTY: Final = re.compile(rb"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*")

@@ -209,7 +209,7 @@ class _Handler:
         self._gateways = Gateways(options, shared, of_gateways, key)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
-        self._front = Front(visitors)
+        self._front = Front(visitors, shared.readiness)
         self.closing = False
         self.in_progress = InFlight()
         """Requests."""

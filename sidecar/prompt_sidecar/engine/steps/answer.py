@@ -16,6 +16,7 @@ from prompt_sidecar.engine.steps.frame import Framed
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.opening import Opened, Work
 from prompt_sidecar.engine.steps.received import SYSTEM
+from prompt_sidecar.engine.steps.rendering import items_of
 from prompt_sidecar.engine.steps.turn import Result
 from prompt_sidecar.errors import AmbiguousJson, TooLarge
 from prompt_sidecar.facts.trim_calls import (
@@ -30,10 +31,11 @@ from prompt_sidecar.facts.trim_calls import (
     Trimmed,
 )
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Format, ReasoningRule
-from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.items import Item, Path
 from prompt_sidecar.prompt.jsontext import value_at
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
+from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.policy import FitStage
 
@@ -193,7 +195,11 @@ def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
     for index in range(len(split) - 1, -1, -1):
         place = received.rows[index].place
         now = slices[place] if place >= 0 else opened.body.message(index) if place == SYSTEM else None
-        if now is None:
+        if now is None and opened.call.in_place and place >= 0:
+            now = clipped_whole(opened, index, place)
+            if now != split.message(index):
+                edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
+        elif now is None:
             edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
         elif now == opened.body.message(index):
             edits += masking_edits(opened, index, base)
@@ -210,6 +216,21 @@ def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
         operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
         edits.append(Edit(operation, f"/{name}", value))
     return edits
+
+
+def clipped_whole(opened: Opened, index: int, place: int) -> bytes:
+    """Return a dropped message with a label in place of each longer item; it is recognised when it comes back."""
+    rendered, record = opened.memory.rendered, opened.memory.ledger.records[place]
+    raw, read = opened.body.message(index), opened.format.read
+    replacements: dict[Item, Replacement] = {}
+    for entry, item in zip(record.entries, items_of(record, read(raw, "history", identify=False)), strict=True):
+        label = "" if opened.call.recall_unavailable else entry.stash_id
+        shown = elide.placeholder(entry.kind, label, entry.size)
+        if item is not None and not item.opaque and (shown is None or len(shown) < entry.size):
+            replacements[item] = "" if shown is None and item.free_text else shown
+    made = opened.format.write(raw, replacements) if replacements else raw
+    rendered.forms[place].add(read(made, "history").identity)
+    return made
 
 
 def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:

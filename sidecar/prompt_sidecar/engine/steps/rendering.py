@@ -166,7 +166,7 @@ class Sources:
     def _item(self, entry: Entry) -> Item | None:
         """An item as the message at hand has it; only reasoning is ever absent."""
         _, message, _ = self.source(entry.message)
-        return _items_of(self._ledger.records[entry.message], message)[entry.item]
+        return items_of(self._ledger.records[entry.message], message)[entry.item]
 
     def _present(self, entry: Entry) -> Item:
         item = self._item(entry)
@@ -198,7 +198,7 @@ class Sources:
         raw, message, _ = self.source(entry.message)
         if raw != sent[0]:  # an earlier form than the one that was returned last
             message = self._format.read(sent[0], "history", identify=False)
-        return _items_of(self._ledger.records[entry.message], message)[entry.item] is not None
+        return items_of(self._ledger.records[entry.message], message)[entry.item] is not None
 
     def shown(self, entry: Entry) -> str:
         """What the prompt shows of an item, as it is decided now."""
@@ -234,7 +234,7 @@ class Sources:
             return []
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
         raw, message, _ = self.source(wanted[0].message)
-        items = _items_of(record, message)
+        items = items_of(record, message)
         found: list[tuple[Entry, Item, bytes]] = []
         for entry in wanted:
             item = items[entry.item]
@@ -260,7 +260,7 @@ class Sources:
             message = self._format.read(sent, "history", identify=False)
         replacements: dict[Item, Replacement] = {}
         record = self._ledger.records[index]
-        items = _items_of(record, message)
+        items = items_of(record, message)
         for entry in record.entries:
             item = items[entry.item]
             if entry.action is None or item is None or (with_reasoning and entry.kind is ItemKind.REASONING):
@@ -293,7 +293,7 @@ class Sources:
         return elide.elided(head, tail, entry.size, entry.kept, label)
 
 
-def _items_of(record: Record, message: Message) -> Sequence[Item | None]:
+def items_of(record: Record, message: Message) -> Sequence[Item | None]:
     """For each entry of a record its item in the message at hand, which may have come without its reasoning.
 
     Reasoning leaves a message all at once, so it is all there or all gone.

@@ -1,0 +1,281 @@
+"""Messages as headroom's users get them back: as many as they sent, and with hashes by which originals can be fetched.
+
+Theory. Those who call `/v1/compress` put what comes back in the places of what they sent, so nothing may come or go.
+The trimmed prompt is taken as edits of theirs, which clip a dropped message in its place (`TrimCall.in_place`), and
+none of the sidecar's own is put in. The first `frozen_message_count` messages, which
+their provider has cached, stay as they were sent, whatever was decided about them; only masks are put into them.
+
+Ids of originals become *hashes*, which such callers look for: the id's characters in hexadecimal, and four digits that
+tell the run, as nothing else in a retrieval does. They are put in place of ids in labels of this run alone; and where a
+caller sends back what it was given, in place of hashes, so that the run knows its labels again.
+
+headroom-ai 0.42 (`config.mode` and `config.frozen_message_count` of /v1/compress, `ccr_hashes`, /v1/retrieve), and the
+guardrail `headroom` of LiteLLM 1.108, which refuses another number of messages with 502 (read in November 2026).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.trim_calls import EditOperation, TrimAnswer
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.members import loads
+from prompt_sidecar.providers.untyped import member, objects, string
+from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.ids import ID_CHARACTERS
+
+WITH_HASHES: Final = "ccr"
+_MODES: Final = (None, WITH_HASHES, "lossy_inline", "lossless_then_lossy")
+"""Of `config.mode`; all but the first name give messages without hashes."""
+_RUN_DIGITS: Final = 4
+"""Of a hash, hexadecimal. Runs of a caller that share them are asked one after another: an id is of one alone."""
+_SAME_DIGITS: Final = 8
+"""Runs that share them and are remembered; of 16,384 runs two do in four of five cases, and three seldom."""
+_RUN_BYTES: Final = 400
+"""What is kept of a run, as tracemalloc finds it."""
+HASH: Final = re.compile(rf"[0-9a-f]{{{2 * ID_CHARACTERS + _RUN_DIGITS}}}")
+_LABELLED: Final = re.compile(rf"\bid=([a-z0-9]{{{ID_CHARACTERS}}})\b".encode())
+_HASHED: Final = re.compile(rf"\bhash=([0-9a-f]{{{2 * ID_CHARACTERS}}})([0-9a-f]{{{_RUN_DIGITS}}})\b".encode())
+_POINTER: Final = re.compile(r"/messages/([0-9]+)(/.*)?")
+
+Run = tuple[str, str]
+"""Caller and id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the member `config` of a request asks for."""
+
+    hashes: bool = False
+    frozen: int = 0
+    """Messages at the beginning that come back as they were sent."""
+
+    @classmethod
+    def of(cls, config: Any) -> Asked:
+        """Read it. Raises InvalidRequest."""
+        if config is None:
+            return cls()
+        mode, frozen = member(config, "mode"), member(config, "frozen_message_count")
+        if not isinstance(config, dict) or mode not in _MODES:
+            told = "config must be an object, and config.mode in it one of ccr, lossy_inline and lossless_then_lossy"
+            raise InvalidRequest(told, field="config.mode")
+        if isinstance(frozen, bool) or not (frozen is None or (isinstance(frozen, int) and frozen >= 0)):
+            raise InvalidRequest(
+                "config.frozen_message_count must be a number of messages, from 0", field="config.frozen_message_count"
+            )
+        return cls(mode == WITH_HASHES, frozen or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Messages in the places of those that were sent."""
+
+    messages: list[bytes]
+    undone: int = 0
+    """Bytes that they have more than the run counts: of messages that are frozen, or clipped in place of dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Messages with calls for the results that came without."""
+
+    messages: list[bytes]
+    places: dict[int, int]
+    """By their index here, the places of the messages that were sent."""
+
+    @property
+    def added(self) -> int:
+        """Bytes of the calls that were added."""
+        return sum(len(raw) for index, raw in enumerate(self.messages) if index not in self.places)
+
+
+def paired(sent: Sequence[bytes]) -> Paired:
+    """Put a call before each result of chat completions that has none.
+
+    LiteLLM's guardrail holds all messages of the model back. Without calls its results would be what a prompt begins
+    with, which no cut touches.
+    """
+    messages: list[bytes] = []
+    places: dict[int, int] = {}
+    waiting: Counter[Any] = Counter()
+    for place, raw in enumerate(sent):
+        entry = loads(raw) if b'"tool' in raw else None
+        waiting.update(string(call.get("id")) for call in objects(member(entry, "tool_calls")))
+        if member(entry, "role") == "tool":
+            call_id = string(member(entry, "tool_call_id"))
+            if not waiting[call_id]:
+                call = {"id": call_id, "type": "function", "function": {"name": "tool", "arguments": "{}"}}
+                messages.append(orjson.dumps({"role": "assistant", "content": None, "tool_calls": [call]}))
+                waiting[call_id] += 1
+            waiting[call_id] -= 1
+        places[len(messages)] = place
+        messages.append(raw)
+    return Paired(messages, places)
+
+
+def in_place(sent: Sequence[bytes], given: Paired, answer: TrimAnswer, form: Format, frozen: int) -> Made:
+    """Return as many messages as were sent, as the edits of an answer make them.
+
+    Args:
+        sent: the messages, each as JSON; those that are frozen masked already.
+        given: the same as they were paired, the member `messages` of the body that was trimmed.
+        answer: what was made of it.
+        form: the messages' format.
+        frozen: how many of the first stay as they are.
+    """
+    made, undone = list(sent), 0
+    first = _leading(sent) if form.leading_system else 0
+    dropped = {trim.message_index + first for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
+    for edit in answer.prompt.edits:
+        found = _POINTER.fullmatch(edit.pointer)
+        if found is None or edit.operation is not EditOperation.REPLACE:
+            continue
+        index, gone = given.places.get(int(found[1]), -1), int(found[1]) in dropped
+        if index < frozen:
+            undone += len(made[index]) - (0 if gone else len(edit.value)) if index >= 0 else 0
+            continue
+        made[index] = edit.value if not found[2] else _put(made[index], found[2], edit.value)
+        undone += len(edit.value) if gone else 0
+    return Made(made, max(undone, 0))
+
+
+def _leading(sent: Sequence[bytes]) -> int:
+    """How many system messages the history begins with, which are none of its records."""
+    at = 0
+    while at < len(sent) and member(loads(sent[at]), "role") in {"system", "developer"}:
+        at += 1
+    return at
+
+
+def _put(raw: bytes, pointer: str, value: bytes) -> bytes:
+    """Return a message with another value at a JSON pointer."""
+    whole = loads(raw)
+    *path, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+    holder = whole
+    for part in path:
+        holder = holder[int(part) if isinstance(holder, list) else part]
+    holder[int(last) if isinstance(holder, list) else last] = loads(value)
+    return orjson.dumps(whole)
+
+
+# -- hashes --------------------------------------------------------------------------------------------------------
+
+
+class Hashes:
+    """The runs for which hashes were given, so that a hash is enough to fetch an original: a `DoorMemory`. Thread-safe.
+
+    Args:
+        key: for the digits that tell a run.
+        most: runs; the one used longest ago is forgotten, and its originals are then not found.
+    """
+
+    def __init__(self, key: bytes, most: int) -> None:
+        self._key = key
+        self._most = most
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[Run, str] = OrderedDict()
+        """Each with its digits."""
+        self._by_digits: dict[tuple[str, str], list[str]] = {}
+        """Ids of runs, by their caller and digits."""
+
+    def of(self, run: Run) -> RunHashes:
+        """Return the hashes of a run, which is remembered."""
+        digits = self._digits(run)
+        with self._lock:
+            if run not in self._runs:
+                self._runs[run] = digits
+                alike = self._by_digits.setdefault((run[0], digits), [])
+                alike.append(run[1])
+                if len(alike) > _SAME_DIGITS:
+                    self._remove((run[0], alike[0]))
+            self._runs.move_to_end(run)
+            if len(self._runs) > self._most:
+                self._remove(next(iter(self._runs)))
+        return RunHashes(digits)
+
+    def find(self, caller: str, text: str) -> tuple[str, list[str]]:
+        """Return the stash id of a hash, and the ids of runs that it may be of; empty: it is none."""
+        if HASH.fullmatch(text) is None:
+            return "", []
+        stash_id = bytes.fromhex(text[: 2 * ID_CHARACTERS]).decode("ascii", "replace")
+        with self._lock:
+            return stash_id, list(self._by_digits.get((caller, text[2 * ID_CHARACTERS :]), ()))
+
+    def _digits(self, run: Run) -> str:
+        name = "\x1f".join(run).encode("utf-8", "surrogatepass")
+        return blake2b(name, key=self._key[:64], digest_size=_RUN_DIGITS // 2, person=b"hashes").hexdigest()
+
+    def _remove(self, run: Run) -> None:
+        """Forget a run; the lock is held."""
+        digits = self._runs.pop(run, None)
+        if digits is not None:
+            alike = self._by_digits[run[0], digits]
+            alike.remove(run[1])
+            if not alike:
+                del self._by_digits[run[0], digits]
+
+    def kept_bytes(self, run: Run) -> int:
+        """What is kept of a run; bytes, estimated."""
+        with self._lock:
+            return _RUN_BYTES if run in self._runs else 0
+
+    def forget(self, run: Run) -> None:
+        """The run is over."""
+        with self._lock:
+            self._remove(run)
+
+    def forget_all(self, caller: str) -> None:
+        """All runs of a caller are over."""
+        with self._lock:
+            for run in [run for run in self._runs if run[0] == caller]:
+                self._remove(run)
+
+    def sweep(self, idle_since: float) -> None:
+        """They stay as long as their runs; there is nothing to do."""
+
+
+class RunHashes:
+    """The hashes of one run in the messages of one request."""
+
+    def __init__(self, digits: str) -> None:
+        self._digits = digits.encode()
+        self._sent_back: set[bytes] = set()
+        """Ids whose hashes the caller has sent."""
+        self._given: dict[str, None] = {}
+
+    @property
+    def given(self) -> Sequence[str]:
+        """The hashes in what was written, in order, each once."""
+        return list(self._given)
+
+    def read(self, messages: bytes) -> bytes:
+        """Return messages with ids in place of this run's hashes."""
+        return _HASHED.sub(self._as_id, messages) if b"hash=" in messages else messages
+
+    def write(self, messages: bytes, ids: Collection[str]) -> bytes:
+        """Return messages with hashes in place of these ids, and of those that were read."""
+        known = {each.encode() for each in ids}
+        return _LABELLED.sub(lambda found: self._as_hash(found, known), messages)
+
+    def _as_id(self, found: re.Match[bytes]) -> bytes:
+        text = bytes.fromhex(found[1].decode())
+        if found[2] != self._digits or not _LABELLED.fullmatch(b"id=" + text):
+            return found[0]
+        self._sent_back.add(text)
+        return b"id=" + text
+
+    def _as_hash(self, found: re.Match[bytes], known: Collection[bytes]) -> bytes:
+        if found[1] not in known and found[1] not in self._sent_back:
+            return found[0]
+        text = found[1].hex() + self._digits.decode()
+        self._given[text] = None
+        return b"hash=" + text.encode()
