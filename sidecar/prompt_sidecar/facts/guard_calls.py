@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 
 class FindingAction(StrEnum):
@@ -13,6 +14,10 @@ class FindingAction(StrEnum):
     OBSERVED = "observed"
     MASKED = "masked"
     DEFANGED = "defanged"
+
+
+UNANSWERED_CALL: Final = "unanswered_call"
+"""The rule of findings about the history itself: calls without results, though it goes on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Final
 
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.facts.guard_calls import Door, FindingAction, Unread, UnreadOutcome
+from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL, Door, FindingAction, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
@@ -89,7 +89,7 @@ _VIA: Final = ("rpc", "tool")
 _TOOLS: Final = (*TOOL_NAMES, OTHER)
 CUSTOM: Final = "custom"
 """Label of all rules that users add, and of the kinds of value that only these find."""
-RULES: Final = (*RULES_BY_NAME, CUSTOM)
+RULES: Final = (*RULES_BY_NAME, UNANSWERED_CALL, CUSTOM)
 KINDS: Final = (*sorted({rule.kind for rule in RULES_BY_NAME.values()}), CUSTOM)
 
 BOUNDS: Final = (
@@ -596,7 +596,8 @@ FINDINGS: Final = Metric(
     "prompt_sidecar.guard.findings",
     Kind.COUNTER,
     "{finding}",
-    "What the guard's rules found in new text, by rule and by what was done about it.",
+    "What the guard's rules found in new text, by rule and by what was done about it; unanswered_call: calls without "
+    "results in a history that goes on.",
     {"rule": RULES, "action": tuple(action.value for action in FindingAction)},
 )
 RESTORED: Final = Metric(

@@ -6,7 +6,7 @@ that is only asked what it would do, works on a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from prompt_sidecar.engine.runs.run_store import RunStore
 from prompt_sidecar.engine.runs.single import trim_single
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
+from prompt_sidecar.engine.runs.unanswered import unanswered_calls
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.engine.steps.opening import Opened, Opener, Served, Work, inputs_of
 from prompt_sidecar.engine.steps.own_state import constant_identities
@@ -30,6 +31,7 @@ from prompt_sidecar.engine.steps.side_call import trim_slice
 from prompt_sidecar.engine.steps.turn import Result, take
 from prompt_sidecar.engine.tools.tasks import open_lines
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
+from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
@@ -209,7 +211,7 @@ class Trimming:
         work, result, entered, metered = taken.work, taken.result, taken.entered, taken.metered
         opened, use, in_force = work.opened, entered.use, entered.in_force
         caller = opened.call.caller
-        findings = self._guarding.findings(run, opened, opened.call)
+        findings = [*self._guarding.findings(run, opened, opened.call), *_unanswered(run, opened)]
         if result.revision_applied is False and opened.call.revision:
             use = RevisionUse.MISMATCHED
         raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried))
@@ -380,6 +382,15 @@ class Trimming:
 def _accepted(call: TrimCall) -> int:
     """Bytes of the answer that the caller can receive."""
     return call.accept_bytes or ACCEPT_BYTES
+
+
+def _unanswered(run: Run, opened: Opened) -> Iterator[Finding]:
+    """Calls without results that this prompt is the first to show; a side call is no prompt of the history."""
+    if opened.call.side_call or opened.memory.received is None:
+        return iter(())
+    known = opened.guard.recorded
+    since = run.answered_iteration if opened.continues and not known else 0
+    return unanswered_calls(opened.memory.ledger, known, since)
 
 
 def _sides(taken: _Taken, answer: TrimAnswer, models: Models) -> Sides:
