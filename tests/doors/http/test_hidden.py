@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
+import pytest
 
 from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.gemini_contents import GeminiContents
 from prompt_sidecar.answers.openai_chat import OpenAIChat
 from prompt_sidecar.answers.openai_responses import OpenAIResponses
+from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.doors.http.hidden import HiddenTurns, Splice
+from prompt_sidecar.doors.http.placing import Seen
+from prompt_sidecar.guard.options import GuardOptions
+from tests.client.provider import Says
+from tests.doors.http.habits import ALONE, APIS, BOTH, Turn
+from tests.doors.http.serving import proxied
+from tests.doors.http.test_gateways import SECRET
+from tests.doors.http.upstream import scripted
 
 RUN = ("local", "run")
 
@@ -32,6 +43,11 @@ def _restored(
 ) -> list[bytes] | None:
     made = kept.restored(run, dialect, history)
     return None if made is None else made.entries
+
+
+def _dialect(api: str) -> Dialect:
+    names = {"chat": "openai_chat", "responses": "openai_responses", "messages": "anthropic_messages"}
+    return DIALECTS[names.get(api) or {"gemini": "gemini_contents", "bedrock": "bedrock_converse"}[api]]
 
 
 def test_answers_with_the_same_words_get_their_own() -> None:
@@ -169,3 +185,69 @@ def test_the_oldest_go_first_and_their_run_says_so_once() -> None:
     assert "http.hidden_bytes" == reached[-1]
     assert kept.lost(RUN)
     assert not kept.lost(("local", "other"))
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("hidden", [(BOTH,), ALONE], ids=["beside", "alone"])
+def test_what_is_saved_is_put_back_elsewhere(api: str, hidden: Sequence[Says]) -> None:
+    """A process that loads it makes the same history of an agent's; a run that has its own keeps it."""
+    spoken, run = APIS[api], ("local", "habits")
+    with proxied(scripted()) as here:
+        spoken.upstream(here, scripted(*hidden, Says("Done.")), stream=False)
+        history = [spoken.asked("Go")]
+        spoken.exchange(here, history, stream=False)
+        kept = here.door._handler._prompter.hidden  # noqa: SLF001 - what the door keeps
+        history += [*spoken.said(Turn()), spoken.result(Turn(), "line 1")]
+        saved = kept.saved(run)
+        here_made = kept.restored(run, _dialect(api), lambda: _written(*history), only_look=True)
+    other = HiddenTurns(1_000_000, 1_000_000)
+    other.load(run, saved)
+
+    there_made = other.restored(run, _dialect(api), lambda: _written(*history), only_look=True)
+    assert here_made is not None
+    assert there_made is not None
+    assert here_made.entries == there_made.entries
+    assert saved == other.saved(run)
+    other.load(run, b"[]")
+    assert saved == other.saved(run)
+    assert b"" == other.saved(("local", "other"))
+    assert other.kept_bytes(run) == kept.kept_bytes(run) > 0
+
+
+@pytest.mark.parametrize("data", [b"{}", b"[1]", b"no"])
+def test_what_is_no_hidden_turn_is_not_loaded(data: bytes) -> None:
+    """It is an error, and nothing is kept."""
+    kept = HiddenTurns(1_000_000, 1_000_000)
+    with pytest.raises((ValueError, msgspec.ValidationError)):
+        kept.load(RUN, data)
+    assert b"" == kept.saved(RUN)
+
+
+def test_half_characters_are_saved() -> None:
+    """A provider may cut a character in two, and an agent may send that back."""
+    kept, other = HiddenTurns(1_000_000, 1_000_000), HiddenTurns(1_000_000, 1_000_000)
+    kept.keep(RUN, Splice(("\ud83d",), (b"all",), seen=(Seen("\ud83d", "\ud83d"),)))
+    other.load(RUN, kept.saved(RUN))
+    assert kept.saved(RUN) == other.saved(RUN)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_hidden_turns_are_kept_with_masks(api: str) -> None:
+    """A secret that the model has written is masked in what is kept, as in the next prompt."""
+    spoken, run = APIS[api], ("local", "habits")
+    said = Says(f"Use {SECRET}.", BOTH.calls)
+    with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
+        sent = spoken.upstream(here, scripted(said, Says("Done.")), stream=False)
+        history = [spoken.asked("Go")]
+        spoken.exchange(here, history, stream=False)
+        kept = here.door._handler._prompter.hidden  # noqa: SLF001 - what the door keeps
+        entries = b"".join(kept._runs[run].splices[0].splice.entries)  # noqa: SLF001 - as above
+        history += [*spoken.said(Turn(f"Use {SECRET}.")), spoken.result(Turn(), "line 1")]
+        spoken.exchange(here, history, stream=False)
+        bodies, defects = sent()
+
+    assert SECRET.encode() not in entries
+    assert b"c2" in entries or b"search_conversation_history" in entries
+    assert SECRET not in json.dumps(bodies)
+    assert "search_conversation_history" in json.dumps(spoken.entries(bodies[-1]))
+    assert [] == defects

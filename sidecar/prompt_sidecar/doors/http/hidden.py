@@ -3,7 +3,8 @@
 A *splice* holds, for one answer that the agent was given, what the agent's part of it is known by, and what the model's
 history really has in that place; `doors/http/placing.py` finds the place. Splices are kept by run, within budgets of
 bytes, and the oldest go first. They quote originals, so they go with them: when their run is over, and when it was not
-used for the time to live. A run that has lost one says so once, since thinking behind its place is valid no more.
+used for the time to live. What the model said is kept with masks, as the guard masks it in the next prompt. A run's can
+be saved and loaded, for a store that keeps it as it keeps the originals. A run that has lost one says so once, since thinking behind its place is valid no more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.answers.base import Dialect
-from prompt_sidecar.doors.http.placing import Kept, Restored, Splice, restored
+from prompt_sidecar.doors.http.placing import Kept, Restored, Splice, packed, restored, unpacked
 from prompt_sidecar.process.logs import Once
 
 __all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
@@ -111,6 +112,10 @@ class HiddenTurns:
 
     def keep(self, run: Name, splice: Splice) -> None:
         """Keep a splice of a run, by its caller and id."""
+        self._keep(run, Kept(splice))
+
+    def _keep(self, run: Name, made: Kept) -> None:
+        splice = made.splice
         losses: list[tuple[HiddenLoss, str]] = []
         with self._lock:
             kept = self._runs.get(run)
@@ -121,7 +126,7 @@ class HiddenTurns:
             asked = splice.place, splice.before
             for each in kept.splices if splice.before else ():
                 each.asked_again = each.asked_again or (each.splice.place, each.splice.before) == asked
-            kept.splices.append(Kept(splice))
+            kept.splices.append(made)
             self._add(kept, splice.size)
             while kept.bytes > self._run_bytes and kept.splices:
                 self._drop(run, kept)
@@ -204,6 +209,28 @@ class HiddenTurns:
                     del self._runs[run]
         self.tell(HiddenLoss.UNMATCHED, unmatched)
         self.tell(HiddenLoss.REWRITTEN, len(rewritten))
+
+    # -- as bytes ------------------------------------------------------------------------------------------------------
+
+    def saved(self, run: Name) -> bytes:
+        """Return what is kept of a run, for `load`; empty: nothing. It quotes originals, so it is stored as they are."""
+        with self._lock:
+            kept = self._runs.get(run)
+            splices = [replace(each) for each in kept.splices] if kept is not None else []
+        return packed(splices) if splices else b""
+
+    def load(self, run: Name, data: bytes) -> None:
+        """Keep what `saved` has given, within the same budgets; a run that has splices here keeps its own.
+
+        Raises:
+            ValueError, msgspec.ValidationError: it is something else.
+        """
+        found = unpacked(data) if data else []
+        with self._lock:
+            if run in self._runs:
+                return
+        for each in found:
+            self._keep(run, each)
 
     # -- the end of runs -----------------------------------------------------------------------------------------------
 

@@ -21,12 +21,15 @@ one that the agent has cut: nothing is put there.
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from prompt_sidecar.answers.base import Dialect
@@ -115,6 +118,23 @@ class Kept:
     """How many entries of the agent's are before it where nothing shows its place; -1: none does not."""
     after: bytes = b""
     """What the last of those is known by."""
+
+
+def packed(kept: Sequence[Kept]) -> bytes:
+    """Return splices as JSON, whatever characters their texts have; `unpacked` makes the same of it."""
+    return json.dumps(msgspec.to_builtins(kept), separators=(",", ":")).encode()
+
+
+def unpacked(data: bytes) -> list[Kept]:
+    """Return splices that were packed. Raises ValueError, msgspec.ValidationError: it is something else."""
+    found = msgspec.convert(json.loads(data), list[Kept])
+    return [replace(each, splice=replace(each.splice, seen=tuple(map(_unpacked, each.splice.seen)))) for each in found]
+
+
+def _unpacked(seen: Seen) -> Seen:
+    """The calls of an entry have digests for arguments, which may be anything elsewhere."""
+    calls = tuple(replace(call, arguments=b64decode(call.arguments)) for call in seen.calls)
+    return replace(seen, calls=calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.placing import Seen, identity
 from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
 from prompt_sidecar.engine.tools.definitions import definitions
-from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
@@ -289,7 +289,7 @@ class Prompter:
         if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
             prompt.conversation.seen = False
         elif prompt.added or turn.mixed:
-            self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers))
+            self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers, check))
         if not self._lives(prompt):
             self._forget(prompt)
         self._use_cases.runs.table.weigh_of_doors(*prompt.run)
@@ -302,7 +302,31 @@ class Prompter:
         for memory in (self.hidden, self._stored):
             memory.forget(prompt.run)
 
-    def _splice(self, prompt: Prompt, turn: Turn, visible: Sequence[Any], answers: Sequence[Any]) -> Splice:
+    def _masked(self, prompt: Prompt, entries: Sequence[bytes], check: Callable[[], None]) -> Sequence[bytes]:
+        """Return entries with the masks that the guard puts into them in the run's next prompt.
+
+        What a rule refuses stays: the next prompt is refused for it.
+        """
+        runs, dialect = self._use_cases.runs, prompt.asked.dialect
+        if not entries or not runs.guarding.unread(prompt.asked.caller):
+            return entries
+        body = Members(b"{}")
+        body.set(dialect.messages, array(entries))
+        raw = body.bytes()
+        try:
+            made = runs.mask(MaskCall(prompt.asked.caller, raw, prompt.run[1], dialect.format), check).body
+        except GuardRefused:
+            return entries
+        return entries if made is raw else list(dialect.entries(Members(made)))
+
+    def _splice(
+        self,
+        prompt: Prompt,
+        turn: Turn,
+        visible: Sequence[Any],
+        answers: Sequence[Any],
+        check: Callable[[], None],
+    ) -> Splice:
         """What an answer really was, and what is known of what the agent holds of it."""
         dialect, own = prompt.asked.dialect, prompt.own
         sendable = self._sendable(prompt, turn)
@@ -312,7 +336,7 @@ class Prompter:
         ours = [call for entry in (*sent, *mixed) for call in dialect.calls(entry) if call.id and call.name in own]
         return Splice(
             visible=tuple(gist for entry in visible if (gist := dialect.gist(entry))),
-            entries=(*prompt.added, *(write_sound(each) for each in sendable)),
+            entries=tuple(self._masked(prompt, (*prompt.added, *map(write_sound, sendable)), check)),
             answers=tuple(answers),
             place=len(held),
             hidden=tuple(filter(None, dialect.gists(sent))),
