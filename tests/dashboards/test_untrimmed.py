@@ -80,11 +80,11 @@ def counted(told: Telling) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("requests", "share"),
     [
-        pytest.param([*ORDINARY * 6], "", id="ordinary"),
-        pytest.param([*ORDINARY * 6, *[("/v9/thoughts", PROMPT)] * 6], "33.33%", id="an unknown path"),
-        pytest.param([*ORDINARY * 6, *[(CHAT, LARGE.encode())] * 6], "33.33%", id="unreadable"),
-        pytest.param([*ORDINARY * 6, *[("/v1/responses", CHAINED)] * 6], "33.33%", id="stored by the provider"),
-        pytest.param([*ORDINARY * 6, *[("/v9/thoughts", PROMPT)] * 3], "", id="three alone"),
+        pytest.param([*ORDINARY * 2], "", id="ordinary"),
+        pytest.param([*ORDINARY * 2, *[("/v9/thoughts", PROMPT)] * 6], "60%", id="an unknown path"),
+        pytest.param([*ORDINARY * 2, *[(CHAT, LARGE.encode())] * 6], "60%", id="unreadable"),
+        pytest.param([*ORDINARY * 2, *[("/v1/responses", CHAINED)] * 6], "60%", id="stored by the provider"),
+        pytest.param([*ORDINARY * 2, *[("/v9/thoughts", PROMPT)] * 3], "", id="three alone"),
     ],
 )
 def test_the_alert_fires_where_trimming_was_missed(
