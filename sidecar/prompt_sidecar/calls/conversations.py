@@ -61,7 +61,7 @@ class Opening:
     answer: bytes
     """The model's first answer; empty: there is none yet."""
     compaction: bytes = b""
-    """A provider's compaction that stands before it; empty: none does."""
+    """A provider's compaction that precedes it; empty: none does."""
 
 
 @dataclass(slots=True)

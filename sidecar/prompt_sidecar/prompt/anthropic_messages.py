@@ -67,7 +67,7 @@ _REFERENCE: Final = "tool_reference"
 _SYSTEM_BLOCK: Final = "mid_conv_system"
 """Type of a block that holds what a system message does."""
 _COMPACTION: Final = "compaction"
-"""Type of a block with a summary in place of all that stands before it."""
+"""Type of a block with a summary in place of all that precedes it."""
 _SEALED: Final = ("encrypted_content", "signature")
 """Its members with encrypted text."""
 _EFFORT: Final = "output_config"

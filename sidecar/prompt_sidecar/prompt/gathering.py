@@ -92,7 +92,7 @@ class Gathering(ABC):
         Args:
             part: what of it counts as JSON.
             encrypted: its encrypted text.
-            drops: whether the provider drops what stands before it in the message.
+            drops: whether the provider drops what precedes it in the message.
         """
         self.compacts = True
         if drops:

@@ -175,8 +175,8 @@ class Message(NamedTuple):
     loads: tuple[str, ...] = ()
     """Names of deferred tools whose definitions the model sees from there on; see `Deferred`."""
     compacts: bool = False
-    """Whether it holds a provider's compaction, which takes the place of what stands before it; see `Compaction`."""
+    """Whether it holds a provider's compaction, which takes the place of what precedes it; see `Compaction`."""
     unseen_items: int = 0
-    """Number of its first items that the model does not see, as they stand before a compaction in it."""
+    """Number of its first items that the model does not see, as they precede a compaction in it."""
     unseen_calls: int = 0
-    """Of its calls and answers, those that stand before that as well."""
+    """Of its calls and answers, those that precede it as well."""

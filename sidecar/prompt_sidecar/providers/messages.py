@@ -68,7 +68,7 @@ class Messages(ABC):
         return False
 
     def compaction(self, message: Message) -> str:
-        """Return what is known of a provider's compaction in a message, which takes the place of what stands before it.
+        """Return what is known of a provider's compaction in a message, which takes the place of what precedes it.
 
         It is the text that the provider has made; empty: the message holds none.
         """

@@ -43,7 +43,7 @@ def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
 def load_6(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
     """Have a ledger take over what version 6 wrote of the same history.
 
-    Its queues held what stands before a provider's compaction too, which is no longer trimmed.
+    Its queues held what precedes a provider's compaction too, which is no longer trimmed.
     """
     ledger.load(STATE.decode(plain), fit)
     if ledger.messages.settled:

@@ -176,9 +176,9 @@ class Record:
     compacts: bool = False
     """Whether it holds the newest compaction of a provider; see `prompt_sidecar.prompt.format.Compaction`."""
     settled: bool = False
-    """Whether it stands before that: it stays as it came."""
+    """Whether it precedes that: it stays as it came."""
     unseen: bool = False
-    """Whether the provider drops it, as it stands before that: it takes no tokens, and no text of it is shown."""
+    """Whether the provider drops it, as it precedes that: it takes no tokens, and no text of it is shown."""
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 

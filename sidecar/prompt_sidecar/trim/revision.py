@@ -35,7 +35,7 @@ RULES: Final = 7
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; what reads the one before moves to `prompt_sidecar.trim.earlier` then."""
 COMPACTED: Final = 7
-"""First version whose decisions leave alone what stands before a provider's compaction."""
+"""First version whose decisions leave alone what precedes a provider's compaction."""
 DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 MAX_STATE_BYTES: Final = 8_388_608

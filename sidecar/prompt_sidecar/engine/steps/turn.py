@@ -275,15 +275,15 @@ class _Turn:
         ledger = self._ledger
         if not len(ledger) or self._format.compaction is None:
             return False
-        settled = kept  # it is new, and all that is known stands before it
+        settled = kept  # it is new, and all that is known precedes it
         if self._compaction < len(self._rows):
             settled = max(self._rows[self._compaction].place, 0) if self._compaction >= 0 else 0
         return min(ledger.messages.settled, kept) != settled
 
     def _begin_again(self, kept: int) -> None:
-        """Take the whole history anew, as a process does that has not seen the run.
+        """Take the whole history again, as a process does that has not seen the run.
 
-        What stands before the compaction that has come stays as it is from here on, whatever was decided about it.
+        What precedes the compaction that has come stays as it is from here on, whatever was decided about it.
         """
         self._memory.begin_again(self._work.since, kept)
         assert self._memory.brought is not None
@@ -497,7 +497,7 @@ class _Turn:
             waiting = sealed is not None and not applied
             # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
             # has come down since may change it only together with what the model said.
-            # Nor what stood before a compaction: the fold begins with that.
+            # Nor what precedes a compaction: the fold begins with that.
             decides = not (waiting or record.settled or record.compacts)
             if record.role is Role.ASSISTANT and len(ledger) > ledger.decisions.evaluated and decides:
                 evaluation.run()

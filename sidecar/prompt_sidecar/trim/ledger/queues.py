@@ -130,7 +130,7 @@ class Queues:
                 self.longest.offer(entry)
 
     def leave_settled(self) -> None:
-        """Count what the queues have processed without what stands before a compaction, which they do not hold."""
+        """Count what the queues have processed without what precedes a compaction, which they do not hold."""
         settled = Counter(
             self._ageing(record, entry)
             for record in self._messages.records[: self._messages.settled]
