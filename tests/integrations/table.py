@@ -253,7 +253,7 @@ ROWS: Final = (
         "base URL, or LiteLLM's callback",
         "0",
         _NOTHING,
-        "not installed in CI; that it leaves out the model's text beside calls is tested in its place "
+        "not installed in CI; that it leaves out the model's text next to calls is tested in its place "
         "(`tests/doors/http/test_habits.py`)",
     ),
     Row(

@@ -4,7 +4,8 @@ A *splice* holds, for one answer that the agent was given, what the agent's part
 history really has in that place; `doors/http/placing.py` finds the place. Splices are kept by run, within budgets of
 bytes, and the oldest go first. They quote originals, so they go with them: when their run is over, and when it was not
 used for the time to live. What the model said is kept with masks, as the guard masks it in the next prompt. A run's can
-be saved and loaded, for a store that keeps it as it keeps the originals. A run that has lost one says so once, since thinking behind its place is valid no more.
+be saved and loaded, for a store that keeps it as it keeps the originals. A run that has lost one says so once, since
+thinking behind its place is valid no more.
 """
 
 from __future__ import annotations
@@ -213,7 +214,7 @@ class HiddenTurns:
     # -- as bytes ------------------------------------------------------------------------------------------------------
 
     def saved(self, run: Name) -> bytes:
-        """Return what is kept of a run, for `load`; empty: nothing. It quotes originals, so it is stored as they are."""
+        """Return what is kept of a run, for `load`; empty: nothing. It quotes originals, so store it like them."""
         with self._lock:
             kept = self._runs.get(run)
             splices = [replace(each) for each in kept.splices] if kept is not None else []
@@ -223,7 +224,7 @@ class HiddenTurns:
         """Keep what `saved` has given, within the same budgets; a run that has splices here keeps its own.
 
         Raises:
-            ValueError, msgspec.ValidationError: it is something else.
+            ValueError: it is something else.
         """
         found = unpacked(data) if data else []
         with self._lock:

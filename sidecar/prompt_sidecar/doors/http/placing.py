@@ -25,7 +25,7 @@ import json
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -126,15 +126,37 @@ def packed(kept: Sequence[Kept]) -> bytes:
 
 
 def unpacked(data: bytes) -> list[Kept]:
-    """Return splices that were packed. Raises ValueError, msgspec.ValidationError: it is something else."""
-    found = msgspec.convert(json.loads(data), list[Kept])
-    return [replace(each, splice=replace(each.splice, seen=tuple(map(_unpacked, each.splice.seen)))) for each in found]
+    """Return splices that were packed. Raises ValueError: it is something else."""
+    try:
+        return [
+            Kept(_splice(each["splice"]), each["placed"], each["asked_again"], each["tail"], b64decode(each["after"]))
+            for each in json.loads(data)
+        ]
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError("these are no hidden turns that were saved") from None
 
 
-def _unpacked(seen: Seen) -> Seen:
-    """The calls of an entry have digests for arguments, which may be anything elsewhere."""
-    calls = tuple(replace(call, arguments=b64decode(call.arguments)) for call in seen.calls)
-    return replace(seen, calls=calls)
+def _splice(found: dict[str, Any]) -> Splice:
+    """Unpack one: bytes are in Base64, and tuples are arrays."""
+    return Splice(
+        visible=tuple(found["visible"]),
+        entries=tuple(map(b64decode, found["entries"])),
+        answers=tuple(found["answers"]),
+        place=found["place"],
+        hidden=tuple(found["hidden"]),
+        hidden_entries=found["hidden_entries"],
+        before=b64decode(found["before"]),
+        seen=tuple(map(_seen, found["seen"])),
+        own=tuple(map(b64decode, found["own"])),
+        calling=tuple(map(b64decode, found["calling"])),
+        own_calls=tuple((call_id, name) for call_id, name in found["own_calls"]),
+    )
+
+
+def _seen(found: dict[str, Any]) -> Seen:
+    """Unpack what an entry is known by; its calls have digests for arguments."""
+    calls = [NamedCall(each["id"], each["name"], b64decode(each["arguments"])) for each in found["calls"]]
+    return Seen(found["gist"], found["text"], tuple(calls), found["item"])
 
 
 @dataclass(frozen=True, slots=True)
