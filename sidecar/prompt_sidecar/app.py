@@ -231,8 +231,9 @@ def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
     options = settings.telemetry
     address = split_address(options.metrics_listen) if options.metrics_listen else None
     methods = _methods() if settings.server.listen or settings.server.socket else ()
+    models = Models(settings.models)
     try:
-        return start_telemetry(options, environment, methods=methods, address=address)
+        return start_telemetry(options, environment, methods=methods, address=address, models=models)
     except OSError as error:
         if "telemetry.metrics_listen" in settings.sources:
             raise StartError(
@@ -244,7 +245,7 @@ def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
             options.metrics_listen,
             error.strerror,
         )
-    return start_telemetry(options, environment, methods=methods)
+    return start_telemetry(options, environment, methods=methods, models=models)
 
 
 def _methods() -> Sequence[str]:

@@ -7,6 +7,7 @@ from functools import partial
 import grpc
 import pytest
 
+from prompt_sidecar.facts.known_models import ModelFacts, Models
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.providers import catalogue as catalogue_of_models
@@ -130,6 +131,16 @@ def test_the_bound_on_models_holds_whoever_comes_first() -> None:
     assert labels == [models.label(name) for name in names]
     assert "mine" == models.label("mine")
     assert [known_family(name) for name in names[: MOST_MODELS - 1]] == labels[: MOST_MODELS - 1]
+
+
+def test_models_of_the_settings_have_the_name_that_the_settings_give_them() -> None:
+    """However an agent spells it, whatever other model it is like, and whoever comes first."""
+    models = Models({"Prod-Chat": ModelFacts(like="gpt-5"), "ours": ModelFacts(window=65_536)})
+    names = ModelNames(["mine"], models)
+    families = [name for name in catalogue_of_models.names() if known_family(name) == name]
+    assert MOST_MODELS - 3 == len({names.label(name) for name in families} - {OTHER})
+    asked = ("azure/prod-chat", "PROD-CHAT", "ours", "ours-2", "mine")
+    assert ["Prod-Chat", "Prod-Chat", "ours", OTHER, "mine"] == [names.label(name) for name in asked]
 
 
 def test_the_operators_models_are_told_apart() -> None:

@@ -9,7 +9,7 @@ alone, so that the window of a running run stays as it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -86,6 +86,11 @@ class Models:
         """Take the tables of the settings, which `faults` has found usable."""
         self._tables = {name.lower(): (name, facts) for name, facts in (tables or {}).items()}
         self._find = lru_cache(NAMES_REMEMBERED)(self._found)
+
+    @property
+    def named(self) -> Sequence[str]:
+        """Names of the models that the settings say something of."""
+        return [name for name, _ in self._tables.values()]
 
     def find(self, name: str) -> KnownModel | None:
         """Return what is known of the model that an agent calls `name`; None: nothing is."""

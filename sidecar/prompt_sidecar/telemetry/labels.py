@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.providers.models import known_family
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.options import MOST_MODELS
@@ -43,19 +44,30 @@ class _FirstNames:
 class ModelNames:
     """Turns a model's name into a label. Thread-safe.
 
-    A name of the operator's list is used unchanged; a known model's name is replaced by its family, which is
-    independent of spelling, date and prefix. There are at most 32: those of the operator, then the first families seen.
+    A name of the operator's list is used unchanged. A model of which the settings say something is called as they call
+    it, and any other known one by its family, so that spelling, date and prefix make no difference. There are at most
+    32: those of the operator's list, then those of the settings' tables, then the first families seen.
     """
 
-    def __init__(self, allowed: Sequence[str] = ()) -> None:
-        """`allowed` are names that always have a label of their own."""
+    def __init__(self, allowed: Sequence[str] = (), models: Models | None = None) -> None:
+        """Give labels to the operator's names.
+
+        Args:
+            allowed: names that are used unchanged.
+            models: what is known of models; those that the settings name have a label of their own.
+        """
         self._allowed = frozenset(allowed[:MOST_MODELS])
-        self._names = _FirstNames(MOST_MODELS, self._allowed)
+        self._models = models or Models()
+        named = dict.fromkeys((*allowed, *self._models.named))
+        self._names = _FirstNames(MOST_MODELS, tuple(named)[:MOST_MODELS])
 
     def label(self, model: str) -> str:
         """The label of a model's name."""
         if model in self._allowed:
             return model
+        known = self._models.find(model)
+        if known is not None and known.table:
+            return self._names.label(known.table)
         family = known_family(model)
         return OTHER if family is None else self._names.label(family)
 

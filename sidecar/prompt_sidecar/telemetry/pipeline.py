@@ -31,6 +31,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
 from prompt_sidecar.telemetry.collector import Collector, exporters_heard, watched
 from prompt_sidecar.telemetry.distributions import Distributions
@@ -110,6 +111,7 @@ def start(
     *,
     methods: Sequence[str] = (),
     address: tuple[str, int] | None = None,
+    models: Models | None = None,
 ) -> Running:
     """Start telemetry.
 
@@ -118,6 +120,7 @@ def start(
         environment: the process's variables.
         methods: names of the methods whose calls are counted from the start.
         address: where `/metrics` listens; None: nowhere.
+        models: what is known of models; those that the settings name have a label of their own.
 
     Raises:
         OSError: the address of `/metrics` cannot be had.
@@ -140,6 +143,7 @@ def start(
         genai=GENAI_OPT_IN in map(str.strip, environment.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")),
         exposition=exposition,
         notices=_notices(options, push, exposition),
+        models=models,
     )
     if push.any:
         running.held.enter_context(exporters_heard(collector))
@@ -168,6 +172,7 @@ def assemble(
     genai: bool = False,
     exposition: Exposition | None = None,
     notices: Sequence[str] = (),
+    models: Models | None = None,
 ) -> Running:
     """Put readers, processors and instruments together. Readers that are `WithOurs` receive all metrics."""
     own = [] if exposition is None else [exposition.exposed.reader]
@@ -211,7 +216,7 @@ def assemble(
         tallies,
         spans=Spans(tracer, genai=genai),
         events=Events(logger),
-        models=ModelNames(options.models),
+        models=ModelNames(options.models, models),
         agent_tools=options.tools,
     )
     if exposition is not None:
