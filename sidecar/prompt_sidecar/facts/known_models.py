@@ -3,7 +3,7 @@
 A table `[models."NAME"]` holds for the name as it comes and for the forms of it that the catalogue reads: for
 `openai/NAME`, a dated NAME, and a variant that the catalogue knows by NAME alone. A fact that it does not have is that
 of the model that it is `like`, else the catalogue's for the name that was asked for. The tables are read at the start
-alone, so that the window of a running run stays as it is.
+alone; a run keeps the windows that it began with (`engine/steps/windows.py`).
 """
 
 from __future__ import annotations

@@ -76,6 +76,9 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Version of the rules that the decisions follow."""
     note_waits: bool = False
     """Whether what a note says waits for the registry in this run; see `prompt_sidecar.providers.gpt`."""
+    windows: list[tuple[bytes, int, int, int, int]] = msgspec.field(default_factory=list)
+    """What was found of the windows of the models that the run's prompts were for (`engine/steps/windows.py`); of
+    version 6 and before, none."""
 
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.

@@ -3,7 +3,8 @@
 A report is about a prompt that was returned. It says what that prompt cost, which takes the place of an estimate in
 what ceilings count and in the comparison with never trimming (`engine/runs/comparing.py`). And it teaches three things.
 The real input tokens correct the factor of caller, model and format (`tokens/calibration.py`). A refusal teaches the
-limit, for this run alone: one agent cannot lower another's. Cached tokens are compared with the prefix that the
+limit, for this run alone: one agent cannot lower another's; of a model that nothing is known of, for the caller's later
+runs too (`engine/runs/taught_windows.py`). Cached tokens are compared with the prefix that the
 answer said was kept.
 
 A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
@@ -30,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from prompt_sidecar.engine.runs.comparing import NEITHER, Sides, Told, counted, estimated
+from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.usage_calls import (
     CacheUse,
@@ -86,6 +88,8 @@ class Returned:
     """What windows and reserve left, without what this run has learned; the provider's tokens."""
     reserve: int = 0
     """Tokens of the window that were kept for the answer."""
+    unknown: bool = False
+    """Whether neither the settings nor the catalogue know the model's window."""
     media: bool = False
     """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
     exact: bool = False
@@ -193,8 +197,21 @@ class Usage:
         if self._last_prompt is not None:
             self._last_prompt.charge = self._last_prompt.charge.plus(use)
 
-    def report(self, call: UsageCall, calibration: Calibration, prices: Prices | None = None) -> UsageAnswer:
-        """Take a report; `prices`: for what the model call cost. A second one on the same prompt changes nothing."""
+    def report(
+        self,
+        call: UsageCall,
+        calibration: Calibration,
+        prices: Prices | None = None,
+        taught: TaughtWindows | None = None,
+    ) -> UsageAnswer:
+        """Take a report. A second one on the same prompt changes nothing.
+
+        Args:
+            call: the report.
+            calibration: the factors that it corrects.
+            prices: for what the model call cost.
+            taught: what refusals have taught of models that are not known, for the caller's later runs.
+        """
         prompt = self._find(call.revision)
         if prompt is None:
             return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
@@ -209,6 +226,8 @@ class Usage:
             self._learn(refusal, sent, calibration.reports(call.caller, sent.model, sent.format), correction)
         elif real:
             self._accepted(sent, real, used=calibrated is Calibrated.USED)
+        if taught is not None and sent.unknown:
+            _teach(taught, call, sent, refusal, real)
         expected = int(prompt.kept * sent.factor) if prompt.kept * sent.factor >= CACHE_LEAST else 0
         cache = self._cache_use(call, expected) if refusal is None else CacheUse.NOT_TOLD
         cached = (call.cached_tokens or 0) if refusal is None else 0
@@ -319,6 +338,14 @@ class Usage:
             output_tokens=sums.output_tokens + (0 if refused else call.output_tokens or 0),
             cache_breaks=sums.cache_breaks + (cache is CacheUse.BREAK_SUSPECTED),
         )
+
+
+def _teach(taught: TaughtWindows, call: UsageCall, sent: Returned, refusal: Refusal | None, real: int) -> None:
+    """Take for the caller's later runs what a report says of the window of a model that is not known."""
+    if refusal is None:
+        taught.accepted(call.caller, sent.model, real)
+    elif refusal.limit is not None:
+        taught.refused(call.caller, sent.model, refusal.limit, input_only=refusal.input_only)
 
 
 def counted_of(sent: Returned, real: int) -> Counted:

@@ -18,6 +18,7 @@ from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import Draft
 from prompt_sidecar.engine.steps.recording import Recorder
+from prompt_sidecar.engine.steps.windows import RunWindows
 from prompt_sidecar.engine.tools.shown_before import ShownBefore
 from prompt_sidecar.engine.tools.tasks import TaskList
 from prompt_sidecar.facts.archived import Restored
@@ -84,6 +85,7 @@ class Run:
         )
         self.tasks = TaskList(events)
         self.usage = Usage()
+        self.windows = RunWindows()
         self.journal = Journal(limits.journal_entries, bounds.add)
         self.marks = Marks()
         self.size: HistorySize | None = None

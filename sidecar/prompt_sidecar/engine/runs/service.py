@@ -22,6 +22,7 @@ from prompt_sidecar.engine.runs.recalling import Recalling
 from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
+from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.trimming import Trimming
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
@@ -89,8 +90,9 @@ class Runs:
         self._meter = Meter(rules, table.bounds.add)
         self._archive = archive
         self._archiving = Archiving(table, archive, keys, first_wait, clocks)
+        self._taught = TaughtWindows(table.bounds.add)
         self._trimming = Trimming(
-            table, counter, self._calibration, self.guarding, self._archiving, self._meter, keys, limits
+            table, counter, self._calibration, self.guarding, self._archiving, self._meter, self._taught, keys, limits
         )
         self.recalling = Recalling(table, counter, self._archiving, self.guarding, self._lane, limits)
 
@@ -167,7 +169,7 @@ class Runs:
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
             with self.table.seen(call.caller, call.run_id, pace.holding) as run:
-                answer = run.usage.report(call, self._calibration, self._rules.prices)
+                answer = run.usage.report(call, self._calibration, self._rules.prices, self._taught)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
                     if answer.recount is not None:

@@ -22,17 +22,19 @@ from prompt_sidecar.engine.runs.run_store import RunStore
 from prompt_sidecar.engine.runs.single import trim_single
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
+from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.unanswered import unanswered_calls
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
-from prompt_sidecar.engine.steps.opening import Opened, Opener, Served, Work, inputs_of
+from prompt_sidecar.engine.steps.opening import Opened, Opener, Served, Work, inputs_of, with_window
 from prompt_sidecar.engine.steps.own_state import constant_identities
 from prompt_sidecar.engine.steps.received import Draft, Pass
 from prompt_sidecar.engine.steps.side_call import trim_slice
 from prompt_sidecar.engine.steps.turn import Result, take
+from prompt_sidecar.engine.steps.windows import BOUND as MODELS_BOUND
+from prompt_sidecar.engine.steps.windows import Window
 from prompt_sidecar.engine.tools.tasks import open_lines
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
 from prompt_sidecar.facts.guard_calls import Finding
-from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import NOTHING, Use
@@ -92,10 +94,12 @@ class Trimming:
         guarding: Guarding,
         archiving: Archiving,
         meter: Meter,
+        taught: TaughtWindows,
         keys: Keys,
         limits: CoreLimits,
     ) -> None:
         """Take what opens prompts, what counts and what meters them."""
+        self._taught = taught
         self._meter = meter
         self._table = table
         self._counter = counter
@@ -129,11 +133,12 @@ class Trimming:
         """Open ─► enter ─► take ─► answer ─► compare ─► keep: each step takes what the one before has found."""
         watch = Stopwatch(self._counter)
         by = Pass(partial(watch.counting_many, check=check), check, partial(self._keep_draft, run), run.draft, masker)
-        opened = self._opener.open(call, run.memory, policy, by)
+        opened = self._opener.open(call, run.memory, policy, by, partial(self._window, run, call.caller))
         if opened.format.single:
             return self._trim_single(run, opened, watch)
         run.draft = None
         entered = self._enter(run, opened, watch, check)
+        opened = entered.opened
         if call.side_call:
             answer = calibrated(trim_slice(opened, entered.inputs), entered.in_force, entered.factors.text)
             return as_sent(answer, opened) if self._meter.rules.observe else answer
@@ -143,7 +148,7 @@ class Trimming:
             answer = self._answer(run, taken, watch)
             if call.dry_run:
                 return answer
-            sides = _sides(taken, answer, self._models) if taken.before is None else taken.before.sides
+            sides = _sides(taken, answer) if taken.before is None else taken.before.sides
             answer = replace(answer, savings=_savings(run, taken, sides))
             self._keep(run, taken, answer, sides)
             return answer
@@ -153,6 +158,7 @@ class Trimming:
     def _enter(self, run: Run, opened: Opened, watch: Stopwatch, check: Callable[[], None]) -> _Entered:
         """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
+        opened = with_window(opened, self._window(run, opened.call.caller, opened.model.name))
         own = opened.memory.own
         if not len(opened.memory.ledger):
             own.recognise(constant_identities(opened.format))
@@ -197,6 +203,7 @@ class Trimming:
             if not (call.dry_run or metered.on_copy):
                 store.commit()
                 run.memory = work.opened.memory
+                self._keep_window(run, work.opened)  # by which it was decided
                 self._keep_draft(run, Draft(opened.format.name, opened.body, opened.reads, opened.guard.done))
                 self._archiving.answered(run, None)
             raise
@@ -236,6 +243,7 @@ class Trimming:
             check_size(answer, _accepted(opened.call))
         taken.store.commit()
         memory = run.memory = opened.memory
+        self._keep_window(run, opened)
         self._meter.answered(metered, run)
         model, factors, observe = opened.model, entered.factors, self._meter.rules.observe
         run.carried_factors = model.name, factors
@@ -253,6 +261,7 @@ class Trimming:
                 opaque_factor=factors.opaque,
                 limit=model.limit,
                 reserve=model.reserve,
+                unknown=not model.found.known,
                 media=bool(memory.ledger.messages.media),
                 exact=model.exact,
                 revision=answer.prompt.revision,
@@ -287,6 +296,23 @@ class Trimming:
         return replace(calibrated(answer, in_force, factors.text), phases=watch.phases())
 
     # -- what a prompt goes on from ----------------------------------------------------------------------------------
+
+    def _window(self, run: Run, caller: str, model: str) -> Window:
+        """What a model's window was found to be at the run's first prompt for it, or is now if this is the first."""
+        found = run.windows.find(model)
+        if found is not None:
+            return found
+        known = self._models.find(model)
+        if known is not None and known.model.window:
+            return Window(known.model.window, known.model.most_input or 0)
+        taught = self._taught.of(caller, model)
+        most_input = known.model.most_input or 0 if known is not None else 0
+        return Window(0, taught.most_input or most_input, self._limits.default_window, taught.window)
+
+    def _keep_window(self, run: Run, opened: Opened) -> None:
+        """Keep for the run's next prompts what this one went by."""
+        if not run.windows.keep(opened.model.name, opened.model.found):
+            self._table.bounds.add(MODELS_BOUND)
 
     def _factors(self, run: Run, opened: Opened) -> Factors:
         """The factors of caller, model and format; before any report the run's last.
@@ -330,6 +356,7 @@ class Trimming:
             return None, RevisionUse.MISMATCHED if sent else RevisionUse.NONE
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
+        run.windows.take_over(revision.windows)
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
 
     def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
@@ -349,6 +376,7 @@ class Trimming:
             state = b""
             self._table.bounds.add("limits.revision_bytes")
         ledger, own = memory.ledger, memory.own
+        windows = run.windows.carried(opened.model.name, opened.model.found)
         return seal(
             self._keys.first,
             Revision(
@@ -368,6 +396,7 @@ class Trimming:
                 ids=memory.kept_ids(),
                 rules=self._guarding.digest(run, opened.call.caller),
                 used=(used.input_tokens, used.cost, used.model_calls),
+                windows=windows,
             ),
         )
 
@@ -393,14 +422,14 @@ def _unanswered(run: Run, opened: Opened) -> Iterator[Finding]:
     return unanswered_calls(opened.memory.ledger, known, since)
 
 
-def _sides(taken: _Taken, answer: TrimAnswer, models: Models) -> Sides:
+def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
     result, model, factor = taken.result, taken.work.opened.model, taken.entered.factors.text
-    whole, window = calibrated_tokens(result.untrimmed, factor), models.window(model.name)
+    whole, window = calibrated_tokens(result.untrimmed, factor), model.found.known
     return Sides(
         returned=Extent(answer.cache.kept + answer.cache.rewritten, answer.cache.kept),
         untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factor), whole)),
-        room=answer.tokens.limit if window is None else window - model.reserve,
+        room=window - model.reserve if window else answer.tokens.limit,
         recalls=result.recalls,
         rewritten=result.cache.batch_point or result.news.cache_break is CacheBreak.BATCH_POINT,
         observed=answer.prompt.observed_only,

@@ -4,7 +4,7 @@ A body that differs from the run's others in its format, or in what decides the 
 our own text is not placed alike in both. A side call is a slice of the run's history, whatever surrounds it.
 
 The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
-kept for the answer.
+kept for the answer (`engine/steps/windows.py`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from prompt_sidecar.engine.steps.received import (
     newest_compaction,
     read,
 )
+from prompt_sidecar.engine.steps.windows import Window
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
-from prompt_sidecar.facts.known_models import KnownModel, Models
+from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard.masked_body import Before
@@ -79,6 +80,8 @@ class Model:
     """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
     breakpoints: bool = False
     """Whether it caches a prompt at breakpoints alone; see `prompt_sidecar.providers.gpt`."""
+    found: Window = field(default_factory=Window)
+    """What its window was found to be, at the run's first prompt for it or now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +190,15 @@ class Opener:
     models: Models
     """What is known of them."""
 
-    def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass) -> Opened:
-        """Open a prompt; `memory` is its run's.
+    def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass, window: Callable[[str], Window]) -> Opened:
+        """Open a prompt.
+
+        Args:
+            call: the prompt.
+            memory: its run's.
+            policy: how it is trimmed.
+            by: what is done with what is new of it.
+            window: finds what is known of a model's window, by the model's name.
 
         Raises:
             InvalidRequest: the body is not of the format's shape, or another field is wrong.
@@ -213,9 +223,8 @@ class Opener:
                 count_many = by.counting(encoding)
                 reads = read(body, into.received, format_, by, count_many=count_many, guarded=done, most_items=most)
         check_annotations(call, len(body))
-        limit, reserve, assumed = _window(
-            call, body, format_, self.models.find(placed.model), self.limits.default_window
-        )
+        found = window(placed.model)
+        limit, reserve = _limit(call, body, format_, found)
         asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)
         revision = self.revision(call.revision or call.base_revision, into) if asked else None
         masks = by.masker is not None and by.masker.masks
@@ -241,7 +250,16 @@ class Opener:
             continues=into is memory,
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
-            model=Model(placed.model, encoding, exact, limit, reserve, assumed, caches_at_breakpoints(named)),
+            model=Model(
+                placed.model,
+                encoding,
+                exact,
+                limit,
+                reserve,
+                found.assumed(call.context_window),
+                caches_at_breakpoints(named),
+                found,
+            ),
             compaction=-1 if format_.single else newest_compaction(reads, format_),
             revision=revision,
         )
@@ -423,20 +441,28 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
     return inputs, room
 
 
-def _window(
-    call: TrimCall, body: Split, format_: Format, known: KnownModel | None, default_window: int
-) -> tuple[int, int, bool]:
-    """Tokens that the prompt may take, the output reserve, and whether the window is only assumed.
+def with_window(opened: Opened, found: Window) -> Opened:
+    """The prompt with another window of its model: the one that the run's revision says was found first.
 
-    Raises InvalidRequest where these leave nothing.
+    Raises InvalidRequest where it leaves nothing.
     """
+    if found == opened.model.found:
+        return opened
+    call = opened.call
+    limit, reserve = _limit(call, opened.body, opened.format, found)
+    assumed = found.assumed(call.context_window)
+    return replace(
+        opened, model=replace(opened.model, limit=limit, reserve=reserve, window_assumed=assumed, found=found)
+    )
+
+
+def _limit(call: TrimCall, body: Split, format_: Format, found: Window) -> tuple[int, int]:
+    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
     if call.context_window < 0:
         raise InvalidRequest(
             f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
         )
-    model = None if known is None else known.model
-    windows = [window for window in (call.context_window, model and model.window) if window]
-    window = min(windows, default=default_window)
+    window = found.of(call.context_window)
     reserve = call.output_reserve
     if reserve is None:
         asked = (_whole_number(body, name) for name in format_.reserve_fields)
@@ -446,7 +472,7 @@ def _window(
             f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
             field="output_reserve",
         )
-    return min(window - reserve, (model and model.most_input) or window), reserve, not windows
+    return found.limit(call.context_window, reserve), reserve
 
 
 def check_annotations(call: TrimCall, messages: int) -> None:
