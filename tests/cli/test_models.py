@@ -54,6 +54,14 @@ def test_prices_of_long_prompts_are_shown(capsys: pytest.CaptureFixture[str]) ->
     assert "above 272,000 tokens of input: input 5, cached 0.5, output 22.5" in capsys.readouterr().out
 
 
+def test_what_may_stand_between_messages_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """For people, as it decides nothing."""
+    assert 0 == main(["models", "claude-sonnet-5-5", "gpt-5.4"])
+    claude, gpt = capsys.readouterr().out.split("\n\n")
+    assert "entries may stand between other messages" in claude
+    assert "entries may stand" not in gpt
+
+
 def test_an_unknown_name_is_told(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the assumed window, what to do about it, and exit code 1; what cannot be printed is escaped."""
     assert 1 == main(["models", "gpt-4o", "no\x1bne", "--config", config])

@@ -84,6 +84,8 @@ def _lines(name: str, shown: Shown) -> Iterator[str]:
     yield f"  {'counted in':<12} {shown.encoding:>11}{', its own vocabulary' if shown.exact else ', an estimate'}"
     if shown.thinking_bound:
         yield f"  {'thinking':<12} {'bound':>11} to the prompts before it"
+    if shown.known is not None and shown.known.model.mid_run_system:
+        yield f"  {'system':<12} {'entries':>11} may stand between other messages"
     if shown.known is None:
         yield "  Say context_window with each prompt, or give the model a table [models] in the settings."
         return
@@ -106,6 +108,7 @@ def _data(shown: Shown) -> Mapping[str, object]:
         "encoding": shown.encoding,
         "exact": shown.exact,
         "thinking_bound": shown.thinking_bound,
+        "mid_run_system": model is not None and model.mid_run_system,
         "list_prices": None if model is None else asdict(model.prices),
         "list_price_tiers": [] if model is None else [asdict(tier) for tier in model.tiers],
     }

@@ -75,7 +75,9 @@ class Model:
     tiers: tuple[Tier, ...]
     """Ascending."""
     mid_run_system: bool
-    """Whether system entries may stand between other messages."""
+    """Whether system entries may stand between other messages. `prompt-sidecar models` shows it; it decides nothing,
+    as the maintained tables leave it out of models that take them (claude-fable-5-2). Where the sidecar's own text
+    stands follows from whether the model's thinking is bound: all models that bind it take such entries."""
 
     def prices_at(self, input_tokens: int) -> Prices:
         """Return what a request with so many input tokens costs."""
