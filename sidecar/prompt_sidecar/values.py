@@ -144,6 +144,26 @@ def whole(low: int, high: int, unit: str = "") -> Kind:
     return Kind(accepted, _within(low, high), parse, str, bounds=(low, high))
 
 
+def whole_or(words: Mapping[str, int], low: int, high: int, unit: str) -> Kind:
+    """A whole number of something, or one of some words, each of which stands for a number of its own."""
+    names = {number: word for word, number in words.items()}
+    inside = _within(low, high)
+
+    def parse(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return int(value) if _WHOLE.fullmatch(value) else words.get(value.strip().lower(), value)
+
+    def check(value: object) -> Any:
+        return value if type(value) is int and value in names else inside(value)
+
+    def show(value: int) -> str:
+        return _quoted(names[value]) if value in names else str(value)
+
+    accepted = f"{', '.join(words)}, or a whole number of {unit} from {low:,} to {high:,}"
+    return Kind(accepted, check, parse, show, bounds=(min(low, *names), high))
+
+
 def byte_count(low: int, high: int) -> Kind:
     """A size."""
 

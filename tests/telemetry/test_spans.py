@@ -18,7 +18,7 @@ from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.telemetry.spans import Spans
-from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
+from prompt_sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2, search_pb2, tool_pb2
 from tests.doors.grpc.serving import LATE, PATIENCE, failure, outlasted
 from tests.telemetry.watched import Watched, prompt, watched
 
@@ -84,6 +84,19 @@ def test_a_prompt_within_its_agents_trace() -> None:
     assert span.start_time is not None
     assert span.end_time is not None
     assert span.start_time <= span.end_time
+
+
+def test_a_ceiling_below_the_limit_is_told() -> None:
+    """So that it shows that this, and not the window, is what prompts are trimmed to."""
+    with watched() as server:
+        policy = policy_pb2.Policy(ceiling_tokens=2_000)
+        answer = server.served.stub.TrimPrompt(prompt(3, model="gpt-4o", policy=policy), metadata=METADATA)
+        figures = server.served.stub.GetRun(run_pb2.GetRunRequest(run_id="run")).run
+        attributes = _ended(server, METHOD).attributes
+    assert attributes is not None
+    assert (8_000, 2_000) == (answer.tokens.limit, answer.tokens.ceiling)
+    assert 2_000 == attributes["prompt_sidecar.prompt.tokens.ceiling"] == figures.tokens.ceiling
+    assert 0 == figures.ceiling_cuts
 
 
 def test_a_call_that_is_not_sampled_has_no_spans() -> None:

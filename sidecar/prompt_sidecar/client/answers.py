@@ -388,6 +388,8 @@ class RunFigures:
 
     Empty: there was none.
     """
+    ceiling_cuts: int = 0
+    """Cuts that the policy's ceiling_tokens made, and not the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,6 +538,10 @@ class Tokens:
     """Whether the window was assumed: the request has none and the model is unknown or not named.
 
     The limit then follows from the setting limits.default_window; set context_window, or name the model.
+    """
+    ceiling: int = 0
+    """What the prompt is trimmed to though its limit is higher, by the policy's ceiling_tokens: marks and shares are of
+    it. 0: there is no such ceiling, and they are of the limit.
     """
 
 

@@ -16,7 +16,18 @@ from prompt_sidecar.providers import catalogue
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import HEAVY, LARGE, Ageing, Feedback
 from prompt_sidecar.trim.oldest import FEWEST_NEWEST
-from prompt_sidecar.trim.policy import AS_GENERAL, KNOBS, AgeStage, FitStage, NotePlace, Policy
+from prompt_sidecar.trim.policy import (
+    AS_GENERAL,
+    AUTO_CEILING,
+    AUTO_FROM,
+    AUTO_TOKENS,
+    KNOBS,
+    NO_CEILING,
+    AgeStage,
+    FitStage,
+    NotePlace,
+    Policy,
+)
 from prompt_sidecar.trim.presets import preset
 
 NARROW: Final = 0.2
@@ -154,6 +165,14 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
         "opening, the newest assistant message, the newest text of a user, pinned messages) can still be too much: "
         "fits=false says so."
     )
+    if policy.cuts_in_batches and policy.ceiling_tokens != NO_CEILING:
+        auto = f"{AUTO_TOKENS:,} tokens where the window has {AUTO_FROM:,} and more"
+        ceiling = auto if policy.ceiling_tokens == AUTO_CEILING else f"{policy.ceiling_tokens:,} tokens"
+        yield (
+            f"Marks and shares are of {ceiling} (ceiling_tokens) where the limit is higher, but of no less than the "
+            "text that no step may touch and three tenths of that besides. Whether a prompt fits is a question of its "
+            "limit alone."
+        )
 
 
 def _own_text(policy: Policy, limit: int) -> Iterator[str]:
@@ -207,6 +226,8 @@ def inert(policy: Policy) -> Mapping[str, str]:
         found["fit_keep_light"] = "fit_stage is off"
     elif policy.age_stage is not AgeStage.PRESSURE:
         found["fit_keep_light"] = f"age_stage is {policy.age_stage}"
+    if not policy.cuts_in_batches:
+        found["ceiling_tokens"] = "old items do not go in batches, oldest first"
     if policy.fit_stage is FitStage.OFF and not ages(policy):
         found["age_arguments"] = "nothing is clipped"
     kinds = [f"age_keep_{kind}" for kind in Ageing]

@@ -96,3 +96,5 @@ class RunFigures:
     """None: there is no shared store."""
     requests: RequestFigures = field(default_factory=RequestFigures)
     """What was done about its requests."""
+    ceiling_cuts: int = 0
+    """Cuts that the policy's `ceiling_tokens` made, not the limit."""

@@ -76,9 +76,12 @@ class RunSummary:
     prompts: int = 0
     iteration: int = 0
     before: int = 0
-    """Of the last prompt, as the next two."""
+    """Of the last prompt, as the next three."""
     after: int = 0
     limit: int = 0
+    ceiling: int = 0
+    """What it was trimmed to instead of the limit; 0: there is no ceiling."""
+    ceiling_cuts: int = 0
     sent_total: int = 0
     returned_total: int = 0
     cost: float | None = None

@@ -153,6 +153,8 @@ class TokenFigures:
     own_text: int
     window_assumed: bool = False
     """Whether the window is neither set nor known: the limit follows from the configured one."""
+    ceiling: int = 0
+    """What the prompt is trimmed to though its limit is higher, by the policy's `ceiling_tokens`; 0: the limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class Events:
                 "prompt_sidecar.prompt.tokens.after": answer.tokens.after,
                 "prompt_sidecar.prompt.tokens.limit": answer.tokens.limit,
             }
+            if answer.tokens.ceiling:
+                of_tokens["prompt_sidecar.prompt.tokens.ceiling"] = answer.tokens.ceiling
             self._emit(CUT, SeverityNumber.INFO, run | of_tokens)
         if news.cache_break is CacheBreak.AGENT:
             cause: dict[str, AttributeValue] = {

@@ -144,6 +144,8 @@ class Spans:
         }
         if model != OTHER:
             attributes["gen_ai.request.model"] = model
+        if tokens.ceiling:
+            attributes["prompt_sidecar.prompt.tokens.ceiling"] = tokens.ceiling
         if answer.no_fit is not None:
             attributes["prompt_sidecar.unfit.reason"] = answer.no_fit.value
         if self._genai and answer.trimmed.compacted:

@@ -10,6 +10,8 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from prompt_sidecar.trim.policy import Policy
 
+PROTECTED_ROOM: Final = 1.3
+"""What a ceiling is at least, as a share of the text that is never trimmed: three tenths more than that."""
 COUNT_TOKENS: Final = 10
 """Room for the count in the carrier's label; a number of seven digits takes no more."""
 
@@ -40,6 +42,22 @@ class Inputs:
     """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0
     """Factor for tokens of encrypted text: their calibration factor over that of all other tokens."""
+    ceiling: int = 0
+    """Tokens of a prompt above which it is trimmed though the limit is higher; 0: there is no such ceiling."""
+
+
+def aim(ledger: Ledger, inputs: Inputs) -> int:
+    """Tokens that marks and shares are of: the limit, or the ceiling below it.
+
+    A ceiling leaves room beside what is never trimmed: without it each call would be a cut, and none would free much.
+    """
+    if not 0 < inputs.ceiling < inputs.limit:
+        return inputs.limit
+    groups, decisions = ledger.groups, ledger.decisions
+    opening = decisions.tokens_between(0, groups[0].start if groups else len(ledger))
+    newest = decisions.tokens_between(groups[-1].start, groups[-1].start + 1) if groups else 0
+    protected = inputs.overhead + inputs.reserve + opening + newest + decisions.words + decisions.pinned
+    return min(inputs.limit, max(inputs.ceiling, int(PROTECTED_ROOM * protected)))
 
 
 def used(ledger: Ledger, inputs: Inputs) -> int:

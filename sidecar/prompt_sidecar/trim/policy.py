@@ -15,7 +15,7 @@ from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
 from prompt_sidecar.trim.entries import Ageing, Feedback
-from prompt_sidecar.values import byte_count, choice, declared, number, setting, switch, texts, whole
+from prompt_sidecar.values import byte_count, choice, declared, number, setting, switch, texts, whole, whole_or
 
 
 class FitStage(StrEnum):
@@ -61,6 +61,14 @@ class Arguments(StrEnum):
     """Long strings in them become labels; short ones, such as paths, names and commands, stay."""
     EMPTY = "empty"
 
+
+NO_CEILING: Final = 0
+AUTO_CEILING: Final = -1
+AUTO_FROM: Final = 200_000
+"""Tokens of a window from which on the ceiling `auto` holds."""
+AUTO_TOKENS: Final = 150_000
+"""Tokens of the ceiling `auto`: longer runs cost less with it, and show nearly all that their next actions refer to;
+docs/when-to-cut.md has the figures."""
 
 AS_GENERAL: Final = -1
 """For `age_keep_*`: the kind of item has no number of its own."""
@@ -244,6 +252,16 @@ class Policy:
         "What the model did and said is referred to longer than results of the same age, and is smaller. More shows "
         "more of it and less of the newest results; see docs/when-to-cut.md.",
     )
+    ceiling_tokens: int = setting(
+        NO_CEILING,
+        whole_or({"off": NO_CEILING, "auto": AUTO_CEILING}, 1_000, 100_000_000, "tokens"),
+        "Tokens of a prompt to which it is trimmed although its window has room: marks and shares are of this instead "
+        "of the limit, if it is lower. auto: 150,000 for windows of 200,000 and more. It is never below the text that "
+        "is not trimmed and three tenths of that besides. Only where old items go in batches, oldest first, as in "
+        "cache_first. fits, refusals and alerts go by the window.",
+        "It takes text away for which there is room. Smaller prompts cost less at each call; docs/when-to-cut.md says "
+        "how much, and what they hide.",
+    )
     price_cached: float = setting(
         0.1,
         number(0.0, 100.0),
@@ -309,6 +327,19 @@ class Policy:
     def oldest_share(self) -> float:
         """Share of the limit of what is held at the beginning: the less a cached token is favoured, the smaller."""
         return self.fit_keep_oldest * max(0.0, 1.0 - self.price_cached / self.price_written)
+
+    @property
+    def cuts_in_batches(self) -> bool:
+        """Whether old items go in batches, oldest first, under pressure alone: what a ceiling is for."""
+        return self.fit_stage is FitStage.OLDEST_FIRST and self.age_stage is AgeStage.PRESSURE
+
+    def ceiling(self, window: int) -> int:
+        """Tokens of the ceiling for a prompt whose model has that window, as the provider counts; 0: there is none."""
+        if not self.cuts_in_batches:
+            return 0
+        if self.ceiling_tokens == AUTO_CEILING:
+            return AUTO_TOKENS if window >= AUTO_FROM else 0
+        return self.ceiling_tokens
 
     def beside(self, edits: Collection[ProviderEdit]) -> Policy:
         """The policy for a prompt that the provider itself trims: only the cap, where more than thinking goes there."""

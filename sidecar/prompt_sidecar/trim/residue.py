@@ -25,7 +25,9 @@ class Residue:
 
     def __init__(self, ledger: Ledger, inputs: Inputs) -> None:
         self._ledger = ledger
-        self._policy, self._limit = inputs.policy, inputs.limit
+        self._policy = inputs.policy
+        self.aim = inputs.limit
+        """Tokens that its shares are of."""
         self._alternating = inputs.alternating
         self._passed = 0
         """Number of fully clipped groups whose tokens this batch has added up."""
@@ -44,7 +46,7 @@ class Residue:
 
         Called after each clip of a batch; each group is added once.
         """
-        ledger, limit = self._ledger, self._limit
+        ledger, limit = self._ledger, self.aim
         kept = max(1, *(self._policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
         passed = len(ledger.groups) - kept
         for queue in ledger.queues.by_age.values():

@@ -77,8 +77,10 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     note_waits: bool = False
     """Whether what a note says waits for the registry in this run; see `prompt_sidecar.providers.gpt`."""
     windows: list[tuple[bytes, int, int, int, int]] = msgspec.field(default_factory=list)
-    """What was found of the windows of the models that the run's prompts were for (`engine/steps/windows.py`); of
-    version 6 and before, none."""
+    """What was found of the windows of the models that the run's prompts were for (`engine/steps/windows.py`). A
+    revision of version 6 or 5 has none."""
+    ceiling: int | None = None
+    """The settings' `policy.ceiling_tokens` at the run's first prompt; None: it is not known."""
 
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.

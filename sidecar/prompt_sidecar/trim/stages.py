@@ -29,6 +29,9 @@ and above the high-water mark these steps are taken in order, each only as far a
     5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
        oldest first, except the newest
 
+With a ceiling (`Inputs.ceiling`) marks and shares are of that instead of the limit, and the steps are the same. Only
+what becomes of users' own words (step 5, and their share) goes by the limit.
+
 Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. Of these
 `cache_first` keeps fewer, at least two, where they do not fit below the low-water mark. With
 `age_stage` ALWAYS (`lean`) every evaluation clips all old items, however much of the limit is used, and takes step 2.
@@ -63,7 +66,7 @@ from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Reason
-from prompt_sidecar.trim.inputs import Inputs, used
+from prompt_sidecar.trim.inputs import Inputs, aim, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.ledger.queues import Largest, Queue
 from prompt_sidecar.trim.names import list_names
@@ -144,6 +147,8 @@ class Evaluation:
         """The message from which on arguments and text are not clipped, however old."""
         self._most_kept = self._largest_keep = max(self._policy.keep(kind) for kind in Ageing)
         """Newest groups that are not clipped at most; see `_newest_below`."""
+        self._aim = inputs.limit
+        """Tokens that marks and shares are of: the limit, or a ceiling below it."""
         self._changed = False
         self._decide = partial(ledger.decisions.decide, advertised=inputs.recall)
         self._residue = Residue(ledger, inputs)
@@ -169,6 +174,7 @@ class Evaluation:
         ledger.decisions.watch()
         self._light_from = len(ledger)
         self._most_kept = self._largest_keep
+        self._aim = self._residue.aim = aim(ledger, self._inputs)
         if ledger.thinking.reopened:
             self._reasoning.restore_open(self._texts.has)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
@@ -177,7 +183,7 @@ class Evaluation:
             self._reasoning.remove_invalid(new)
         if self._policy.age_stage is AgeStage.ALWAYS:
             self._age()
-        high = self._policy.fit_high * self._inputs.limit
+        high = self._policy.fit_high * self._aim
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
         if self._changed or self._residue.changed or self._reasoning.changed:
@@ -190,7 +196,7 @@ class Evaluation:
             if listing:
                 unchanged = ledger.decisions.tokens_between(0, ledger.decisions.changed_from)
                 stays = self._inputs.behind_registry + unchanged
-                cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.thinking.left)
+                cheap = stays <= REGISTRY_PAYS * self._aim and not (bound and ledger.thinking.left)
                 if not ledger.registry.listed or cheap:
                     ledger.registry.list_all()
                 listed = self._inputs.own_in_history or ledger.registry.listed == ledger.iteration
@@ -206,7 +212,7 @@ class Evaluation:
         """
         ledger = self._ledger
         ledger.registry.batch()
-        fits = self.used <= self._inputs.limit
+        fits = self.used <= self._aim
         if not fits and ledger.registry.unfit_since and bool(ledger.drops.by_placeholder) == placeholder_needed:
             return False
         ledger.registry.rewrite(self._group_after_registry(), fits=fits)
@@ -339,10 +345,10 @@ class Evaluation:
 
     def _fit(self, high: float) -> None:
         policy, ledger = self._policy, self._ledger
-        low = policy.fit_low * self._inputs.limit
+        low = policy.fit_low * self._aim
         middle = (low + high) / 2
         if policy.age_stage is AgeStage.PRESSURE:
-            self._light_from = newest_light(ledger, policy.fit_keep_light * self._inputs.limit)
+            self._light_from = newest_light(ledger, policy.fit_keep_light * self._aim)
             if policy.fit_stage is FitStage.OLDEST_FIRST and self._has_room_for_unseen(high):
                 self._most_kept = self._newest_below(low)
         self._before_cut()
@@ -350,7 +356,7 @@ class Evaluation:
             self._reasoning.remove_closed(low)
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
-            hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
+            hold_oldest(ledger, policy, self._aim, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
             self._shorten_words()
             self._residue.begin(self._carry)

@@ -764,6 +764,7 @@ class TokenFigures(_message.Message):
     CALIBRATION_FACTOR_FIELD_NUMBER: _builtins.int
     OWN_TEXT_FIELD_NUMBER: _builtins.int
     WINDOW_ASSUMED_FIELD_NUMBER: _builtins.int
+    CEILING_FIELD_NUMBER: _builtins.int
     before: _builtins.int
     """As it was sent."""
     after: _builtins.int
@@ -782,6 +783,10 @@ class TokenFigures(_message.Message):
     """Whether the window was assumed: the request has none and the model is unknown or not named. The limit then
     follows from the setting limits.default_window; set context_window, or name the model.
     """
+    ceiling: _builtins.int
+    """What the prompt is trimmed to though its limit is higher, by the policy's ceiling_tokens: marks and shares are of it.
+    0: there is no such ceiling, and they are of the limit.
+    """
     def __init__(
         self,
         *,
@@ -793,10 +798,11 @@ class TokenFigures(_message.Message):
         calibration_factor: _builtins.float = ...,
         own_text: _builtins.int = ...,
         window_assumed: _builtins.bool = ...,
+        ceiling: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "calibration_factor", b"calibration_factor", "encoding", b"encoding", "exact", b"exact", "limit", b"limit", "own_text", b"own_text", "window_assumed", b"window_assumed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "calibration_factor", b"calibration_factor", "ceiling", b"ceiling", "encoding", b"encoding", "exact", b"exact", "limit", b"limit", "own_text", b"own_text", "window_assumed", b"window_assumed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,6 +101,18 @@ def test_pages_say_why_requests_were_not_trimmed(site: Served) -> None:
     assert '<th scope="row"><code>trimmed</code></th>' in listed
 
 
+def test_a_ceiling_is_named_where_it_makes_the_cuts() -> None:
+    """With its tokens, and how many cuts it made."""
+    engine = Engine(limit=10 * LIMIT, policy={**ROOM, "ceiling_tokens": LIMIT}, journal_entries=100, run_id="dear")
+    for number in range(12):
+        send(engine, OPENAI_CHAT, number)
+    cuts = engine.figures().ceiling_cuts
+    with served(engine) as site:
+        page = site.get(f"/runs/{key_of(site, 'dear')}").text
+    assert 0 < cuts
+    assert f"<dt>Trimmed to policy.ceiling_tokens</dt><dd>{LIMIT:,} <small>{cuts} cuts</small></dd>" in page
+
+
 def test_what_agents_chose_is_text(site: Served) -> None:
     """Names and ids add no element and no attribute, are cut, and cannot turn the direction of what follows."""
     key = key_of(site, HOSTILE)

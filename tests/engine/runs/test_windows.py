@@ -127,7 +127,7 @@ def test_a_run_of_many_models_keeps_the_first_ones() -> None:
     carried = run.carried("model 99", Window(99))
     assert MODELS_OF_RUN == len(carried)
     other = RunWindows()
-    other.take_over([*carried, *carried])
+    other.take_over([*carried, *carried], None)
     assert carried == other.carried("model 99", Window(99))
 
 

@@ -109,17 +109,16 @@ class Run:
         """Of the last answer; decisions up to there were reported, though the memory of them may be gone."""
         self.tokens: TokenFigures | None = None
         self.cache: CacheFigures | None = None
-        self.sent_total = 0
-        self.returned_total = 0
+        self.sent_total = self.returned_total = 0
         self.comparison = Comparison()
+        self.ceiling_cuts = 0
+        """Cuts that were made for a ceiling below the limit."""
         self.used = NOTHING
         """By all prompts, as `prompt_sidecar.engine.runs.metering` counts."""
         self.priced = False
         """Whether a model of one of them has a price."""
         self.archived = Archived()
-        self.searches = 0
-        self.searches_found = 0
-        self.tool_calls = 0
+        self.searches = self.searches_found = self.tool_calls = 0
         self.requests = Requests()
         """What was done about its requests."""
 
@@ -152,6 +151,7 @@ class Run:
         """Take an answer into the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
         self.answered_iteration = answer.iteration
+        self.ceiling_cuts += bool(answer.tokens.ceiling and answer.cache.batch_point)
         if not answer.savings.sent_again:
             self.sent_total += answer.tokens.before
             self.returned_total += answer.tokens.after
@@ -181,6 +181,7 @@ class Run:
         self.sent_total += was.tokens_sent_total
         self.returned_total += was.tokens_returned_total
         self.comparison = was.comparison.and_then(self.comparison)
+        self.ceiling_cuts += was.ceiling_cuts
         self.searches += was.history.searches
         self.searches_found += was.history.searches_found
         self.tool_calls += was.history.tool_calls
@@ -205,6 +206,8 @@ class Run:
             before=tokens.before if tokens is not None else 0,
             after=tokens.after if tokens is not None else 0,
             limit=tokens.limit if tokens is not None else 0,
+            ceiling=tokens.ceiling if tokens is not None else 0,
+            ceiling_cuts=self.ceiling_cuts,
             sent_total=self.sent_total,
             returned_total=self.returned_total,
             cost=self.used.cost if self.priced else None,
@@ -261,4 +264,5 @@ class Run:
             cost=self.used.cost if self.priced else None,
             comparison=self.comparison,
             requests=self.requests.figures(),
+            ceiling_cuts=self.ceiling_cuts,
         )

@@ -46,9 +46,10 @@ from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, cal
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room
-from prompt_sidecar.trim.policy import Policy
-from prompt_sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal
+from prompt_sidecar.trim.policy import NO_CEILING, Policy
+from prompt_sidecar.trim.revision import DIRECTIVES, RULES, Revision, run_digest, seal
 
+CEILING: Final = "ceiling_tokens"
 ACCEPT_BYTES: Final = 4_194_304
 """Bytes that a gRPC client receives by default."""
 
@@ -159,6 +160,8 @@ class Trimming:
         """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
         opened = with_window(opened, self._window(run, opened.call.caller, opened.model.name))
+        if run.windows.ceiling is not None and CEILING not in opened.call.policy:
+            opened = replace(opened, policy=replace(opened.policy, ceiling_tokens=run.windows.ceiling))
         own = opened.memory.own
         if not len(opened.memory.ledger):
             own.recognise(constant_identities(opened.format))
@@ -309,8 +312,15 @@ class Trimming:
         most_input = known.model.most_input or 0 if known is not None else 0
         return Window(0, taught.most_input or most_input, self._limits.default_window, taught.window)
 
+    @staticmethod
+    def _ceiling(run: Run, opened: Opened) -> int | None:
+        """The settings' ceiling at the run's first prompt that went by it; None: each had one of the agent's own."""
+        said = CEILING in opened.call.policy
+        return run.windows.ceiling if said or run.windows.ceiling is not None else opened.policy.ceiling_tokens
+
     def _keep_window(self, run: Run, opened: Opened) -> None:
         """Keep for the run's next prompts what this one went by."""
+        run.windows.ceiling = self._ceiling(run, opened)
         if not run.windows.keep(opened.model.name, opened.model.found):
             self._table.bounds.add(MODELS_BOUND)
 
@@ -356,7 +366,8 @@ class Trimming:
             return None, RevisionUse.MISMATCHED if sent else RevisionUse.NONE
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
-        run.windows.take_over(revision.windows)
+        # Before there were ceilings there was none.
+        run.windows.take_over(revision.windows, revision.ceiling if revision.version == RULES else NO_CEILING)
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
 
     def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
@@ -397,6 +408,7 @@ class Trimming:
                 rules=self._guarding.digest(run, opened.call.caller),
                 used=(used.input_tokens, used.cost, used.model_calls),
                 windows=windows,
+                ceiling=self._ceiling(run, opened),
             ),
         )
 

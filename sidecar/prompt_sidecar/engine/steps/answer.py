@@ -92,6 +92,7 @@ def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -
         before=calibrated_tokens(tokens.before, factor),
         after=calibrated_tokens(tokens.after, factor),
         own_text=calibrated_tokens(tokens.own_text, factor),
+        ceiling=min(calibrated_tokens(tokens.ceiling, factor), in_force.limit),
         limit=in_force.limit,
         exact=tokens.exact and factor == 1.0,
         factor=factor,

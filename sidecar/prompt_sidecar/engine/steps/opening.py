@@ -72,16 +72,17 @@ class Model:
     encoding: str
     exact: bool
     """Whether the model's own vocabulary counts the prompt."""
-    limit: int
+    limit: int = 0
     """What the prompt may take, by windows and reserve."""
-    reserve: int
+    reserve: int = 0
     """Of the window, what is kept for the answer."""
-    window_assumed: bool
+    window: int = 0
+    window_assumed: bool = False
     """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
     breakpoints: bool = False
     """Whether it caches a prompt at breakpoints alone; see `prompt_sidecar.providers.gpt`."""
     found: Window = field(default_factory=Window)
-    """What its window was found to be, at the run's first prompt for it or now."""
+    """What is known of its window, found at the run's first prompt for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +224,8 @@ class Opener:
                 count_many = by.counting(encoding)
                 reads = read(body, into.received, format_, by, count_many=count_many, guarded=done, most_items=most)
         check_annotations(call, len(body))
-        found = window(placed.model)
-        limit, reserve = _limit(call, body, format_, found)
+        model = Model(placed.model, encoding, exact, breakpoints=caches_at_breakpoints(named))
+        model = _with_window(model, call, body, format_, window(placed.model))
         asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)
         revision = self.revision(call.revision or call.base_revision, into) if asked else None
         masks = by.masker is not None and by.masker.masks
@@ -250,16 +251,7 @@ class Opener:
             continues=into is memory,
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
-            model=Model(
-                placed.model,
-                encoding,
-                exact,
-                limit,
-                reserve,
-                found.assumed(call.context_window),
-                caches_at_breakpoints(named),
-                found,
-            ),
+            model=model,
             compaction=-1 if format_.single else newest_compaction(reads, format_),
             revision=revision,
         )
@@ -421,7 +413,9 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         count: counts tokens.
     """
     format_, policy = opened.format, opened.policy
-    room = opened.memory.room(opened.model.encoding, limit, policy, count, opened.guard.masks)
+    ceiling = int(policy.ceiling(opened.model.window) / factors.text)
+    ceiling = ceiling if ceiling < limit else 0
+    room = opened.memory.room(opened.model.encoding, ceiling or limit, policy, count, opened.guard.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     overhead = _overhead_of(opened, count)
     inputs = Inputs(
@@ -437,6 +431,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         own_after_user=format_.placement.after_user,
         alternating=format_.alternating,
         opaque_factor=factors.opaque / factors.text,
+        ceiling=ceiling,
     )
     return inputs, room
 
@@ -448,12 +443,15 @@ def with_window(opened: Opened, found: Window) -> Opened:
     """
     if found == opened.model.found:
         return opened
-    call = opened.call
-    limit, reserve = _limit(call, opened.body, opened.format, found)
-    assumed = found.assumed(call.context_window)
-    return replace(
-        opened, model=replace(opened.model, limit=limit, reserve=reserve, window_assumed=assumed, found=found)
-    )
+    return replace(opened, model=_with_window(opened.model, opened.call, opened.body, opened.format, found))
+
+
+def _with_window(model: Model, call: TrimCall, body: Split, format_: Format, found: Window) -> Model:
+    """The model with what its window leaves for the prompt. Raises InvalidRequest where that is nothing."""
+    asked = call.context_window
+    limit, reserve = _limit(call, body, format_, found)
+    window, assumed = found.of(asked), found.assumed(asked)
+    return replace(model, limit=limit, reserve=reserve, window=window, window_assumed=assumed, found=found)
 
 
 def _limit(call: TrimCall, body: Split, format_: Format, found: Window) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from prompt_sidecar.tokens.weigh import Weight, weigh
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept, refitted
 from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.inputs import aim
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
@@ -222,6 +223,7 @@ class _Turn:
             factor=1.0,
             own_text=own.tokens,
             window_assumed=model.window_assumed,
+            ceiling=below if (below := aim(ledger, inputs)) < inputs.limit else 0,
         )
 
     def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:

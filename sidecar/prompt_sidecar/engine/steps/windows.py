@@ -1,9 +1,10 @@
 """The window of a prompt's model, as its run first found it, and the limit that follows from it.
 
 What is looked up of a model (in the settings and the catalogue, or by what refusals have taught its caller) holds for a
-run from the run's first prompt for that model on. It is carried in the revision, so that another catalogue, other
-settings, or a replica of another release change no prompt of a run that is under way. What the agent says with a
-prompt, a window or a reserve, is not looked up: it holds for that prompt, as always.
+run from the run's first prompt for that model on, as the settings' `policy.ceiling_tokens` does. It is carried in the
+revision, so that another catalogue, other settings, or a replica of another release change no prompt of a run that is
+under way. What the agent says with a prompt, a window, a reserve or a ceiling, is not looked up: it holds for that
+prompt, as always.
 
 A prompt goes by the window of the model that it is for. To a model with a smaller window it is cut only if it does not
 fit there; for one with a larger window nothing is written again, as a limit that rises takes nothing back.
@@ -60,6 +61,8 @@ class RunWindows:
 
     def __init__(self) -> None:
         self._windows: dict[bytes, Window] = {}
+        self.ceiling: int | None = None
+        """The settings' `policy.ceiling_tokens` at the run's first prompt; None: each had one of the agent's own."""
 
     def find(self, model: str) -> Window | None:
         """The window as the run first found it; None: no prompt was for that model."""
@@ -79,8 +82,9 @@ class RunWindows:
             windows = {_digest(model): window, **windows}
         return [(digest, each.known, each.most_input, each.default, each.taught) for digest, each in windows.items()]
 
-    def take_over(self, carried: Iterable[Carried]) -> None:
+    def take_over(self, carried: Iterable[Carried], ceiling: int | None) -> None:
         """Keep what another process found for earlier prompts of the run."""
+        self.ceiling = ceiling if self.ceiling is None else self.ceiling
         for digest, *tokens in carried:
             if len(self._windows) < MODELS_OF_RUN:
                 self._windows.setdefault(digest, Window(*tokens))

@@ -150,6 +150,7 @@ class Ledger:
 
     def pin(self, index: int) -> None:
         """Pin a message: what is trimmed stays trimmed, and nothing more will be."""
+        self.decisions.pin(index)
         self.messages.pin(index)
         self.queues.pin(self.records[index])
 

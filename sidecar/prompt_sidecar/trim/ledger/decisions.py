@@ -15,6 +15,8 @@ from prompt_sidecar.trim.ledger.sums import Sums
 
 Fit = Callable[[Entry, Kept], Kept | None]
 """Gives what an elision keeps of a text that has been masked since; None: it stays whole."""
+BESIDE_PINNED: Final = 60
+"""Tokens, roughly, that clipping leaves of an iteration besides a message that is pinned: its call, other labels."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
 _REASONS: Final = tuple(Reason)
 _ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
@@ -57,6 +59,11 @@ def is_words(entry: Entry) -> bool:
     return entry.kind is ItemKind.TEXT and entry.feedback is None
 
 
+def _stays(record: Record) -> bool:
+    """Whether a message after the opening stays whole, whatever it is, and is not a user's own text."""
+    return (record.pinned or record.kept) and record.group >= 0 and not record.words
+
+
 class Decisions:
     """The decisions about a history."""
 
@@ -69,6 +76,9 @@ class Decisions:
         """The part of `total` that is encrypted text."""
         self.words = 0
         """Tokens of users' own texts after the opening."""
+        self.pinned = 0
+        """Tokens of other messages after the opening that are pinned, or results of tools that are never trimmed; and
+        of what else is left of their iterations, which are not dropped."""
         self._live = Sums()
         """Tokens of each record, 0 once dropped."""
         self._spoken = Sums()
@@ -101,6 +111,14 @@ class Decisions:
         self.opaque += sign * record.opaque
         if record.words:
             self.words += sign * sum(entry.tokens for entry in record.entries if is_words(entry))
+        if _stays(record):
+            self.pinned += sign * (record.tokens + BESIDE_PINNED)
+
+    def pin(self, index: int) -> None:
+        """Count a message that is pinned, before `Messages` pins it."""
+        record = self._records[index]
+        if not record.dropped and not _stays(record):
+            self.pinned += record.tokens + BESIDE_PINNED if record.group >= 0 and not record.words else 0
 
     def rewind(self, length: int) -> None:
         """Forget the messages from `length` on, before `Messages` does."""
@@ -148,7 +166,7 @@ class Decisions:
 
     def load(self, state: DecisionsState, fit: Fit | None = None) -> None:
         """Take the decisions that were made elsewhere about the same history, of which none was made here."""
-        self.total = self.opaque = self.words = 0
+        self.total = self.opaque = self.words = self.pinned = 0
         self._live, self._spoken = Sums(), Sums()
         for record in self._records:  # again, as annotations tell what a user's text is
             self.append(record)
@@ -290,6 +308,7 @@ class Decisions:
         """Count a change of a record's tokens, unless it is dropped."""
         if not self._records[index].dropped:
             self.total += change
+            self.pinned += change if _stays(self._records[index]) else 0
             self._shift(index, change)
             self.mark_dirty(index)
 
