@@ -10,6 +10,8 @@ Some uses:
     make evidence EVIDENCE="--json evidence.json --picture evidence.svg"
   two settings against the default, without the peers, visible and cost only
     make evidence EVIDENCE="--policy age_keep_text=10,age_keep_arguments=10 --policy fit_low=0.4 --ask 0"
+  what ceilings in tokens save and hide
+    make evidence EVIDENCE="--ceilings"
   choose from a grid; each run is then reported with what was chosen on the others
     make evidence EVIDENCE="--grid fit_low=0.35,0.45,0.55 --grid age_keep_iterations=3,6 --ask 0"
 """
@@ -21,13 +23,15 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 
 import orjson
 
 from prompt_sidecar.errors import SidecarError
-from tests.lab.evidence.contenders import CONTROL, PEER_NAMES, PLAIN, Contender
+from tests.lab.evidence import ceilings
+from tests.lab.evidence.contenders import CONTROL, NEVER, PEER_NAMES, PLAIN, Contender
 from tests.lab.evidence.core import checked_policy, presets
 from tests.lab.evidence.measuring import ASKED, Cell, Task, measured
 from tests.lab.evidence.recordings import paths, recorded
@@ -54,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SidecarError, ValueError) as error:
         parser.error(str(error))
     runs = [name for name in paths() if not asked.runs or name in asked.runs]
+    if asked.ceilings is not None:
+        return _ceilings(asked, ceilings.long_enough(runs))
     if asked.quick:
         runs = [name for name in runs if len(recorded(paths()[name]).starts) <= QUICK_TURNS]
     if not runs:
@@ -71,6 +77,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = [*known, *_measured(tasks, asked.jobs, asked.json)]
     board = Board(cell for cell in cells if cell.limit >= asked.least_limit)
     _show(board, asked)
+    return 0
+
+
+def _ceilings(asked: argparse.Namespace, runs: Sequence[str]) -> int:
+    """Print what ceilings in tokens save and hide."""
+    if not runs:
+        return sorry("evidence", "no recorded run is long enough; PROMPT_SIDECAR_DATA names the folder of them")
+    values = (0, *(asked.ceilings or ceilings.CEILINGS))
+    tasks = [ceilings.Task(run, ceiling, asked.head) for run in runs for ceiling in values]
+    rows = []
+    for _, row in in_processes(ceilings.measured, tasks, asked.jobs):
+        rows.append(row)
+        text = f"{len(rows)}/{len(tasks)} {row.run}: {row.ceiling or NEVER}"
+        print(f"evidence: {text}", file=sys.stderr, flush=True)
+    write_facts(asked.json, {"ceilings": [asdict(row) for row in rows]})
+    to = console(WIDTH)
+    to.print(ceilings.ceiling_table(rows))
+    if asked.cells:
+        to.print(ceilings.run_table(rows))
     return 0
 
 
@@ -193,6 +218,11 @@ def _parser() -> argparse.ArgumentParser:
     known = "files of --json: what they hold is shown and not measured again, such as peers, which take longest"
     add("--known", nargs="+", type=Path, default=[], metavar="FILE", help=known)
     add("--picture", type=Path, metavar="FILE", help="draw cost against evidence there, as SVG")
+    tokens = "only what ceilings of so many tokens save and hide, on long runs (default: {})"
+    standard = " ".join(map(str, ceilings.CEILINGS))
+    add("--ceilings", nargs="*", type=int, metavar="TOKENS", help=tokens.format(standard))
+    head = f"with --ceilings: tokens of instructions and tools before a run's messages (default: {ceilings.HEAD})"
+    add("--head", type=int, default=ceilings.HEAD, metavar="TOKENS", help=head)
     add("--least-limit", type=int, default=0, metavar="TOKENS", help="leave out cells whose limit is below it")
     add("--quick", action="store_true", help=f"only runs of up to {QUICK_TURNS} turns")
     return parser

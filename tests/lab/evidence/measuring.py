@@ -90,6 +90,10 @@ class Cell:
     """Turns whose full history exceeds the limit, which can be fitted, and whose action refers to something."""
     cost: float = 0.0
     """In prices of one plain token: 0.1 for each of a kept prefix, 1.25 for each other."""
+    tokens: int = 0
+    """Of all prompts."""
+    kept: int = 0
+    """Of them, those that a prompt begins with as the one before did."""
     over: int = 0
     """Prompts over the limit that need not be."""
     unavoidable: int = 0
@@ -158,13 +162,17 @@ def _defects(ruler: Ruler, prompt: Prompt) -> Counter[str]:
     return Counter(re.sub(r"\d+", "#", text) for text in CASES[ruler.run.format].defects(body))
 
 
-def cell_of(material: Material, contender: Contender, share: float, *, asked: int = ASKED) -> Cell:
+def cell_of(
+    material: Material, contender: Contender, share: float, *, asked: int = ASKED, window: int | None = None
+) -> Cell:
     """Measure a strategy on a run at a share of its size.
+
+    `window`: what the strategy is told that prompts may take, where that is not the limit that they are measured by.
 
     Raises:
         Unavailable: a peer cannot be measured here.
     """
-    limit = int(material.ruler.final * share)
+    limit = round(material.ruler.final * share) if window else int(material.ruler.final * share)
     ruler = material.in_chat if contender.in_chat else material.ruler
     cell = Cell(
         material.run.name,
@@ -177,12 +185,14 @@ def cell_of(material: Material, contender: Contender, share: float, *, asked: in
     began = time.perf_counter()
     sight = Sight(ruler.pieces)
     chance = random.Random(f"{material.run.name} {share}")
-    for turn, (prompt, search) in enumerate(prompts_of(contender, ruler, limit)):
+    for turn, (prompt, search) in enumerate(prompts_of(contender, ruler, window or limit)):
         last = len(sight.prompt)
         kept = sight.move(prompt)
         tokens = ruler.tokens(prompt)
         stays = sum(ruler.pieces[number].tokens for number in prompt[:kept])
         cell.turns += 1
+        cell.tokens += tokens
+        cell.kept += stays
         cell.cost += CACHE_READ * stays + CACHE_WRITE * (tokens - stays)
         fits = ruler.least(turn) <= limit
         cell.over += tokens > limit and fits
