@@ -145,7 +145,7 @@ def whole(low: int, high: int, unit: str = "") -> Kind:
 
 
 def whole_or(words: Mapping[str, int], low: int, high: int, unit: str) -> Kind:
-    """A whole number of something, or one of some words, each of which stands for a number of its own."""
+    """A whole number of something, or one of some words, each of which means a number of its own."""
     names = {number: word for word, number in words.items()}
     inside = _within(low, high)
 

@@ -58,8 +58,8 @@ def test_what_may_stand_between_messages_is_shown(capsys: pytest.CaptureFixture[
     """For people, as it decides nothing."""
     assert 0 == main(["models", "claude-sonnet-5-5", "gpt-5.4"])
     claude, gpt = capsys.readouterr().out.split("\n\n")
-    assert "entries may stand between other messages" in claude
-    assert "entries may stand" not in gpt
+    assert "entries may be placed between other messages" in claude
+    assert "entries may be placed" not in gpt
 
 
 def test_an_unknown_name_is_told(config: str, capsys: pytest.CaptureFixture[str]) -> None:

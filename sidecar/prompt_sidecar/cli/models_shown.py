@@ -85,7 +85,7 @@ def _lines(name: str, shown: Shown) -> Iterator[str]:
     if shown.thinking_bound:
         yield f"  {'thinking':<12} {'bound':>11} to the prompts before it"
     if shown.known is not None and shown.known.model.mid_run_system:
-        yield f"  {'system':<12} {'entries':>11} may stand between other messages"
+        yield f"  {'system':<12} {'entries':>11} may be placed between other messages"
     if shown.known is None:
         yield "  Say context_window with each prompt, or give the model a table [models] in the settings."
         return

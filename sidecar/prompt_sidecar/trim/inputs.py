@@ -49,7 +49,7 @@ class Inputs:
 def aim(ledger: Ledger, inputs: Inputs) -> int:
     """Tokens that marks and shares are of: the limit, or the ceiling below it.
 
-    A ceiling leaves room beside what is never trimmed: without it each call would be a cut, and none would free much.
+    A ceiling leaves room next to what is never trimmed: without it each call would be a cut, and none would free much.
     """
     if not 0 < inputs.ceiling < inputs.limit:
         return inputs.limit
