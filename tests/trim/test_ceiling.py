@@ -12,9 +12,11 @@ from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.inputs import PROTECTED_ROOM
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.ledger.decisions import BESIDE_PINNED
 from prompt_sidecar.trim.policy import AUTO_CEILING, AUTO_FROM, AUTO_TOKENS, KNOBS, Policy
 from prompt_sidecar.trim.presets import PRESETS, preset
-from tests.promises.engine import Engine
+from tests.promises.engine import CALLER, Engine
 
 CEILING, WINDOW = 8_000, 100_000
 CHAT = "openai_chat"
@@ -138,3 +140,32 @@ def test_settings_say_a_number_or_a_word() -> None:
         InvalidPolicy, match="ceiling_tokens is 5; it may be off, auto, or a whole number of tokens from 1,000"
     ):
         Policy().override({"ceiling_tokens": 5})
+
+
+def test_what_is_pinned_is_counted_as_it_changes() -> None:
+    """Pinned late, rewound, taken over from a revision, or of a tool that is never trimmed: as if added up anew."""
+    policy = {"never_trim_tools": ["keep"], "ceiling_tokens": CEILING}
+    messages = history(40)
+    for turn in (5, 9, 30):
+        messages[1 + 2 * turn]["tool_calls"][0]["function"]["name"] = "keep"
+    run = Engine(limit=WINDOW, policy=policy)
+    answer = None
+    for length, pinned in ((20, set()), (60, {8, 14}), (81, {8}), (41, {4}), (81, {4, 60})):
+        body = json.dumps({"messages": messages[:length]}).encode()
+        answer = run.trim(CHAT, body, pinned=frozenset(pinned))
+        assert _added_up(run) == _ledger(run).decisions.pinned > 0
+    assert answer is not None
+    other = Engine(limit=WINDOW, policy=policy)
+    other.trim(CHAT, json.dumps({"messages": messages}).encode(), revision=answer.prompt.revision)
+    assert _added_up(other) == _ledger(other).decisions.pinned == _ledger(run).decisions.pinned
+
+
+def _ledger(of: Engine) -> Ledger:
+    run = of.runs.table.known(CALLER, of.run_id)
+    assert run is not None
+    return run.memory.ledger
+
+
+def _added_up(of: Engine) -> int:
+    stay = (record for record in _ledger(of).records if record.group >= 0 and not (record.words or record.dropped))
+    return sum(record.tokens + BESIDE_PINNED for record in stay if record.pinned or record.kept)
