@@ -191,6 +191,7 @@ class RunFigures(_message.Message):
     HANDLED_FIELD_NUMBER: _builtins.int
     UNTRIMMED_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    CEILING_CUTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -223,6 +224,8 @@ class RunFigures(_message.Message):
     """Whether the model was offered tools for recall with the last of them, "offered", or why not: as the answer's header
     x-prompt-sidecar-recall of the HTTP door. Empty: there was none.
     """
+    ceiling_cuts: _builtins.int
+    """Cuts that the policy's ceiling_tokens made, and not the limit."""
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -306,10 +309,11 @@ class RunFigures(_message.Message):
         handled: _abc.Iterable[Global___HandledCount] | None = ...,
         untrimmed: _builtins.str = ...,
         recall: _builtins.str = ...,
+        ceiling_cuts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
