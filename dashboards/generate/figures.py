@@ -11,6 +11,7 @@ from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
     COMPARED_PROMPTS,
     COMPARED_TOKENS,
+    COST_COMPARED,
     ENVOY_REQUESTS,
     ESTIMATE_RATIO,
     HANDLED,
@@ -131,6 +132,15 @@ def price(place: Place, prompts: str) -> str:
 def price_share(place: Place) -> str:
     """The price with the sidecar, as a part of that of never trimming."""
     return f"({price(place, 'returned')}) / (({price(place, 'untrimmed')}) > 0)"
+
+
+def saved_an_hour(place: Place) -> str:
+    """An estimate of what trimming saved an hour, by model and currency, of calls that the provider has counted."""
+    by = ("model", "currency")
+    untrimmed, returned = (
+        place.each_hour(COST_COMPARED, by=by, where={"prompts": prompts}) for prompts in ("untrimmed", "returned")
+    )
+    return f"{untrimmed} - {returned}"
 
 
 def measured_share(place: Place) -> str:

@@ -12,6 +12,8 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     COMPARED_PROMPTS,
+    COST,
+    COST_UNPRICED,
     ENVOY_REQUESTS,
     HANDLED,
     HISTORY_TOKENS,
@@ -74,9 +76,10 @@ SAVES: Final = Row(
             Unit.SHARE,
             (Query(figures.price_share(SPAN), "", instant=True),),
             "Is it saving money? Below 100 % it is: what providers charge for input with the sidecar, as a part of "
-            "what they would for the same prompts untrimmed, with the cache that these would have had (prices are "
-            "variables above). Calls for recall are on the sidecar's side alone. Prompts larger than the model's "
-            "window would have been refused and are on neither side.",
+            "what they would for the same prompts untrimmed, with the cache that these would have had: an estimate, at "
+            "the two prices that are variables above, of all models alike; “Money” below has each model's own. Calls "
+            "for recall are on the sidecar's side alone. Prompts larger than the model's window would have been "
+            "refused and are on neither side.",
             "Above 100 % trimming costs more than it saves: cuts come too often for what they take out. Raise the "
             "limit, or see “Cache breaks” in Trimming and cache. Short runs cost a little more, long ones much less.",
             IDLE,
@@ -238,7 +241,7 @@ MONEY: Final = Row(
             ),
             "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and "
             "for the same prompts untrimmed, with the cache that these would have had. By what providers counted "
-            "where agents report it, else by estimates.",
+            "where agents report it, else by estimates. At the two prices above, of all models alike; no money.",
             "If “with the sidecar” is above “never trimming”, see “Price, of never trimming” at the top.",
             IDLE,
             width=6,
@@ -265,6 +268,51 @@ MONEY: Final = Row(
             "report is of use until eight later prompts of its run have come.",
             "No prompt came in during the time shown.",
             width=6,
+        ),
+    ),
+)
+
+SPENT: Final = Row(
+    "Money",
+    (
+        Panel(
+            "Cost an hour, by model",
+            Look.STACKED,
+            Unit.COUNT,
+            (Query(PANEL.each_hour(COST, by=("model", "currency")), "{{model}}, {{currency}}"),),
+            "What the model calls cost an hour, input and answer, by the model that answered: by what providers "
+            "counted, at the prices of `[prices]`, else at the catalogue's list prices with their tiers. Calls that no "
+            "report came of are not in it.",
+            "The dearest model stands out. A step without more calls: see whether prompts have grown past the size "
+            "from which input costs double, or whether a cache went cold (“Provider cache: expected and found” in "
+            "Trimming and cache).",
+            "No call was reported that has a price: see “Calls that no price counts”.",
+            decimals=2,
+        ),
+        Panel(
+            "Saved an hour, by model (estimate)",
+            Look.LINES,
+            Unit.COUNT,
+            (Query(figures.saved_an_hour(PANEL), "{{model}}, {{currency}}"),),
+            "ESTIMATE: what the input of the same calls would have cost an hour untrimmed, with the cache that it "
+            "would have had, less what it cost. Nobody was charged for untrimmed prompts, so it is no part of the cost "
+            "next to it. Calls that failed, or that no report came of, save nothing here.",
+            "Below 0 trimming costs more than it saves there: cuts come too often for what they take out. See “Cache "
+            "breaks” in Trimming and cache.",
+            "No call was reported that has a price and is compared with never trimming.",
+            decimals=2,
+        ),
+        Panel(
+            "Calls that no price counts",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(COST_UNPRICED, by=("why", "model")), "{{why}}, {{model}}"),),
+            "Calls that providers have counted and that are not in the cost. model: it has no price. service_tier: it "
+            "was served by priority, batch or the like, whose prices are not known. no_count: not all of the input "
+            "was reported.",
+            'model: add a table `[prices."MODEL"]`, or `[models."NAME"]` with `like`; `prompt-sidecar models NAME` '
+            "says what is known.",
+            UNSEEN,
         ),
     ),
 )
@@ -470,7 +518,7 @@ OVERVIEW: Final = Board(
     "prompt-sidecar-overview",
     "Prompt Sidecar / Overview",
     "What the sidecar saves, what it costs, and what is wrong. The other dashboards are linked above.",
-    (SAVES, MONEY, LARGE, COSTS, WRONG),
+    (SAVES, SPENT, MONEY, LARGE, COSTS, WRONG),
     prices=True,
     name="overview",
 )

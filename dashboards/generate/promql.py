@@ -120,6 +120,10 @@ class Place:
         """Return a counter's growth a minute."""
         return f"60 * {self.rate(metric, by=by, where=where)}"
 
+    def each_hour(self, metric: Metric | Foreign, *, by: tuple[str, ...] = (), where: Where | None = None) -> str:
+        """Return a counter's growth an hour."""
+        return f"3600 * {self.rate(metric, by=by, where=where)}"
+
     def increase(self, metric: Metric | Foreign, *, by: tuple[str, ...] = (), where: Where | None = None) -> str:
         """Return a counter's growth over the window; of a histogram, that of the number of its observations."""
         return self._grown("increase", metric, by, where)

@@ -363,8 +363,8 @@ CACHE: Final = Row(
                 Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
             "What providers charge for input a second, as a number of uncached input tokens, next to the same prompts "
-            "untrimmed with the cache that these would have had. Prices are variables above. By what providers "
-            "counted where agents report it, else by estimates.",
+            "untrimmed with the cache that these would have had. Prices are variables above, of all models alike: no "
+            "money. By what providers counted where agents report it, else by estimates.",
             "Above “never trimming” the cache does not stay warm: see the panels next to this one.",
             IDLE,
         ),
@@ -526,7 +526,8 @@ CEILINGS: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(UNPRICED), "no price"),),
-            "Prompts for models that have no price, although there are prices: ceilings on cost do not count them.",
+            "Prompts for models that have no price, although there are prices or ceilings on cost, which do not count "
+            "them.",
             'Add a table `[prices."MODEL"]` for them, or `[prices."*"]` for all others.',
             UNSEEN,
         ),

@@ -32,6 +32,7 @@ from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits
+from prompt_sidecar.facts.money import Money
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.process.allocator import share_arenas
@@ -100,7 +101,7 @@ def build_rules(settings: Settings) -> Rules:
     return Rules(
         _caller_rules(settings),
         {caller: _caller_rules(settings.of_caller(caller)) for caller in settings.callers},
-        Prices(settings.prices),
+        Money(Prices(settings.prices), Models(settings.models), settings.currency),
         observe=settings.mode == "observe",
     )
 

@@ -355,12 +355,7 @@ def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> No
             ('callers."b".identities', 'callers."a" has too'),
         ),
         ('[callers."token:x"]\nceilings.run_csot = 2\n', ("did you mean ceilings.run_cost?",)),
-        (
-            '[callers."token:x"]\nceilings.run_cost = 2\n',
-            ('callers."token:x".ceilings.run_cost', "no model has a price"),
-        ),
         ('[callers."token:x"]\npolicy.fit_high = 0.1\n', ('callers."token:x".policy.fit_low', "above")),
-        ("[ceilings]\ncaller_cost = 2\n", ("ceilings.caller_cost", "no model has a price")),
         ('mode = "off"\n', ("mode", "one of active, observe")),
         ('[models."prod"]\nlike = "gpt5"\n', ('models."prod".like is "gpt5"', "catalogue does not know")),
         ('[models."prod"]\nlike = "other"\n[models.other]\nwindow = 900\n', ('models."prod".like is "other"',)),

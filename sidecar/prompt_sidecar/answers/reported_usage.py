@@ -26,6 +26,8 @@ def usage_call(usage: ProviderUsage, caller: str, run_id: str, revision: bytes) 
         input_tokens=None if refusal else usage.input_tokens,
         cached_tokens=None if refusal else usage.cached_tokens,
         cache_write_tokens=None if refusal else usage.cache_write_tokens,
+        cache_write_hour_tokens=None if refusal else usage.cache_write_hour_tokens,
+        service_tier=usage.service_tier,
         output_tokens=None if refusal else usage.output_tokens,
         counting=InputCounting.AS_PROVIDER,
         refusal=refusal,

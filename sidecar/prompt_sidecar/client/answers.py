@@ -233,6 +233,25 @@ class KindTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCost:
+    """Cost of a run's reported model calls of one model, by what the provider counted and the model's own prices."""
+
+    model: str = ""
+    """The model that answered."""
+    currency: str = ""
+    """Currency of the prices, as in ISO 4217; `own`: the one of [prices], which the settings do not name."""
+    calls: int = 0
+    """Calls."""
+    cost: float = 0.0
+    """Their cost, input and answers."""
+    estimated_saved: float = 0.0
+    """An ESTIMATE of what trimming saved: what the same prompts untrimmed would have cost, less what they cost.
+
+    It is no part of cost, and is negative where trimming cost more than it saved.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class OutcomeCount:
     """Retrievals that came to one outcome."""
 
@@ -361,8 +380,9 @@ class RunFigures:
     ceilings: tuple[CeilingUse, ...] = ()
     """The ceilings that hold for the run and its caller, and what is used of them."""
     cost: float | None = None
-    """Price of the run's prompts and answers, in the currency of the configured prices; not set where the model has
-    none.
+    """Price of the run's prompts and answers as ceilings on cost count it: by estimates until there is a report.
+
+    Not set where no model has a price. What the provider's counts cost is in model_costs.
     """
     observed_only: bool = False
     """The sidecar is set to observe: the run's prompts were returned as they were sent, and the figures say what would
@@ -387,6 +407,15 @@ class RunFigures:
     header x-prompt-sidecar-recall of the HTTP door.
 
     Empty: there was none.
+    """
+    model_costs: tuple[ModelCost, ...] = ()
+    """What the run's reported model calls cost, by the model that answered, in no certain order.
+
+    Eight models are distinguished; the rest is under `other`.
+    """
+    unpriced_calls: int = 0
+    """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a
+    known price, or not all of their input tokens were reported.
     """
     ceiling_cuts: int = 0
     """Cuts that the policy's ceiling_tokens made, and not the limit."""

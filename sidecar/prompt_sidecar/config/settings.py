@@ -58,6 +58,7 @@ from prompt_sidecar.values import (
     secrets,
     setting,
     tables,
+    text,
     texts,
     whole,
 )
@@ -158,9 +159,17 @@ class Settings:
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     admin: AdminOptions = field(default_factory=AdminOptions)
     ceilings: Ceilings = field(default_factory=Ceilings)
+    currency: str = setting(
+        "",
+        text(3),
+        "Currency of [prices], as in ISO 4217, for the figures of cost. With USD, the catalogue's list prices hold for "
+        "models that [prices] lacks; empty, or another one: these have no price. Without [prices] all prices are the "
+        "catalogue's, in USD.",
+        "A sum of two currencies is none.",
+    )
     prices: Mapping[str, Price] = tables(
         Price,
-        "Prices of a model, in a currency of your own, for ceilings on cost and the figures of runs. A name fits "
+        "Prices of a model, for ceilings on cost and the figures of runs, in place of the catalogue's. A name fits "
         'all models whose names begin with it; the longest that fits is taken, and "*" fits all others.',
         '[prices."gpt-5"]\ninput = 1.25\noutput = 10.0\ncached = 0.125',
         named=True,
@@ -616,14 +625,10 @@ def _caller_conflicts(settings: Settings) -> Iterator[str]:
     for caller in ("", *settings.callers):
         at = f"callers.{json.dumps(caller, ensure_ascii=False)}." if caller else ""
         try:
-            ceilings = settings.of_caller(caller).ceilings
+            settings.of_caller(caller)
         except InvalidPolicy as error:
             if caller:
                 yield f"{at}{error.field}: {error.message}"
-            continue
-        if not settings.prices and (ceilings.run_cost or ceilings.caller_cost):
-            name = "run_cost" if ceilings.run_cost else "caller_cost"
-            yield f'{at}ceilings.{name} is set, and no model has a price; add [prices."MODEL"], or "*" for all'
 
 
 def _http_conflicts(http: HttpOptions) -> Iterator[str]:

@@ -38,7 +38,7 @@ class Bill:
     """Tokens that the prompt before began with as well."""
     new: int = 0
     cost: float = 0.0
-    """By the configured prices, without the model's answers; 0 where the model has none."""
+    """By the prices of its model, without the model's answers; 0 where the model has none."""
 
     def plus(self, other: Bill, times: int = 1) -> Bill:
         """Both together; -1 times: this one without the other, which is a part of it."""

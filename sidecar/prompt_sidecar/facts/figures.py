@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.money import ModelCost
 from prompt_sidecar.facts.task_calls import TaskItem
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
 from prompt_sidecar.facts.untrimmed import MISSED
@@ -87,11 +88,16 @@ class RunFigures:
     ceilings: Sequence[CeilingUse] = ()
     """The ceilings that are set for the run and its caller, with what is used of them."""
     cost: float | None = None
-    """Of all prompts and answers; None: no model of the run has a price."""
+    """Of all prompts and answers as ceilings count them, by estimates until there is a report; None: no model of the
+    run has a price."""
     comparison: Comparison = field(default_factory=Comparison)
     """What its prompts cost, next to what they would have cost untrimmed."""
     observed_only: bool = False
     """Whether the sidecar only observes, so that prompts are returned as they were sent."""
+    model_costs: Sequence[ModelCost] = ()
+    """What the reported calls cost, by model."""
+    unpriced_calls: int = 0
+    """Reported calls that `model_costs` lacks, as they have no price."""
     store: StoreFigures | None = None
     """None: there is no shared store."""
     requests: RequestFigures = field(default_factory=RequestFigures)

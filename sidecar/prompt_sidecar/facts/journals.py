@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from prompt_sidecar.facts.figures import RequestFigures
 from prompt_sidecar.facts.guard_calls import FindingAction
+from prompt_sidecar.facts.money import Spending
 from prompt_sidecar.facts.trim_calls import CacheBreak
 from prompt_sidecar.trim.entries import Action, Reason
 
@@ -85,7 +86,9 @@ class RunSummary:
     sent_total: int = 0
     returned_total: int = 0
     cost: float | None = None
-    """By the configured prices; None: no model of its prompts has one."""
+    """As ceilings count it, by estimates until there is a report; None: no model of its prompts has a price."""
+    spending: Spending = field(default_factory=Spending)
+    """What the reported calls cost."""
     trimmed: int = 0
     """Items, each once for each change."""
     recalls: int = 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from prompt_sidecar.facts.comparison import Comparison, Recount
+from prompt_sidecar.facts.money import Spent
 from prompt_sidecar.guard.ceilings import NOTHING, Use
 
 
@@ -74,6 +75,10 @@ class UsageCall:
     cached_tokens: int | None = None
     """Read from the cache."""
     cache_write_tokens: int | None = None
+    cache_write_hour_tokens: int | None = None
+    """Of `cache_write_tokens`, those that are kept for an hour."""
+    service_tier: str = ""
+    """The tier that the call was served in, where it is not the standard one."""
     output_tokens: int | None = None
     counting: InputCounting = InputCounting.AS_PROVIDER
     refusal: ReportedRefusal | None = None
@@ -112,6 +117,8 @@ class UsageAnswer:
     """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
     recount: Recount | None = None
     """What changes of the comparison with never trimming; None: nothing."""
+    spent: Spent | None = None
+    """What the call cost; None: the provider refused the prompt, or the report was not recorded."""
     comparison: Comparison | None = None
     """Of the run's prompts so far, with what was reported."""
 

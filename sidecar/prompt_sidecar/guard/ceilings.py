@@ -22,6 +22,7 @@ from enum import StrEnum
 from operator import add, sub
 from typing import Any, Final
 
+from prompt_sidecar.providers.usage import HOUR_WRITE
 from prompt_sidecar.values import Kind, choice, number, required, setting, whole
 
 PER_MILLION: Final = 1_000_000
@@ -154,12 +155,20 @@ class Price:
         "Most providers charge no more for them.",
     )
 
-    def of(self, *, plain: float = 0, cached: float = 0, written: float = 0, output: float = 0) -> float:
-        """The cost of so many tokens of each kind."""
+    def of(
+        self,
+        *,
+        plain: float = 0,
+        cached: float = 0,
+        written: float = 0,
+        written_hour: float = 0,
+        output: float = 0,
+    ) -> float:
+        """The cost of so many tokens of each kind; `written_hour`: those written to be kept for an hour."""
         of_cached = self.input if self.cached < 0 else self.cached
         of_written = self.input if self.written < 0 else self.written
         total = plain * self.input + cached * of_cached + written * of_written + output * self.output
-        return total / PER_MILLION
+        return (total + written_hour * self.input * HOUR_WRITE) / PER_MILLION
 
     @property
     def highest(self) -> float:

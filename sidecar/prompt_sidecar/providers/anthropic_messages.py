@@ -177,6 +177,8 @@ class AnthropicMessages(SdkApi):
         input=("input_tokens",),
         cached=("cache_read_input_tokens",),
         cache_write=("cache_creation_input_tokens",),
+        cache_write_hour=("cache_creation", "ephemeral_1h_input_tokens"),
+        tiers=(("service_tier",), ("speed",)),
         outputs=(("output_tokens",),),
         within="message",
         cached_apart=True,

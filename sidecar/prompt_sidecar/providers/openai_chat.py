@@ -182,6 +182,8 @@ class OpenAIChat(SdkApi):
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("prompt_tokens",),
         cached=("prompt_tokens_details", "cached_tokens"),
+        cache_write=("prompt_tokens_details", "cache_write_tokens"),  # from GPT-5.6 on
+        tier_beside="service_tier",
         outputs=(("completion_tokens",),),
     )
 

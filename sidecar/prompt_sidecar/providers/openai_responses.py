@@ -109,6 +109,8 @@ class OpenAIResponses(SdkApi):
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
         cached=("input_tokens_details", "cached_tokens"),
+        cache_write=("input_tokens_details", "cache_write_tokens"),  # from GPT-5.6 on
+        tier_beside="service_tier",
         outputs=(("output_tokens",),),
         within="response",
     )

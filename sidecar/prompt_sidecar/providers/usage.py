@@ -11,9 +11,16 @@ from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.providers.untyped import believed, member
 
+HOUR_WRITE: Final = 2.0
+"""Price of a token that is written to the cache to be kept for an hour, in plain input tokens: the same for all models
+of Anthropic (platform.claude.com, "Pricing", 2026-11), the only provider that tells such tokens apart."""
+STANDARD_TIERS: Final = frozenset({"", "standard", "default", "auto", "on_demand"})
+"""Service tiers with list prices, as providers name them in answers; of others the catalogue has no prices."""
+
 Path: TypeAlias = tuple[str, ...]
 """Names of members, the outermost first."""
 _MOST_MODEL_CHARACTERS: Final = 256
+_MOST_TIER_CHARACTERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,10 @@ class ProviderUsage:
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
+    cache_write_hour_tokens: int | None = None
+    """Of `cache_write_tokens`, those that are kept for an hour."""
+    service_tier: str = ""
+    """The tier that the call was served in, where it is not the standard one."""
     model: str = ""
     """The model that answered; empty: unnamed."""
     refusal: str = ""
@@ -45,6 +56,12 @@ class UsageMembers:
     """Counts that add up to the output."""
     cache_write: Path = ()
     """Empty: the provider does not report it."""
+    cache_write_hour: Path = ()
+    """Of the cache write, what is kept for an hour; empty: the provider does not report it."""
+    tiers: tuple[Path, ...] = ()
+    """Where the service tier, or the speed, of the call stands in the usage."""
+    tier_beside: str = ""
+    """The member beside `usage` that names the service tier; empty: none does."""
     usage: str = "usage"
     """The member that holds all of the above."""
     model: str = "model"
@@ -62,7 +79,22 @@ class UsageMembers:
         counts = self.counts(whole.get(self.usage))
         model = whole.get(self.model)
         named = model[:_MOST_MODEL_CHARACTERS] if isinstance(model, str) else ""
-        return ProviderUsage(*counts, model=named)
+        return ProviderUsage(
+            *counts,
+            cache_write_hour_tokens=self._hour(whole.get(self.usage)),
+            service_tier=self._tier(whole),
+            model=named,
+        )
+
+    def _hour(self, usage: Any) -> int | None:
+        return believed(member(usage, *self.cache_write_hour)) if self.cache_write_hour else None
+
+    def _tier(self, whole: Mapping[str, Any]) -> str:
+        """Return the tier that is not the standard one; empty: it is."""
+        found = [member(whole.get(self.usage), *path) for path in self.tiers]
+        found += [whole.get(self.tier_beside)] if self.tier_beside else []
+        names = (name[:_MOST_TIER_CHARACTERS].lower() for name in found if isinstance(name, str))
+        return next((name for name in names if name not in STANDARD_TIERS), "")
 
     def counts(
         self, usage: Any, get: Callable[..., Any] = member

@@ -156,6 +156,8 @@ class UsageReader:
             cached_tokens=_newer(new.cached_tokens, old.cached_tokens),
             cache_write_tokens=_newer(new.cache_write_tokens, old.cache_write_tokens),
             output_tokens=_newer(new.output_tokens, old.output_tokens),
+            cache_write_hour_tokens=_newer(new.cache_write_hour_tokens, old.cache_write_hour_tokens),
+            service_tier=new.service_tier or old.service_tier,
             model=sound(new.model) or old.model,
         )
 

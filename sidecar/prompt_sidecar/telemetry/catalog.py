@@ -4,8 +4,8 @@ Metric names are defined here only. The instruments are made from it, the dashbo
 and tests compare both with what a running sidecar exposes.
 
 Label sets are closed: each label lists all of its values, so that every series exists from the start (a rate over a
-series that begins at 1 misses its first event) and no request can add one. The only open label is the model: names of
-an allow-list and families of known models, otherwise `other`.
+series that begins at 1 misses its first event) and no request can add one. Open labels are the model (names of
+an allow-list and families of known models, otherwise `other`) and the currency, which the settings name.
 
 Names follow OpenTelemetry's rules: no unit and no `total` in a name, but a separate unit (`s`, `By`, `{token}`).
 Prometheus shows `prompt_sidecar.prompt.tokens` as `prompt_sidecar_prompt_tokens_total`.
@@ -23,6 +23,7 @@ from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL, Door, FindingAction, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
+from prompt_sidecar.facts.money import Unpriced
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
 from prompt_sidecar.facts.trim_calls import NoFit
@@ -154,6 +155,7 @@ BOUNDS: Final = (
     "run.models",
     "calibration.factors",
     "ceilings.callers",
+    "run.model_costs",
     "own_text.names",
     "own_text.recognised",
     "own_text.registry",
@@ -497,7 +499,31 @@ UNPRICED: Final = Metric(
     "prompt_sidecar.prompts.unpriced",
     Kind.COUNTER,
     "{prompt}",
-    "Prompts for models without a price although there are prices: ceilings on cost do not count them.",
+    "Prompts for models without a price although there are prices or ceilings on cost, which do not count them.",
+)
+COST: Final = Metric(
+    "prompt_sidecar.cost",
+    Kind.COUNTER,
+    "{currency_unit}",
+    "Cost of the model calls that providers have answered and counted, input and answer, by the model that answered: "
+    "the prices of [prices], else the catalogue's list prices. What has no price is in cost.unpriced instead.",
+    {"model": (), "currency": ()},
+)
+COST_COMPARED: Final = Metric(
+    "prompt_sidecar.cost.estimate",
+    Kind.COUNTER,
+    "{currency_unit}",
+    "ESTIMATE of what trimming saved: of calls that are in cost, the input as returned, and what the same prompts "
+    "untrimmed would have cost. Nobody was charged for these: the difference is an estimate, and no part of cost.",
+    {"prompts": ("returned", "untrimmed"), "model": (), "currency": ()},
+)
+COST_UNPRICED: Final = Metric(
+    "prompt_sidecar.cost.unpriced",
+    Kind.COUNTER,
+    "{call}",
+    "Model calls that providers have answered and counted, and cost does not hold: their model has no price, they were "
+    "served in a tier without a known price, or not all of their input tokens were reported.",
+    {"why": tuple(why.value for why in Unpriced), "model": ()},
 )
 OBSERVING: Final = Metric(
     "prompt_sidecar.observing",

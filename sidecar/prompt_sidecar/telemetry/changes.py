@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
 from prompt_sidecar.facts.comparison import Comparability, Compared, Recount
 from prompt_sidecar.facts.guard_calls import Finding, RestoredArguments
+from prompt_sidecar.facts.money import Spent
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
 from prompt_sidecar.facts.trim_calls import ToolNews, TrimAnswer, TrimCall
@@ -253,6 +254,19 @@ def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
         (catalog.REPORTED_TOKENS, ("cache_expected",), answer.cached_expected),
         (catalog.REPORTED_TOKENS, ("output",), call.output_tokens or 0),
     ]
+
+
+def spent(spent: Spent, model: str) -> list[Change]:
+    """What a reported call cost; `model` is the label of the model that answered."""
+    if spent.unpriced is not None:
+        return [(catalog.COST_UNPRICED, (spent.unpriced.value, model), 1)]
+    made: list[Change] = [(catalog.COST, (model, spent.currency), spent.cost)]
+    if spent.returned or spent.untrimmed:
+        made += [
+            (catalog.COST_COMPARED, ("returned", model, spent.currency), spent.returned),
+            (catalog.COST_COMPARED, ("untrimmed", model, spent.currency), spent.untrimmed),
+        ]
+    return made
 
 
 def tools(labelled: Iterable[tuple[str, ToolNews]]) -> list[Change]:

@@ -191,6 +191,8 @@ class RunFigures(_message.Message):
     HANDLED_FIELD_NUMBER: _builtins.int
     UNTRIMMED_FIELD_NUMBER: _builtins.int
     RECALL_FIELD_NUMBER: _builtins.int
+    MODEL_COSTS_FIELD_NUMBER: _builtins.int
+    UNPRICED_CALLS_FIELD_NUMBER: _builtins.int
     CEILING_CUTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
@@ -213,7 +215,9 @@ class RunFigures(_message.Message):
     repeated_tokens: _builtins.int
     """Their tokens, untrimmed."""
     cost: _builtins.float
-    """Price of the run's prompts and answers, in the currency of the configured prices; not set where the model has none."""
+    """Price of the run's prompts and answers as ceilings on cost count it: by estimates until there is a report. Not set where
+    no model has a price. What the provider's counts cost is in model_costs.
+    """
     observed_only: _builtins.bool
     """The sidecar is set to observe: the run's prompts were returned as they were sent, and the figures say what would have
     been done.
@@ -223,6 +227,10 @@ class RunFigures(_message.Message):
     recall: _builtins.str
     """Whether the model was offered tools for recall with the last of them, "offered", or why not: as the answer's header
     x-prompt-sidecar-recall of the HTTP door. Empty: there was none.
+    """
+    unpriced_calls: _builtins.int
+    """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a known
+    price, or not all of their input tokens were reported.
     """
     ceiling_cuts: _builtins.int
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
@@ -280,6 +288,12 @@ class RunFigures(_message.Message):
         requests that only count tokens are not counted.
         """
 
+    @_builtins.property
+    def model_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCost]:
+        """What the run's reported model calls cost, by the model that answered, in no certain order. Eight models are distinguished;
+        the rest is under `other`.
+        """
+
     def __init__(
         self,
         *,
@@ -309,11 +323,13 @@ class RunFigures(_message.Message):
         handled: _abc.Iterable[Global___HandledCount] | None = ...,
         untrimmed: _builtins.str = ...,
         recall: _builtins.str = ...,
+        model_costs: _abc.Iterable[Global___ModelCost] | None = ...,
+        unpriced_calls: _builtins.int = ...,
         ceiling_cuts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
@@ -346,6 +362,46 @@ class HandledCount(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HandledCount: _TypeAlias = HandledCount  # noqa: Y015
+
+@_typing.final
+class ModelCost(_message.Message):
+    """Cost of a run's reported model calls of one model, by what the provider counted and the model's own prices."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    CURRENCY_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    ESTIMATED_SAVED_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model that answered."""
+    currency: _builtins.str
+    """Currency of the prices, as in ISO 4217; `own`: the one of [prices], which the settings do not name."""
+    calls: _builtins.int
+    """Calls."""
+    cost: _builtins.float
+    """Their cost, input and answers."""
+    estimated_saved: _builtins.float
+    """An ESTIMATE of what trimming saved: what the same prompts untrimmed would have cost, less what they cost. It is no part
+    of cost, and is negative where trimming cost more than it saved.
+    """
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        currency: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        cost: _builtins.float = ...,
+        estimated_saved: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "cost", b"cost", "currency", b"currency", "estimated_saved", b"estimated_saved", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelCost: _TypeAlias = ModelCost  # noqa: Y015
 
 @_typing.final
 class StoreFigures(_message.Message):

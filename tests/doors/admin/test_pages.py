@@ -9,9 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from prompt_sidecar.doors.admin.site import LOOKED_AT, NAME_CHARACTERS, ORDERS, ROWS
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
+from prompt_sidecar.facts.usage_calls import UsageCall
+from prompt_sidecar.trim.presets import preset
 from tests.doors.admin.serving import Served, served
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, Engine
@@ -61,6 +66,29 @@ def test_the_table_leads_to_each_run(site: Served) -> None:
     assert 5 == len(set(links))
     assert [200] * 5 == [site.get(f"/{link}").status for link in links]
     assert [200] * 5 == [site.get(f"/{link}.json").status for link in links]
+
+
+def test_pages_tell_what_a_run_cost() -> None:
+    """By the provider's counts; what was saved is called an estimate, and calls without a price are counted."""
+    rules = Rules(CallerRules(preset("cache_first")), money=Money(None, Models()))
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=100, model="gpt-5.4", rules=rules)
+    for iterations, model in enumerate(("", "", "who-knows")):
+        size = send(engine, OPENAI_CHAT, iterations).tokens.after
+        call = UsageCall(CALLER, engine.run_id, model, size, 0, output_tokens=1_000_000)
+        engine.runs.report_usage(call)
+    with served(engine) as found:
+        listed = found.get("/runs?sort=saved").text
+        key = key_of(found, engine.run_id)
+        page = found.get(f"/runs/{key}").text
+        told = json.loads(found.get(f"/runs/{key}.json").text)["summary"]["spending"]
+    (cost,) = told["models"]
+    assert (2, "gpt-5.4", "USD", 1) == (cost["calls"], cost["model"], cost["currency"], told["unpriced"])
+    assert 30 < cost["cost"] < 31
+    for text in (listed, page):
+        assert f"{cost['cost']:,.4f} USD" in text
+    assert "1 unpriced" in listed
+    assert "an estimate" in page
+    assert "Saved (estimate)" in listed
 
 
 def test_a_page_says_what_happened(site: Served) -> None:

@@ -13,6 +13,7 @@ from prompt_sidecar.engine.runs.comparing import SMALLEST_PREFIX, Extent, Sides,
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.reported_usage import PROMPTS
 from prompt_sidecar.facts.comparison import Bill, Comparability, Compared, Comparison
+from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageAnswer, UsageCall, UsageOutcome
@@ -23,8 +24,8 @@ from tests.promises.engine import CALLER, RUN_ID, Engine
 
 PRICE = Price(input=1_000_000.0, output=2_000_000.0, cached=100_000.0, written=1_250_000.0)
 """Of a token: 1 plain, 0.1 cached, 1.25 written."""
-PRICED = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Prices({"*": PRICE}))
-LATER = Sides(Extent(60_000, 50_000), Extent(110_000, 100_000), room=200_000, price=PRICE)
+PRICED = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Money(Prices({"*": PRICE})))
+LATER = Sides(Extent(60_000, 50_000), Extent(110_000, 100_000), room=200_000, price=ModelPrice(PRICE))
 """A prompt of a run that was trimmed before: 10,000 tokens are new on both sides."""
 
 
@@ -385,7 +386,9 @@ def test_observed_runs_count_what_was_sent() -> None:
 def test_another_model_answers_on_both_sides() -> None:
     """Its prices and its tokens are those of the untrimmed prompt too."""
     dear = replace(PRICE, input=5_000_000.0)
-    engine = Engine(limit=LIMIT, model="gpt-4o", rules=replace(PRICED, prices=Prices({"*": PRICE, "large": dear})))
+    engine = Engine(
+        limit=LIMIT, model="gpt-4o", rules=replace(PRICED, money=Money(Prices({"*": PRICE, "large": dear})))
+    )
     answer = send(engine, OPENAI_CHAT, 2)
     report(engine, answer, input_tokens=answer.tokens.after, cached_tokens=0, model="large")
     found = comparison(engine)

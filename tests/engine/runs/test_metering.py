@@ -9,6 +9,7 @@ import pytest
 
 from prompt_sidecar.engine.runs.metering import CALLERS_BOUND, CallerRules, CallerTotals, Rules
 from prompt_sidecar.errors import CallerCeiling, CeilingReached, RunCeiling, TooLarge
+from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.trim_calls import OwnTextKind, TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageCall
 from prompt_sidecar.guard.ceilings import (
@@ -33,7 +34,7 @@ PRICE = Price(input=2.0, output=8.0, cached=0.2, written=2.5)
 def rules(observe: bool = False, **ceilings: Any) -> Rules:
     """Rules with these ceilings, and a price for every model."""
     return Rules(
-        CallerRules(preset("cache_first"), {}, Ceilings(**ceilings)), {}, Prices({"*": PRICE}), observe=observe
+        CallerRules(preset("cache_first"), {}, Ceilings(**ceilings)), {}, Money(Prices({"*": PRICE})), observe=observe
     )
 
 
@@ -102,7 +103,7 @@ def test_a_prompt_that_the_provider_refused_costs_nothing() -> None:
 
 def test_a_model_without_a_price_costs_nothing_and_says_so() -> None:
     """The figures of its run have no cost."""
-    asked = Engine(limit=LIMIT, rules=Rules(rules().general, {}, Prices({"claude": PRICE})))
+    asked = Engine(limit=LIMIT, rules=Rules(rules().general, {}, Money(Prices({"claude": PRICE}))))
     assert not send(asked, CHAT, 0, model="gpt-5").guard.priced
     assert asked.figures().cost is None
     assert send(asked, CHAT, 1, model="claude-5").guard.priced
@@ -264,7 +265,7 @@ def test_callers_have_their_own_ceilings_and_policies() -> None:
     """What is set for one holds for it alone, also over a preset that a request names."""
     general, own = rules().general, rules(run_model_calls=7, run_model_calls_action=REFUSE).general
     strict = CallerRules(preset("lean").override({"fit_high": 0.5}), {"fit_high": 0.5}, own.ceilings)
-    runs = Engine(limit=LIMIT, rules=Rules(general, {"token:x": strict}, Prices({}))).runs
+    runs = Engine(limit=LIMIT, rules=Rules(general, {"token:x": strict}, Money(Prices({})))).runs
 
     def send_as(caller: str, number: int) -> TrimAnswer:
         raw = body(CHAT, history(CHAT, number))

@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from prompt_sidecar.doors.admin.curve import HEIGHT, WIDTH, curve
 from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
+from prompt_sidecar.facts.money import OWN_CURRENCY
 from prompt_sidecar.facts.untrimmed import MISSED
 
 LOOKED_AT: Final = 1_000
@@ -91,8 +92,12 @@ class Order:
     of: Callable[[RunSummary], Any]
 
 
-def _cost(run: RunSummary) -> tuple[float, int]:
-    return run.cost or 0.0, run.returned_total
+def _cost(run: RunSummary) -> tuple[float, float, int]:
+    return sum(each.cost for each in run.spending.models), run.cost or 0.0, run.returned_total
+
+
+def _saved(run: RunSummary) -> float:
+    return sum(each.estimated_saved for each in run.spending.models)
 
 
 ORDERS: Final[Mapping[str, Order]] = {
@@ -100,6 +105,7 @@ ORDERS: Final[Mapping[str, Order]] = {
     for order in (
         Order("last_seen", "last seen", attrgetter("last_seen")),
         Order("cost", "largest cost", _cost),
+        Order("saved", "most saved (estimate)", _saved),
         Order("recalls", "most recalls", lambda run: run.recalls + run.searches),
         Order("breaks", "most cache breaks", attrgetter("breaks")),
         Order("refused", "most refusals", attrgetter("refused")),
@@ -124,7 +130,14 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters |= {"count": _count, "share": _share, "moment": _moment, "words": _words}
+        self._templates.filters |= {
+            "count": _count,
+            "share": _share,
+            "moment": _moment,
+            "words": _words,
+            "money": _money,
+        }
+        self._templates.filters |= {"cost": partial(_sums, "cost"), "saved": partial(_sums, "estimated_saved")}
 
     def answer(self, path: str, query: Mapping[str, str], shown: Shown) -> Answer:
         """The answer to a path; of the query `sort` and `run`, a run's id, are known."""
@@ -162,7 +175,7 @@ class Pages:
             wanted=_readable(wanted),
             order=order,
             orders=[(each, urlencode({"sort": each.name, **kept})) for each in ORDERS.values()],
-            priced=any(row.cost is not None for row in rows),
+            priced=any(row.spending.models or row.spending.unpriced for row in rows),
             handled=handled,
         )
 
@@ -201,7 +214,24 @@ def _json(value: object) -> Answer:
 
 
 def _shown(run: RunSummary) -> RunSummary:
-    return replace(run, caller=_readable(run.caller), run_id=_readable(run.run_id))
+    models = [replace(each, model=_readable(each.model)) for each in run.spending.models]
+    spending = replace(run.spending, models=models)
+    return replace(run, caller=_readable(run.caller), run_id=_readable(run.run_id), spending=spending)
+
+
+def _money(amount: float, currency: str) -> str:
+    unit = "" if currency == OWN_CURRENCY else f" {currency}"
+    return f"{amount:,.4f}{unit}"
+
+
+def _sums(figure: str, run: RunSummary) -> str:
+    """A figure of a run's models, added up by currency."""
+    currencies = dict.fromkeys(each.currency for each in run.spending.models)
+    sums = (
+        _money(sum(getattr(each, figure) for each in run.spending.models if each.currency == currency), currency)
+        for currency in currencies
+    )
+    return ", ".join(sums) or "–"
 
 
 def _readable(text: str) -> str:

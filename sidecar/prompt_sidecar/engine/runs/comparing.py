@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.facts.comparison import Bill, Comparability, Compared
-from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.facts.money import ModelPrice
 from prompt_sidecar.tokens.calibration import PLAUSIBLE
 
 SMALLEST_PREFIX: Final = 4_096
@@ -69,7 +69,7 @@ class Sides:
     """Whether the sidecar changed what the prompt before held."""
     observed: bool = False
     """Whether the untrimmed prompt was sent, as the sidecar only observes."""
-    price: Price | None = None
+    price: ModelPrice | None = None
 
     @property
     def sent(self) -> Extent:
@@ -85,13 +85,23 @@ class Told:
     """Cached ones included."""
     cached: int | None = None
     written: int | None = None
-    price: Price | None = None
+    price: ModelPrice | None = None
     """Of the model that answered."""
+    written_hour: int = 0
+    """Of `written`, what is kept for an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What part of new tokens is written to the cache, and what part of those is kept for an hour."""
+
+    share: float
+    hour: float = 0.0
 
 
 def estimated(sides: Sides) -> Compared:
     """A prompt before anything is reported: what is new is priced as written to the cache."""
-    return _compared(sides, sides.returned, sides.untrimmed, sides.room, 1.0, sides.price)
+    return _compared(sides, sides.returned, sides.untrimmed, sides.room, _Written(1.0), sides.price)
 
 
 def counted(sides: Sides, told: Told) -> Compared | None:
@@ -124,22 +134,26 @@ def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
     return other.kept * real.kept // expected
 
 
-def _written(told: Told, real: Extent) -> float:
-    """The share of new tokens that was written to the cache; without any word of the cache, as estimated: all."""
+def _written(told: Told, real: Extent) -> _Written:
+    """What was written to the cache; without any word of the cache, as estimated: all."""
     if told.cached is None and told.written is None:
-        return 1.0
-    new = real.tokens - real.kept
-    return min(1.0, (told.written or 0) / new) if new else 1.0
+        return _Written(1.0)
+    new, written = real.tokens - real.kept, told.written or 0
+    hour = min(1.0, told.written_hour / written) if written else 0.0
+    return _Written(min(1.0, written / new) if new else 1.0, hour)
 
 
 def _compared(  # noqa: PLR0917 - both sides, and what their cost depends on
-    sides: Sides, returned: Extent, untrimmed: Extent, room: int, written: float, price: Price | None
+    sides: Sides, returned: Extent, untrimmed: Extent, room: int, written: _Written, price: ModelPrice | None
 ) -> Compared:
     def bill(extent: Extent) -> Bill:
         new = extent.tokens - extent.kept
         cost = 0.0
         if price is not None:
-            cost = price.of(plain=new * (1 - written), cached=extent.kept, written=new * written)
+            wrote = new * written.share
+            hour = wrote * written.hour
+            kinds = price.at(extent.tokens)
+            cost = kinds.of(plain=new - wrote, cached=extent.kept, written=wrote - hour, written_hour=hour)
         return Bill(extent.kept, new, cost)
 
     if untrimmed.tokens > room:

@@ -22,7 +22,8 @@ from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.opening import Opened
 from prompt_sidecar.engine.steps.turn import Result
 from prompt_sidecar.errors import CallerCeiling, CeilingReached, RunCeiling
-from prompt_sidecar.guard.ceilings import NOTHING, Ceilings, CeilingScope, CeilingUse, Price, Prices, Use
+from prompt_sidecar.facts.money import ModelPrice, Money
+from prompt_sidecar.guard.ceilings import NOTHING, Ceilings, CeilingScope, CeilingUse, Use
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.tokens.calibration import Factors, calibrated_tokens
@@ -55,7 +56,7 @@ class Rules:
     general: CallerRules
     own: Mapping[str, CallerRules] = field(default_factory=dict)
     """Of callers for whom something else holds."""
-    prices: Prices = field(default_factory=lambda: Prices({}))
+    money: Money = field(default_factory=Money)
     observe: bool = False
     """Whether the sidecar only observes: every prompt is returned as it was sent, and none is refused by a ceiling."""
 
@@ -111,7 +112,7 @@ class Metered:
 
     caller: str
     ceilings: Ceilings
-    price: Price | None
+    price: ModelPrice | None
     before: Use
     """What the run has used without it."""
     refusing: bool
@@ -161,7 +162,7 @@ class Meter:
         """
         call = opened.call
         ceilings = self.rules.of(call.caller).ceilings
-        price = self.rules.prices.of(opened.model.name)
+        price = self.rules.money.of(opened.model.name)
         before = run.used.largest(carried)
         refusing = ceilings.refuse and not (self.rules.observe or call.dry_run)
         metered = Metered(call.caller, ceilings, price, before, refusing)
@@ -202,14 +203,14 @@ class Meter:
         ledger, price = opened.memory.ledger, metered.price
         tokens = calibrated_tokens(prompt_tokens, factors.text)
         kept = min(calibrated_tokens(result.cache.kept, factors.text), tokens)
-        cost = price.of(cached=kept, written=tokens - kept) if price is not None else 0.0
+        cost = price.at(tokens).of(cached=kept, written=tokens - kept) if price is not None else 0.0
         metered.charge = Use(tokens, cost, 1)
         implied = _implied(ledger, price, factors)
         before = metered.before
         if implied.model_calls > before.model_calls:
             before = before.largest(implied)
         elif price is not None and run.usage.unreported:
-            metered.answer = Use(cost=price.of(output=_said_since(opened.memory)))
+            metered.answer = Use(cost=price.base.of(output=_said_since(opened.memory)))
         metered.after = replace(
             before.plus(metered.charge).plus(metered.answer), repeated_calls=opened.memory.recorder.repeated.most
         )
@@ -236,6 +237,11 @@ class Meter:
         run.priced = run.priced or metered.price is not None
         run.usage.charge_last(metered.answer)
         metered.done = True
+
+    def prices(self, caller: str) -> bool:
+        """Whether what a caller's prompts cost is asked for: there are prices in the settings, or ceilings on cost."""
+        ceilings = self.rules.of(caller).ceilings
+        return bool(self.rules.money.own or ceilings.run_cost or ceilings.caller_cost)
 
     def uses(self, run: Run) -> Sequence[CeilingUse]:
         """The ceilings that are set for a run and its caller, with what is used of them."""
@@ -269,7 +275,7 @@ class Meter:
         metered.held = use
         return None
 
-    def _most(self, opened: Opened, price: Price | None, most: int) -> tuple[Use, int, int]:
+    def _most(self, opened: Opened, price: ModelPrice | None, most: int) -> tuple[Use, int, int]:
         """What one prompt takes at most; the model calls and the results that are new with it, at most."""
         new = opened.reads[opened.body.same :]
         calls = 1 + sum(read.role is Role.ASSISTANT for read in new)
@@ -284,7 +290,7 @@ def carried(revision: Revision | None) -> Use:
     return Use(*revision.used) if revision is not None else NOTHING
 
 
-def _implied(ledger: Ledger, price: Price | None, factors: Factors) -> Use:
+def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> Use:
     """What the model calls took that a history shows, as far as it can be told from it."""
     groups = ledger.groups
     if not groups:
@@ -295,7 +301,7 @@ def _implied(ledger: Ledger, price: Price | None, factors: Factors) -> Use:
     cost = 0.0
     if price is not None:
         said = calibrated_tokens(last.said, factors.text)
-        cost = price.of(cached=max(0, tokens - newest), written=newest, output=said)
+        cost = price.base.of(cached=max(0, tokens - newest), written=newest, output=said)
     return Use(tokens, cost, len(groups))
 
 

@@ -33,6 +33,7 @@ from typing import Final
 from prompt_sidecar.engine.runs.comparing import NEITHER, Sides, Told, counted, estimated
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.facts.comparison import Recount
+from prompt_sidecar.facts.money import ModelPrice, Money, Spent, Unpriced
 from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
@@ -43,8 +44,9 @@ from prompt_sidecar.facts.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
-from prompt_sidecar.guard.ceilings import NOTHING, Price, Prices, Use
+from prompt_sidecar.guard.ceilings import NOTHING, Use
 from prompt_sidecar.providers.table import APIS
+from prompt_sidecar.providers.usage import STANDARD_TIERS
 from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
 
@@ -201,7 +203,7 @@ class Usage:
         self,
         call: UsageCall,
         calibration: Calibration,
-        prices: Prices | None = None,
+        money: Money | None = None,
         taught: TaughtWindows | None = None,
     ) -> UsageAnswer:
         """Take a report. A second one on the same prompt changes nothing.
@@ -209,9 +211,10 @@ class Usage:
         Args:
             call: the report.
             calibration: the factors that it corrects.
-            prices: for what the model call cost.
+            money: prices, for what the model call cost.
             taught: what refusals have taught of models that are not known, for the caller's later runs.
         """
+        money = money or Money()
         prompt = self._find(call.revision)
         if prompt is None:
             return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
@@ -248,8 +251,9 @@ class Usage:
             cache_hit_share=min(1.0, cached / real) if real else 0.0,
             model=sent.model,
             limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
-            correction=_real_use(call, sent, real, prompt.charge, prices or Prices({})).minus(prompt.charge),
-            recount=_recount(call, sent, real, prices or Prices({})),
+            correction=_real_use(call, sent, real, prompt.charge, money).minus(prompt.charge),
+            recount=(recount := _recount(call, sent, real, money)),
+            spent=_spent(call, sent, real, recount, money),
         )
         # A report counts once: what it was compared as is not asked for again.
         prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
@@ -402,22 +406,57 @@ def _refusal_of(reported: ReportedRefusal) -> Refusal:
     return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
 
 
-def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, prices: Prices) -> Use:
+def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, money: Money) -> Use:
     """What a prompt counts for by the report on it; `real`: its input tokens."""
     if call.refusal is not None:  # a provider does not charge for it
         return replace(charge, input_tokens=0, cost=0.0)
     if not real:
         return charge
-    price = _price(call, sent, prices)
+    price = _price(call, sent, money)
     if price is None:
         return replace(charge, input_tokens=real)
+    return replace(charge, input_tokens=real, cost=_cost(call, real, price))
+
+
+def _cost(call: UsageCall, real: int, price: ModelPrice) -> float:
+    """What a call cost by the report on it; `real`: its input tokens."""
     cached, written = call.cached_tokens or 0, call.cache_write_tokens or 0
-    plain = max(0, real - cached - written)
-    cost = price.of(plain=plain, cached=cached, written=written, output=call.output_tokens or 0)
-    return replace(charge, input_tokens=real, cost=cost)
+    hour = min(written, call.cache_write_hour_tokens or 0)
+    return price.at(real).of(
+        plain=max(0, real - cached - written),
+        cached=cached,
+        written=written - hour,
+        written_hour=hour,
+        output=call.output_tokens or 0,
+    )
 
 
-def _recount(call: UsageCall, sent: Returned, real: int, prices: Prices) -> Recount | None:
+def _spent(call: UsageCall, sent: Returned, real: int, recount: Recount | None, money: Money) -> Spent | None:
+    """What a call cost, for people: by the provider's counts and the price of the model that answered, or not at all.
+
+    Where another model answered than was asked for, as after a gateway's fallback, the price of that one holds alone.
+    """
+    if call.refusal is not None:
+        return None  # a provider does not charge for it
+    name = call.model or sent.model
+    price = money.of(name)
+    if price is None and (same_model(call.model, sent.model) or money.own.of(sent.model) is not None):
+        name, price = sent.model, money.of(sent.model)
+    whole = calibrated_tokens(sent.tokens, sent.factor)
+    if not real or _cache_untold(call, sent, int(sent.kept * sent.factor), real, whole):
+        return Spent(name, money.currency, unpriced=Unpriced.NO_COUNT)
+    if price is None:
+        return Spent(name, money.currency, unpriced=Unpriced.MODEL)
+    if call.service_tier not in STANDARD_TIERS and money.own.of(name) is None:
+        return Spent(name, money.currency, unpriced=Unpriced.SERVICE_TIER)
+    compared = recount.reported if recount is not None else None
+    if compared is None or sent.sides is None or sent.sides.observed:
+        return Spent(name, money.currency, _cost(call, real, price))
+    returned, untrimmed = compared.sides
+    return Spent(name, money.currency, _cost(call, real, price), None, returned.cost, untrimmed.cost)
+
+
+def _recount(call: UsageCall, sent: Returned, real: int, money: Money) -> Recount | None:
     """What a report changes of the comparison with never trimming; `real`: the prompt's input tokens."""
     if sent.sides is None:
         return None
@@ -430,11 +469,12 @@ def _recount(call: UsageCall, sent: Returned, real: int, prices: Prices) -> Reco
     cached = call.cached_tokens
     if cached is None and _counted_apart(call, sent):
         cached = 0  # all of it was counted, so nothing was cached
-    told = Told(real, cached, call.cache_write_tokens, _price(call, sent, prices))
+    hour = call.cache_write_hour_tokens or 0
+    told = Told(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
     after = counted(sent.sides, told)
     return Recount(before, after) if after is not None else None
 
 
-def _price(call: UsageCall, sent: Returned, prices: Prices) -> Price | None:
-    """The prices of the model that answered."""
-    return prices.of(call.model or sent.model) or prices.of(sent.model)
+def _price(call: UsageCall, sent: Returned, money: Money) -> ModelPrice | None:
+    """The prices of the model that answered, else of the one that was asked for: a ceiling rather counts a call."""
+    return money.of(call.model or sent.model) or money.of(sent.model)

@@ -27,6 +27,7 @@ from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.journals import RunSummary
 from prompt_sidecar.facts.limits import CoreLimits
+from prompt_sidecar.facts.money import Spending
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
 from prompt_sidecar.guard.ceilings import NOTHING
@@ -113,6 +114,7 @@ class Run:
         self.comparison = Comparison()
         self.ceiling_cuts = 0
         """Cuts that were made for a ceiling below the limit."""
+        self.spending = Spending()
         self.used = NOTHING
         """By all prompts, as `prompt_sidecar.engine.runs.metering` counts."""
         self.priced = False
@@ -182,6 +184,7 @@ class Run:
         self.returned_total += was.tokens_returned_total
         self.comparison = was.comparison.and_then(self.comparison)
         self.ceiling_cuts += was.ceiling_cuts
+        self.spending = Spending(was.model_costs, was.unpriced_calls).and_then(self.spending)
         self.searches += was.history.searches
         self.searches_found += was.history.searches_found
         self.tool_calls += was.history.tool_calls
@@ -212,6 +215,7 @@ class Run:
             returned_total=self.returned_total,
             cost=self.used.cost if self.priced else None,
             missed=self.requests.figures().missed,
+            spending=self.spending,
         )
         return self.journal.summary(line)
 
@@ -265,4 +269,6 @@ class Run:
             comparison=self.comparison,
             requests=self.requests.figures(),
             ceiling_cuts=self.ceiling_cuts,
+            model_costs=self.spending.models,
+            unpriced_calls=self.spending.unpriced,
         )

@@ -29,6 +29,7 @@ from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
 from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
 from prompt_sidecar.facts.limits import CoreLimits
+from prompt_sidecar.facts.money import MODELS_BOUND
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import MISSED, Handled
@@ -169,9 +170,13 @@ class Runs:
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
             with self.table.seen(call.caller, call.run_id, pace.holding) as run:
-                answer = run.usage.report(call, self._calibration, self._rules.prices, self._taught)
+                answer = run.usage.report(call, self._calibration, self._rules.money, self._taught)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
+                    if answer.spent is not None:
+                        run.spending = run.spending.plus(answer.spent)
+                        if answer.spent.unpriced is None and run.spending.cut:
+                            self.table.bounds.add(MODELS_BOUND)
                     if answer.recount is not None:
                         run.comparison = run.comparison.recounted(answer.recount)
                 self._archiving.changed(run)

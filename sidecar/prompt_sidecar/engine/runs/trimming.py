@@ -234,7 +234,7 @@ class Trimming:
                 findings=findings,
                 restorable=self._guarding.restores(run, caller),
                 ceilings=metered.uses,
-                priced=metered.price is not None or not self._meter.rules.prices,
+                priced=metered.price is not None or not self._meter.prices(caller),
             ),
         )
         return as_sent(answer, entered.opened) if self._meter.rules.observe else answer

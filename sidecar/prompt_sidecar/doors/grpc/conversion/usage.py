@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from prompt_sidecar.calls.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.doors.grpc.conversion.enums import enum_name
@@ -26,7 +26,7 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
     """
     run_id = checked_run_id(request.run_id)
     check_length("model", request.model)
-    counts: dict[str, int | None] = {}
+    counts: dict[str, Any] = {}
     for name in _COUNTS:
         counts[name] = getattr(request, name) if request.HasField(name) else None
         check_number(name, counts[name] or 0, 0, MOST_TOKENS)
