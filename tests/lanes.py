@@ -108,6 +108,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/real/": "needs Prometheus or a collector",
     "tests/recall/test_recorded.py": _DATA,
     "tests/recall/test_search_bounds.py::test_thousands_of_large_passages": _SECONDS,
+    "tests/report/test_bills.py::test_replay_agrees": _DATA,
     "tests/report/test_command.py": _STARTS,
     "tests/report/test_page.py": "needs a browser",
     "tests/report/test_replay.py": _STARTS,

@@ -23,7 +23,7 @@ from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.comparison import Bill, Comparability, Recount
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
-from prompt_sidecar.guard.ceilings import Ceilings, Prices
+from prompt_sidecar.guard.ceilings import Ceilings
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from prompt_sidecar.trim.presets import preset
@@ -39,7 +39,7 @@ WIDE: Final = 10_000_000
 """A window that no prompt fills."""
 COLD: Final = 0.8
 """A prompt is cold if less than this part of what could have been cached was."""
-_OBSERVED: Final = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Prices({}), observe=True)
+_OBSERVED: Final = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), observe=True)
 _SYSTEM: Final = {"openai_responses": "instructions", "anthropic_messages": "system"}
 
 

@@ -81,8 +81,10 @@ def test_replay_prints_a_table(tmp_path: Path) -> None:
     lines = ended.stdout.splitlines()
     assert lines[0].startswith("turn")
     assert ["1", "2", "3"] == [line.split()[0] for line in lines[1:4]]
-    assert "3 turns, limit" in lines[5]
-    assert lines[7].startswith("cost at 0.1 for a cached token and 1.25 for any other: ")
+    at = next(place for place, line in enumerate(lines) if "3 turns, limit" in line)
+    assert lines[5].startswith("limit tried ")
+    assert lines[at + 2].endswith("down to half of the limit: 1.00")
+    assert lines[at + 3].startswith("cost at 0.1 for a cached token and 1.25 for any other: ")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.guard.ceilings import Price
 from prompt_sidecar.report.prices import RelativePrices, billed, read_price
 from prompt_sidecar.report.sizes import Step
@@ -69,8 +71,8 @@ def test_prompts_past_the_window_are_refused_and_no_saving() -> None:
     """They cost nothing untrimmed, and nothing is compared on them."""
     steps = _steps([10], [[10], [10]])
     charged = charges([Prompt([])] * 3, steps, window=25)
-    untrimmed = cost(never(steps), charged, RelativePrices(0, 1), None, (0, 25))
-    trimmed = cost([Sent(10, 0)] * 3, charged, RelativePrices(0, 1), None, (0, 25))
+    untrimmed = cost(never(steps), charged, RelativePrices(0, 1), (0, 25))
+    trimmed = cost([Sent(10, 0)] * 3, charged, RelativePrices(0, 1), (0, 25))
     assert (1, 20.0) == (untrimmed.refused, untrimmed.cost)
     assert (30.0, 20.0) == (trimmed.cost, trimmed.comparable_cost)
     assert 1.0 == trimmed.share_of(untrimmed)
@@ -82,17 +84,32 @@ def test_a_cache_that_had_expired_is_charged_to_every_strategy() -> None:
     prompts = [Prompt([]), Prompt([], usage=Usage(input=200, cached=100))]
     charged = charges(prompts, steps, window=0)
     assert [1.0, 0.5] == [one.warmth for one in charged]
-    paid = cost(never(steps), charged, RelativePrices(0, 1), None, (0, 0))
+    paid = cost(never(steps), charged, RelativePrices(0, 1), (0, 0))
     assert 100 + 50 == paid.cost
 
 
 def test_money_has_four_prices() -> None:
     """Cached, written and output tokens, and plain input where the provider reports what it wrote."""
     price = Price(input=2, output=10, cached=1, written=3)
-    assert pytest.approx((1 * 100 + 3 * 30 + 2 * 20 + 10 * 7) / 1e6) == billed(price, Usage(150, 100, 30, 7))
-    spent = cost([Sent(150, 100)], [Charge(1.0, accepted=True, output=7)], RelativePrices(), price, (0, 0))
+    listed = ModelPrice(price, ((1_000, Price(input=4, output=15, cached=2, written=6)),))
+    assert pytest.approx((1 * 100 + 3 * 30 + 2 * 20 + 10 * 7) / 1e6) == billed(listed, Usage(150, 100, 30, 7))
+    assert pytest.approx((1 * 100 + 3 * 10 + 4 * 20 + 2 * 20 + 10 * 7) / 1e6) == billed(
+        listed, Usage(150, 100, 30, 7, written_hour=20)
+    )
+    assert pytest.approx((2 * 600 + 6 * 401 + 15 * 7) / 1e6) == billed(listed, Usage(1_001, 600, 0, 7))
+    spent = cost([Sent(150, 100)], [Charge(1.0, accepted=True, output=7, price=listed)], RelativePrices(), (0, 0))
     assert spent.money == pytest.approx((1 * 100 + 3 * 50 + 10 * 7) / 1e6)
-    assert cost([Sent(1, 0)], [WARM], RelativePrices(), None, (0, 0)).money is None
+    assert cost([Sent(1, 0)], [WARM], RelativePrices(), (0, 0)).money is None
+
+
+def test_what_the_provider_counted_is_what_never_trimming_costs() -> None:
+    """More in the cache than could be expected, as of another run; written tokens; each model's own price."""
+    step = _steps([100], [[0]])
+    prompts = [Prompt([], model="gpt-5.4", usage=Usage(100, 40, 30, 5)), Prompt([], model="unknown")]
+    charged = charges(prompts, step, 0, Money(None, Models()))
+    assert (0.4, 0.5, None) == (charged[0].found, charged[0].written, charged[1].price)
+    paid = cost(never(step), charged, RelativePrices(), (0, 0))
+    assert paid.money == pytest.approx((60 * 2.5 + 40 * 0.25) / 1e6)
 
 
 def test_prices_are_read_and_bounded() -> None:

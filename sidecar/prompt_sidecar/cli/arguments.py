@@ -338,8 +338,9 @@ def _add_replay(replay: Parser) -> None:
     )
     replay.add_argument(
         "--limit",
-        default="30%",
-        help="tokens that a prompt may have, or a share of the run's largest prompt (default: 30%%)",
+        default="window",
+        help="tokens that a prompt may have, or a share such as 30%% of what the run's largest prompt has above system "
+        "text and tools (default: window, all that the model takes; 30%% where that is not known)",
     )
     replay.add_argument(
         "--window",
@@ -361,8 +362,8 @@ def _add_replay(replay: Parser) -> None:
         "--prices",
         type=_money,
         metavar="INPUT,CACHED,WRITTEN,OUTPUT",
-        help="of a million tokens in a currency of yours, to see money too; CACHED and WRITTEN may be empty, for INPUT "
-        '(default: the settings table [prices."MODEL"])',
+        help="of a million tokens in a currency of yours; CACHED and WRITTEN may be empty, for INPUT (default: the "
+        'settings table [prices."MODEL"], else the list prices of the catalogue in USD)',
     )
     for name, price, what in (
         ("cached", 0.1, "that the provider's cache holds"),

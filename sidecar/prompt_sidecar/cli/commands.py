@@ -270,24 +270,46 @@ def _replay(asked: Namespace) -> int:
 
 
 def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcript) -> int:
+    from functools import partial
+
+    from prompt_sidecar.errors import SidecarError
     from prompt_sidecar.facts.known_models import Models
+    from prompt_sidecar.facts.money import Money
     from prompt_sidecar.guard.ceilings import Prices
+    from prompt_sidecar.report.figures import Asked
+    from prompt_sidecar.report.head import headed
+    from prompt_sidecar.report.measuring import measure, settings_for_replay, size
     from prompt_sidecar.report.prices import RelativePrices
-    from prompt_sidecar.report.replay import Plan, replay, show
+    from prompt_sidecar.report.replay import Plan, ReplayFailed, replay, show
     from prompt_sidecar.tokens.loading import lazy_counter
 
     model = asked.model or run.model
+    counter = lazy_counter(fast=settings.tokens.counter != "tiktoken", report=lambda _: None)
+    own = settings_for_replay(settings)
+    wanted = Asked(
+        limit,
+        [asked.preset or settings.preset],
+        RelativePrices(asked.price_cached, asked.price_written),
+        _prices(asked, settings),
+        asked.model,
+        asked.window,
+    )
+    try:
+        figures = measure(run, wanted, own, counter)
+        run, _ = headed(run, partial(size, run, model, wanted, own, counter))
+    except SidecarError as error:
+        raise ReplayFailed(f"a prompt was refused: {error.message}") from None
     plan = Plan(
         run=run,
-        limit=limit,
+        limit=figures.limit,
         preset=asked.preset or "",
         model=asked.model,
         timeout=asked.timeout,
         prices=RelativePrices(asked.price_cached, asked.price_written),
-        money=Prices(_prices(asked, settings)).of(model),
-        window=asked.window or Models(settings.models).window(model) or 0,
+        money=Money(Prices(wanted.money), Models(settings.models), settings.currency),
+        window=figures.window,
+        figures=figures,
     )
-    counter = lazy_counter(fast=settings.tokens.counter != "tiktoken", report=lambda _: None)
     # Whatever ends it, the client ends before its server: else gRPC would log that its connection is lost.
     with _server(asked.address, settings) as address, contextlib.closing(replay(plan, address)) as turns:
         show(turns, plan, counter, as_json=asked.json is not None, out=sys.stdout, progress=sys.stderr)

@@ -28,7 +28,7 @@ OWN_CURRENCY: Final = "own"
 OTHER_MODELS: Final = "other"
 """In place of a model: all beyond `MODELS_OF_RUN`."""
 MODELS_OF_RUN: Final = 8
-"""Models of one run whose cost is distinguished: a run uses one or two. Their names come from providers' answers."""
+"""Models of one run whose cost is distinguished; a run uses one or two, and their names come from answers."""
 
 
 MODELS_BOUND: Final = "run.model_costs"

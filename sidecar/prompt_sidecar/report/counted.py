@@ -1,16 +1,15 @@
 """What the provider counted of a run, next to what was estimated for the same calls.
 
-A file holds less than was sent where it lacks the system prompt or the tools, so its counts are not put in the place of
-estimates, which strategies would then no longer share. They show what the run really cost, and how much of its
-prompts the provider had cached of what it could have had: by that part every strategy is charged (`strategies.py`).
+What it counted is the run's real bill. The estimate of the same calls has the head that the file lacks by the first
+call's count (`head.py`), and all else by the sidecar's own counts, with all cached that could have been.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.guard.ceilings import Price
 from prompt_sidecar.report.figures import Counted
 from prompt_sidecar.report.prices import RelativePrices, billed
 from prompt_sidecar.report.strategies import Charge, Sent
@@ -25,7 +24,6 @@ def counted(
     untrimmed: Sequence[Sent],
     charged: Sequence[Charge],
     prices: RelativePrices,
-    money: Price | None,
 ) -> Counted | None:
     """Add up what the provider counted; None: the file has no counts."""
     reported = [
@@ -35,6 +33,7 @@ def counted(
     ]
     if not reported:
         return None
+    bills = [billed(charge.price, used) for used, _, charge in reported if charge.price is not None]
     return Counted(
         calls=len(reported),
         input=sum(used.input for used, _, _ in reported),
@@ -46,5 +45,12 @@ def counted(
         cold=sum(charge.warmth < COLD for _, _, charge in reported),
         cost=sum(prices.of(used.cached, used.input - used.cached) for used, _, _ in reported),
         estimated_cost=sum(prices.of(sent.kept, sent.tokens - sent.kept) for _, sent, _ in reported),
-        money=sum(billed(money, used) for used, _, _ in reported) if money else None,
+        money=sum(bills) if bills else None,
+        estimated_money=sum(_plain(charge).bill(sent) for _, sent, charge in reported) if bills else None,
+        unpriced=len(reported) - len(bills),
     )
+
+
+def _plain(charge: Charge) -> Charge:
+    """A call whose cache had all that it could have had, and nothing more."""
+    return replace(charge, warmth=1.0, found=0.0)

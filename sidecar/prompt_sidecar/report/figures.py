@@ -16,11 +16,12 @@ class Asked:
     """What to measure. The first of the presets is the one that curve, cuts and tools are shown for."""
 
     limit: float = 0.3
-    """Tokens that a prompt may have, or below 1 a share of the run's largest one."""
+    """Tokens that a prompt may have; below 1 a share of the run's largest one, of what is above its head; 0: all that
+    the model takes."""
     presets: Sequence[str] = ()
     prices: RelativePrices = field(default_factory=RelativePrices)
     money: Mapping[str, Price] = field(default_factory=dict)
-    """Prices in a currency by model; empty: none."""
+    """Prices by model, which go before the catalogue's; empty: the catalogue's alone."""
     model: str = ""
     """For runs whose file names none."""
     window: int = 0
@@ -92,6 +93,28 @@ class Counted:
     estimated_cost: float
     """The same by our count, with all cached that could have been."""
     money: float | None
+    """The real bill: the provider's counts at the prices of each call's model; None: none has a price."""
+    estimated_money: float | None = None
+    """The same by our count, with all cached that could have been."""
+    unpriced: int = 0
+    """Calls whose model has no price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A limit that was tried with the first preset."""
+
+    limit: int
+    """Tokens of a prompt."""
+    whole_window: bool
+    """Whether that is all that the model takes."""
+    cost: Cost
+    share: float
+    """Of never trimming."""
+    control_share: float
+    """The plain control's, at the same limit."""
+    visible: float
+    """Of the tokens that the agent sent, the share that the model saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +137,32 @@ class RunFigures:
     tools: Sequence[ToolWeight]
     counted: Counted | None
     missing: Sequence[str]
+    head: int = 0
+    """Tokens of system text, tools and attachments that the file lacks, by the provider's count of the first call."""
+    settings: Sequence[Setting] = ()
+    """The limits that were tried; what the model takes comes first."""
+    fits: bool = True
+    """Whether any setting that was tried keeps all prompts within its limit."""
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """A limit for the runs of one model."""
+
+    model: str
+    lines: Sequence[str]
+    """Of the settings file; empty: as it is."""
+    limit: int
+    runs: int
+    bill: float | None
+    """What never trimming cost these runs; money, None: the model has no price."""
+    saved: float | None
+    share: float
+    """Of never trimming."""
+    hidden: float
+    """Of the tokens that agents sent, the share that the model does not see."""
+    currency: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +181,4 @@ class Report:
     runs: Sequence[RunFigures]
     skipped: Sequence[Skipped]
     tools: Sequence[ToolWeight]
+    recommended: Sequence[Recommended] = ()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from prompt_sidecar.app import build_runs
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.report.counted import counted
-from prompt_sidecar.report.figures import Asked, Cut, PresetFigures, RunFigures, Turn
+from prompt_sidecar.report.figures import Asked, Cut, PresetFigures, RunFigures, Setting, Turn
+from prompt_sidecar.report.head import headed
 from prompt_sidecar.report.sizes import Sizes, steps
 from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
 from prompt_sidecar.report.tool_weights import weigh_tools
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.tokens.calibration import PLAUSIBLE
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.trim.entries import Action
 
@@ -32,29 +38,62 @@ _CALLER: Final = "replay"
 _ANSWER_BYTES: Final = 1 << 30
 
 
+LIMITS: Final = (150_000, 100_000, 60_000)
+"""Limits that are tried below what the model takes; docs/report.md says why these."""
+UNKNOWN_LIMIT: Final = 0.3
+"""Share of the largest prompt that is the limit where all that the model takes is asked for and not known."""
+
+
 def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: Counter) -> RunFigures:
     """Measure one run.
 
     Raises:
         SidecarError: the core refuses a prompt, as one that is not in its format.
     """
+    known = Models(settings.models)
     model = transcript.model or asked.model
-    window = asked.window or Models(settings.models).window(model) or 0
+    window = asked.window or known.window(model) or 0
+    transcript, head = headed(transcript, partial(size, transcript, model, asked, settings, counter))
     sizes = Sizes(transcript, counter, model)
-    limit = int(asked.limit) if asked.limit >= 1 else _share(transcript, asked, settings, sizes)
+    largest = _largest(transcript, asked, settings, sizes)
+    takes = min(window, known.most_input(model) or window)
+    limit = _limit(asked.limit or takes or UNKNOWN_LIMIT, head, largest)
     replays = [_Replay(sizes, limit, window, name) for name in asked.presets]
     for replay in replays:
         replay.run(build_runs(settings, counter))
     first = replays[0]
-    made = steps(sizes, [turn.before for turn in first.turns], first.factor)
-    charged = charges(transcript.prompts, made, window)
-    money = Prices(asked.money).of(model)
+    estimates = first.before
+    own = steps(sizes, estimates, first.factor, head)
+    made = steps(sizes, counts(transcript.prompts, estimates), first.factor, head)
+    money = Money(Prices(asked.money or settings.prices), known, settings.currency)
+    charged = charges(transcript.prompts, made, window, money, model)
 
-    def priced(sent: list[Sent]) -> Cost:
-        return cost(sent, charged, asked.prices, money, (limit, window))
+    def priced(sent: list[Sent], limit: int = limit) -> Cost:
+        return cost(sent, charged, asked.prices, (limit, window))
 
-    untrimmed = priced(never(made))
+    def tried(limit: int, replay: _Replay) -> Setting:
+        sent = scaled(replay.sent, replay.before, whole)
+        spent, plain = priced(sent, limit), priced(control(made, limit), limit)
+        seen = sum(one.tokens for one in sent) / (sum(one.tokens for one in whole) or 1)
+        return Setting(
+            limit, limit == takes, spent, spent.share_of(untrimmed), plain.share_of(untrimmed), min(1.0, seen)
+        )
+
+    whole = never(made)
+    untrimmed = priced(whole)
     plain = priced(control(made, limit))
+    settings_tried = [tried(limit, first)]
+    for other in dict.fromkeys((takes, *LIMITS)):
+        if other != limit and head < other < max(takes, largest) and (other == takes or other < largest):
+            replay = _Replay(sizes, other, window, asked.presets[0])
+            replay.run(build_runs(settings, counter))
+            settings_tried.append(tried(other, replay))
+    settings_tried.sort(key=lambda one: (not one.whole_window, -one.limit))
+    presets = [
+        PresetFigures(one.preset, spent, spent.share_of(untrimmed), [turn.after for turn in one.turns])
+        for one in replays
+        for spent in [priced(scaled(one.sent, one.before, whole))]
+    ]
     return RunFigures(
         name=transcript.name,
         source=transcript.source,
@@ -65,17 +104,29 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         never=untrimmed,
         control=plain,
         control_share=plain.share_of(untrimmed),
-        presets=[
-            PresetFigures(one.preset, spent, spent.share_of(untrimmed), [turn.after for turn in one.turns])
-            for one in replays
-            for spent in [priced(one.sent)]
-        ],
+        presets=presets,
         turns=first.turns,
         cuts=first.cuts,
         tools=weigh_tools(sizes, first.saved),
-        counted=counted(transcript.prompts, never(made), charged, asked.prices, money),
+        counted=counted(transcript.prompts, never(own), charged, asked.prices),
         missing=transcript.missing,
+        head=head,
+        settings=settings_tried,
+        fits=not all(one.over_limit for one in [*(one.cost for one in settings_tried), *(one.cost for one in presets)]),
+        currency=money.currency,
     )
+
+
+def counts(prompts: Sequence[Prompt], estimates: Sequence[int]) -> list[int]:
+    """The tokens of each prompt: as the provider counted them, where the file says so, else as estimated.
+
+    Counts that cannot be those of the prompts, as where a file was put together, are not used at all.
+    """
+    pairs = list(zip((prompt.usage for prompt in prompts), estimates, strict=True))
+    for used, estimate in pairs:
+        if used is not None and not estimate / PLAUSIBLE <= used.input <= estimate * PLAUSIBLE:
+            return list(estimates)
+    return [estimate if used is None else used.input for used, estimate in pairs]
 
 
 @dataclass(slots=True)
@@ -94,14 +145,21 @@ class _Replay:
 
     @property
     def sent(self) -> list[Sent]:
-        """The returned prompts."""
+        """The returned prompts, by the sidecar's count."""
         return [Sent(turn.after, turn.kept, turn.batch_point) for turn in self.turns]
+
+    @property
+    def before(self) -> list[int]:
+        """Tokens of the untrimmed ones."""
+        return [turn.before for turn in self.turns]
 
     def run(self, runs: Runs) -> None:
         """Send every prompt."""
         transcript, model = self.sizes.transcript, self.sizes.model
         for turn, prompt in enumerate(transcript.prompts, start=1):
             answer = runs.trim(_call(transcript, prompt, model, self.limit, self.preset), _never)
+            if prompt.usage is not None:
+                runs.report_usage(_reported(answer, prompt.usage.input))
             self.factor = answer.tokens.factor
             self.turns.append(self._turn(turn, prompt, answer))
             self._cut(turn, prompt, answer)
@@ -139,12 +197,60 @@ class _Replay:
             ]
 
 
-def _share(transcript: Transcript, asked: Asked, settings: Settings, sizes: Sizes) -> int:
-    """The share of the run's largest prompt that the limit is, in tokens."""
+def scaled(sent: Sequence[Sent], before: Sequence[int], untrimmed: Sequence[Sent]) -> list[Sent]:
+    """Returned prompts in the provider's tokens, where it counted the untrimmed ones.
+
+    What is new in a prompt is new in the untrimmed one as well: less would be an error of counting, and no saving.
+
+    Args:
+        sent: the returned prompts, by the sidecar's count.
+        before: tokens of the untrimmed ones, by the same count.
+        untrimmed: these, as the provider counted them.
+    """
+    made: list[Sent] = []
+    for one, count, other in zip(sent, before, untrimmed, strict=True):
+        ratio = other.tokens / count if count else 1.0
+        tokens = round(one.tokens * ratio)
+        new = max(other.tokens - other.kept, tokens - round(one.kept * ratio))
+        made.append(Sent(tokens, max(0, tokens - new), one.cut))
+    return made
+
+
+def reported_tokens(before: int, after: int, counted: int) -> int:
+    """What the provider would have counted of a returned prompt, as it counted the untrimmed one."""
+    return round(after * counted / before) if before else counted
+
+
+def _reported(answer: TrimAnswer, counted: int) -> UsageCall:
+    """The report that an agent would have made: it teaches the tokenizer's factor, as in the run."""
+    return UsageCall(
+        _CALLER,
+        _CALLER,
+        input_tokens=reported_tokens(answer.tokens.before, answer.tokens.after, counted),
+        counting=InputCounting.WITH_CACHED,
+        revision=answer.prompt.revision,
+    )
+
+
+def _limit(asked: float, head: int, largest: int) -> int:
+    """The limit in tokens; a share is of what the largest prompt has above the head, which no trimming can take."""
+    return int(asked) if asked >= 1 else max(LEAST_LIMIT, int(head + asked * max(0, largest - head)))
+
+
+def _largest(transcript: Transcript, asked: Asked, settings: Settings, sizes: Sizes) -> int:
+    """Tokens of the run's largest prompt."""
+    counted = max((prompt.usage.input for prompt in transcript.prompts if prompt.usage is not None), default=0)
     largest = max(transcript.prompts, key=lambda prompt: sum(sizes.tokens(prompt)))
-    call = _call(transcript, largest, sizes.model, WIDE, asked.presets[0], dry_run=True)
-    size = build_runs(settings, sizes.counter).trim(call, _never).tokens.before
-    return max(LEAST_LIMIT, int(asked.limit * size))
+    return counted or size(transcript, sizes.model, asked, settings, sizes.counter, largest)[0]
+
+
+def size(  # noqa: PLR0917 - what a call of the core takes
+    transcript: Transcript, model: str, asked: Asked, settings: Settings, counter: Counter, prompt: Prompt
+) -> tuple[int, float]:
+    """A prompt's tokens by the sidecar's count, and the factor that is in them."""
+    call = _call(transcript, prompt, model, WIDE, asked.presets[0], dry_run=True)
+    tokens = build_runs(settings, counter).trim(call, _never).tokens
+    return tokens.before, tokens.factor
 
 
 def _call(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from prompt_sidecar.report.figures import Report
+from prompt_sidecar.report.figures import Report, RunFigures
+from prompt_sidecar.report.recommending import sentence
 
 MARK: Final = "prompt_sidecar_report"
 """The first member of a file of figures, by which it is known to be one; its value counts versions."""
@@ -28,22 +29,37 @@ def is_figures(path: Path) -> bool:
         return opened.read(len(MARK) + 4).startswith(f'{{"{MARK}"'.encode())
 
 
+def weighed(runs: Sequence[RunFigures]) -> list[float]:
+    """What each run weighs in a share of all: its bill of never trimming, in money where every run has a price."""
+    money = [run.never.comparable_money for run in runs]
+    priced = [bill for bill in money if bill is not None]
+    return priced if len(priced) == len(runs) else [run.never.comparable_cost for run in runs]
+
+
 def table(report: Report) -> Iterator[str]:
     """A line for each run, the dearest first, and one for all."""
     first = report.asked.presets[0]
+    for one in report.recommended:
+        yield f"recommended: {sentence(one)}"
+        yield from (f"    {line}" for line in one.lines)
     yield f"{'run':<{_NAME}}  calls     limit  never trimming  control  {first}"
     for run in report.runs[:_MOST_LINES]:
         name = "".join(each if each.isprintable() else "?" for each in run.name)
         if len(name) > _NAME:
             name = name[: _NAME - 1] + "…"
         refused = f"  {run.never.refused} refused untrimmed" if run.never.refused else ""
+        refused += "" if run.fits else "  NO SETTING FITS"
         yield (
             f"{name:<{_NAME}}  {len(run.turns):>5}  {run.limit:>8,}  {run.never.cost:>14,.0f}"
             f"  {run.control_share:>7.2f}  {run.presets[0].share:>{len(first)}.2f}{refused}"
         )
     if len(report.runs) > _MOST_LINES:
         yield f"and {len(report.runs) - _MOST_LINES} more"
-    untrimmed = sum(run.never.comparable_cost for run in report.runs)
-    spent = sum(run.presets[0].cost.comparable_cost for run in report.runs)
-    if untrimmed:
-        yield f"all together: {first} costs {spent / untrimmed:.2f} of never trimming"
+    weights = weighed(report.runs)
+    spent = sum(run.presets[0].share * weight for run, weight in zip(report.runs, weights, strict=True))
+    plain = sum(run.control_share * weight for run, weight in zip(report.runs, weights, strict=True))
+    if sum(weights):
+        yield (
+            f"all together: {first} costs {spent / sum(weights):.2f} of never trimming, the plain control "
+            f"{plain / sum(weights):.2f}"
+        )

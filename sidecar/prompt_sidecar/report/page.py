@@ -18,8 +18,11 @@ from typing import Any, Final
 import vl_convert
 from jinja2 import Environment, StrictUndefined
 
+from prompt_sidecar.facts.money import OWN_CURRENCY
 from prompt_sidecar.report import charts
 from prompt_sidecar.report.figures import Report, RunFigures
+from prompt_sidecar.report.output import weighed
+from prompt_sidecar.report.recommending import sentence
 from prompt_sidecar.report.strategies import Cost
 
 DETAILED: Final = 40
@@ -68,6 +71,11 @@ def page(report: Report) -> str:
         totals=totals,
         refused=sum(run.never.refused for run in report.runs),
         priced=priced,
+        currency="" if not report.runs or report.runs[0].currency == OWN_CURRENCY else report.runs[0].currency,
+        bill=sum(run.counted.money or 0.0 for run in report.runs if run.counted is not None),
+        unfit=sum(not run.fits for run in report.runs),
+        dearer=sum(run.control_share < run.presets[0].share for run in report.runs),
+        recommended=[(one, sentence(one)) for one in report.recommended],
         mixed=priced and any(run.never.money is None for run in report.runs),
         total_chart=chart(charts.shares([(row.name, row.share) for row in totals[1:]])),
         tools_chart=chart(charts.tools(report.tools)) if report.tools else -1,
@@ -104,18 +112,18 @@ def _row(name: str, cost: Cost, untrimmed: Cost) -> Row:
 def _totals(runs: Sequence[RunFigures]) -> list[Row]:
     """All runs together, by strategy."""
     together = [_rows(run) for run in runs]
-    untrimmed = sum(run.never.comparable_cost for run in runs)
+    weights = weighed(runs)
     made: list[Row] = []
     for place, first in enumerate(together[0] if together else ()):
         rows = [one[place] for one in together]
-        spent = sum(row.share * run.never.comparable_cost for row, run in zip(rows, runs, strict=True))
+        spent = sum(row.share * weight for row, weight in zip(rows, weights, strict=True))
         paid = [row.money for row in rows if row.money is not None]
         made.append(
             Row(
                 name=first.name,
                 tokens=sum(row.tokens for row in rows),
                 cost=sum(row.cost for row in rows),
-                share=spent / untrimmed if untrimmed else 1.0,
+                share=spent / sum(weights) if sum(weights) else 1.0,
                 over_limit=sum(row.over_limit for row in rows),
                 refused=sum(row.refused for row in rows),
                 cuts=sum(row.cuts for row in rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from prompt_sidecar.facts.money import ModelPrice
 from prompt_sidecar.guard.ceilings import AS_INPUT, Price
 from prompt_sidecar.report.transcripts.model import Usage
 
@@ -24,10 +25,17 @@ class RelativePrices:
         return self.cached * kept + self.written * rest
 
 
-def billed(price: Price, used: Usage) -> float:
+def billed(price: ModelPrice, used: Usage) -> float:
     """What a call cost by the provider's own counts; a provider that reports no written tokens wrote all the rest."""
     written = used.written or used.input - used.cached
-    return price.of(plain=used.input - used.cached - written, cached=used.cached, written=written, output=used.output)
+    hour = min(written, used.written_hour)
+    return price.at(used.input).of(
+        plain=used.input - used.cached - written,
+        cached=used.cached,
+        written=written - hour,
+        written_hour=hour,
+        output=used.output,
+    )
 
 
 def read_price(text: str) -> Price:

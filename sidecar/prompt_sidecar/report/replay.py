@@ -1,8 +1,8 @@
 """Replay of a recorded run: the client that an agent would be.
 
-Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. What a prompt costs
-where prefixes are cached is one price for a token that the last prompt began with as well, and another for any other;
-where nothing is cached both are 1. The cost is compared with other strategies' (report/strategies.py).
+Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. Where the file has
+what the provider counted, that is reported after each call, as an agent would, and the cost of never trimming is the
+run's real bill. It is compared with other strategies' (report/strategies.py).
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from typing import Any, TextIO
 
 import grpc
 
-from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.facts.money import OWN_CURRENCY, Money
 from prompt_sidecar.providers.models import first_factor
 from prompt_sidecar.report.counted import counted
-from prompt_sidecar.report.figures import Counted
+from prompt_sidecar.report.figures import Counted, Recommended, RunFigures, Setting
+from prompt_sidecar.report.measuring import counts, reported_tokens, scaled
 from prompt_sidecar.report.prices import RelativePrices
+from prompt_sidecar.report.recommending import recommended, sentence
 from prompt_sidecar.report.sizes import Sizes, steps
 from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
 from prompt_sidecar.tokens.count import Counter as TokenCounter
-from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2, usage_pb2
 
 _MESSAGE_BYTES = 1 << 29
 _WIDE = 2_000_000_000
@@ -54,19 +56,22 @@ class ReplayFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to replay, and how. `limit` is tokens, or a share of the largest prompt if it is below 1."""
+    """What to replay, and how. `limit` is in tokens."""
 
     run: Transcript
-    limit: float
+    """With a text in place of the head that its file lacks (report/head.py)."""
+    limit: int
     preset: str = ""
     model: str = ""
     timeout: float = 60.0
     """Seconds that one call may take."""
     prices: RelativePrices = field(default_factory=RelativePrices)
-    money: Price | None = None
-    """Prices in a currency; None: there are none."""
+    money: Money = field(default_factory=Money)
+    """Prices by model."""
     window: int = 0
     """The model's window in tokens; 0: it is not known, and no prompt is refused for it."""
+    figures: RunFigures | None = None
+    """The same run measured with this and other limits; None: it was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,8 @@ class Turn:
     fits: bool
     no_fit_reason: str
     """Why it does not fit, as in the protocol: a name of `NO_FIT`; empty if it fits."""
+    counted: int
+    """The untrimmed prompt as the provider counted it; 0: unknown."""
     milliseconds: float
 
 
@@ -119,23 +126,35 @@ class Summary:
     control_money: float | None
     counted: Counted | None
     """What the provider counted of the run as it was; None: the file does not have it."""
+    currency: str
+    head: int
+    """Tokens of system text, tools and attachments that the file lacks."""
+    settings: Sequence[Setting]
+    """Limits that were tried; what the model takes comes first."""
+    setting_fits: bool
+    """Whether any of them keeps all prompts within its limit."""
+    recommended: Sequence[Recommended]
     p50_milliseconds: float
     p99_milliseconds: float
 
 
 def read_limit(text: str) -> float:
-    """Read a number of tokens, or a share such as 30%, which comes back as 0.3.
+    """Read a number of tokens, a share such as 30%, which comes back as 0.3, or `window`, which does as 0.
 
     Raises:
         ReplayError: it is neither, or out of bounds.
     """
+    if text == "window":
+        return 0.0
     try:
         limit = float(text[:-1]) / 100 if text.endswith("%") else float(int(text))
     except ValueError:
         limit = -1.0
     if (text.endswith("%") and 0 < limit < 1) or _LEAST_LIMIT <= limit <= _WIDE:
         return limit
-    raise ReplayError(f"--limit is {text}; it may be tokens from {_LEAST_LIMIT}, or a share such as 30% below 100%")
+    raise ReplayError(
+        f"--limit is {text}; it may be tokens from {_LEAST_LIMIT}, a share such as 30% below 100%, or window"
+    )
 
 
 def replay(plan: Plan, address: str) -> Generator[Turn]:
@@ -149,12 +168,14 @@ def replay(plan: Plan, address: str) -> Generator[Turn]:
     with grpc.insecure_channel(address, options=options) as channel:
         stub = service_pb2_grpc.SidecarServiceStub(channel)
         try:
-            limit = int(plan.limit) if plan.limit >= 1 else _share(plan, stub, run_id)
             for turn, prompt in enumerate(plan.run.prompts, start=1):
-                request = _request(plan, run_id, prompt, limit)
+                request = _request(plan, run_id, prompt)
                 started = time.perf_counter()
                 answer = stub.TrimPrompt(request, timeout=plan.timeout)
-                yield _turn(turn, len(prompt.messages), answer, (time.perf_counter() - started) * 1e3)
+                took = (time.perf_counter() - started) * 1e3
+                if prompt.usage is not None:
+                    stub.ReportUsage(_reported(run_id, answer, prompt.usage.input), timeout=plan.timeout)
+                yield _turn(turn, len(prompt.messages), answer, took, prompt.usage)
         except grpc.RpcError as error:
             call: Any = error  # what a stub raises is a Call as well, which the types do not say
             raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
@@ -189,15 +210,20 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
     """Sum up a replay of a whole transcript; `counter` counts what other strategies would have sent."""
     model = plan.model or plan.run.model
     sizes = Sizes(plan.run, counter, model)
-    made = steps(sizes, [turn.before for turn in turns], first_factor(model))
-    charged = charges(plan.run.prompts, made, plan.window)
+    found = plan.figures
+    head = found.head if found is not None else 0
+    estimates = [turn.before for turn in turns]
+    made = steps(sizes, counts(plan.run.prompts, estimates), first_factor(model), head)
+    charged = charges(plan.run.prompts, made, plan.window, plan.money, model)
     limit = turns[-1].limit
 
     def priced(sent: list[Sent]) -> Cost:
-        return cost(sent, charged, plan.prices, plan.money, (limit, plan.window))
+        return cost(sent, charged, plan.prices, (limit, plan.window))
 
-    own = priced([Sent(turn.after, turn.kept, turn.batch_point) for turn in turns])
+    sent = [Sent(turn.after, turn.kept, turn.batch_point) for turn in turns]
+    own = priced(scaled(sent, estimates, never(made)))
     untrimmed, plain = priced(never(made)), priced(control(made, limit))
+    estimate = never(steps(sizes, estimates, first_factor(model), head))
     times = [turn.milliseconds for turn in turns]
     cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
     return Summary(
@@ -219,22 +245,18 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
         money=own.money,
         untrimmed_money=untrimmed.money,
         control_money=plain.money,
-        counted=counted(plan.run.prompts, never(made), charged, plan.prices, plan.money),
+        counted=counted(plan.run.prompts, estimate, charged, plan.prices),
+        currency=plan.money.currency,
+        head=head,
+        settings=found.settings if found is not None else (),
+        setting_fits=found.fits if found is not None else not own.over_limit,
+        recommended=recommended([found]) if found is not None else (),
         p50_milliseconds=cuts[49],
         p99_milliseconds=cuts[98],
     )
 
 
-def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -> int:
-    """The share of the run's largest prompt that the plan's limit is, in tokens."""
-    largest = max(plan.run.prompts, key=lambda prompt: sum(map(len, prompt.messages)))
-    request = _request(plan, run_id, largest, _WIDE)
-    request.dry_run = True
-    size = stub.TrimPrompt(request, timeout=plan.timeout).tokens.before
-    return max(_LEAST_LIMIT, int(plan.limit * size))
-
-
-def _request(plan: Plan, run_id: str, prompt: Prompt, limit: int) -> trim_pb2.TrimPromptRequest:
+def _request(plan: Plan, run_id: str, prompt: Prompt) -> trim_pb2.TrimPromptRequest:
     preset = policy_pb2.Preset.Value(f"PRESET_{plan.preset.upper()}") if plan.preset else policy_pb2.PRESET_UNSPECIFIED
     return trim_pb2.TrimPromptRequest(
         run_id=run_id,
@@ -242,14 +264,23 @@ def _request(plan: Plan, run_id: str, prompt: Prompt, limit: int) -> trim_pb2.Tr
             format=trim_pb2.Format.Value(f"FORMAT_{plan.run.form.upper()}"), body=prompt.body(plan.run.form)
         ),
         model=plan.model or prompt.model,
-        context_window=limit,
+        context_window=plan.limit,
         output_reserve=0,
         policy=policy_pb2.Policy(preset=preset),
         accept_bytes=_MESSAGE_BYTES,
     )
 
 
-def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float) -> Turn:
+def _reported(run_id: str, answer: trim_pb2.TrimPromptResponse, counted: int) -> usage_pb2.ReportUsageRequest:
+    return usage_pb2.ReportUsageRequest(
+        run_id=run_id,
+        input_tokens=reported_tokens(answer.tokens.before, answer.tokens.after, counted),
+        input_counting=usage_pb2.INPUT_COUNTING_WITH_CACHED,
+        revision=answer.revision,
+    )
+
+
+def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float, used: Usage | None) -> Turn:
     return Turn(
         turn=turn,
         messages=count,
@@ -261,6 +292,7 @@ def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, millisecon
         batch_point=answer.cache.batch_point,
         fits=answer.fits,
         no_fit_reason="" if answer.fits else _reason(answer.no_fit_reason),
+        counted=used.input if used is not None else 0,
         milliseconds=round(milliseconds, 3),
     )
 
@@ -286,33 +318,65 @@ def _summary_lines(summary: Summary) -> str:
         if summary.untrimmed_refused
         else ""
     )
-    money = (
-        f"with the model's answers {summary.money:,.2f}, never trimming {summary.untrimmed_money:,.2f}, the plain "
-        f"control {summary.control_money:,.2f} in the currency of the prices\n"
-        if summary.money is not None
-        else ""
-    )
+    head = f", {summary.head:,} of them system text, tools and attachments that the file lacks" if summary.head else ""
     return (
-        f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
+        f"\n{_recommended_lines(summary)}"
+        f"{summary.turns} turns, limit {summary.limit:,} tokens{head}, {summary.over_limit} prompts over it\n"
         f"{''.join(reasons)}"
         f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
         f"{summary.batch_points} batch points\n"
+        f"{_money_lines(summary)}"
         f"cost at {summary.prices.cached:g} for a cached token and {summary.prices.written:g} for any other: "
-        f"{summary.share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
-        f"the plain control, which drops the oldest iterations down to half of the limit: {summary.control_share:.2f} "
-        f"({summary.control_cost:,.0f})\n"
-        f"{refused}{money}{_counted_lines(summary.counted)}"
+        f"{summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens, the plain control "
+        f"{summary.control_cost:,.0f}\n{refused}{_counted_lines(summary)}"
         f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
     )
 
 
-def _counted_lines(counted: Counted | None) -> str:
+def _recommended_lines(summary: Summary) -> str:
+    """What is recommended, and the limits that were tried."""
+    lines: list[str] = []
+    for one in summary.recommended:
+        lines += [f"recommended: {sentence(one)}", *(f"    {line}" for line in one.lines)]
+    if summary.settings:
+        lines.append("limit tried                share  control  tokens visible  prompts over it")
+        lines += [_tried_line(one) for one in summary.settings]
+    if not summary.setting_fits:
+        lines.append("NO SETTING that was tried FITS this run: see the reasons below")
+    return "".join(line + "\n" for line in [*lines, ""]) if lines else ""
+
+
+def _tried_line(one: Setting) -> str:
+    name = f"{one.limit:,}{', all that it takes' if one.whole_window else ''}"
+    return f"{name:<26} {one.share:>5.2f}  {one.control_share:>7.2f}  {one.visible:>14.0%}  {one.cost.over_limit:>15}"
+
+
+def _money_lines(summary: Summary) -> str:
+    """The share of the bill, and the control's next to it."""
+    control = "the plain control, which drops the oldest iterations down to half of the limit"
+    if summary.money is None or summary.untrimmed_money is None or summary.control_money is None:
+        return f"{summary.share:.2f} of never trimming; {control}: {summary.control_share:.2f}\n"
+    counted = summary.counted is not None and summary.counted.money is not None
+    of = "the real bill" if counted else "never trimming, an estimate as the file has no counts of the provider"
+    unit = f" {summary.currency}" if summary.currency != OWN_CURRENCY else " in the currency of the prices"
+    return (
+        f"{summary.share:.2f} of {of}: {summary.money:,.2f} of {summary.untrimmed_money:,.2f}{unit}, answers included\n"
+        f"{control}: {summary.control_share:.2f} ({summary.control_money:,.2f})\n"
+    )
+
+
+def _counted_lines(summary: Summary) -> str:
     """What the provider counted, and what was estimated for the same calls."""
+    counted = summary.counted
     if counted is None:
         return ""
+    bill = f", {counted.money:,.2f} in money" if counted.money is not None else ""
+    estimated = f", {counted.estimated_money:,.2f} in money" if counted.estimated_money is not None else ""
+    unpriced = f"; {counted.unpriced} calls have no price\n" if counted.unpriced else "\n"
     return (
         f"the provider counted {counted.input:,} tokens in {counted.calls} calls, {counted.cached:,} of them cached, "
-        f"at a cost of {counted.cost:,.0f}\n"
-        f"what the file has of these calls is estimated as {counted.estimated:,} tokens, {counted.estimated_cached:,} "
-        f"of them cached, at a cost of {counted.estimated_cost:,.0f}; calls that found the cache cold: {counted.cold}\n"
+        f"at a cost of {counted.cost:,.0f}{bill}{unpriced}"
+        f"by our count and with a warm cache these calls are {counted.estimated:,} tokens, "
+        f"{counted.estimated_cached:,} of them cached, at a cost of {counted.estimated_cost:,.0f}{estimated}; "
+        f"calls that found the cache cold: {counted.cold}\n"
     )

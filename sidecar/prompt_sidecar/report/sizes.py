@@ -103,12 +103,22 @@ class Step:
         return self.head + sum(self.messages[: self.common]) if self.same_head else 0
 
 
-def steps(sizes: Sizes, before: Sequence[int], factor: float) -> list[Step]:
-    """Each prompt of the run; `before` is what the sidecar counted, and `factor` its factor for counts of messages."""
+def steps(sizes: Sizes, before: Sequence[int], factor: float, head: int = 0) -> list[Step]:
+    """Each prompt of the run.
+
+    Args:
+        sizes: of its messages.
+        before: tokens of each prompt, as the provider counted them or as the sidecar did.
+        factor: the sidecar's, for counts of messages.
+        head: tokens that precede the messages, where that is known; then what is more is the messages'. 0: it is not.
+    """
     made: list[Step] = []
     prompts = sizes.transcript.prompts
     for place, prompt in enumerate(prompts):
-        messages = [round(tokens * factor) for tokens in sizes.tokens(prompt)]
+        raw = sizes.tokens(prompt)
+        if head and (whole := sum(raw)):
+            factor = max(0, before[place] - head) / whole
+        messages = [round(tokens * factor) for tokens in raw]
         last = prompts[place - 1] if place else None
         following = prompts[place + 1] if place + 1 < len(prompts) else None
         made.append(

@@ -4,8 +4,11 @@ A prompt costs by how much of it the provider has cached. What it may have cache
 same strategy, began with as well: so never trimming pays again where the agent itself changed its history, and a cut
 pays for what stands behind it.
 
-Where the provider's own counts are known they say more: it had less cached than that, as after a pause in which the
-cache expired. `warmth` is the share of what could have been cached that was, and every strategy is charged by it.
+Where the provider's own counts are known they say more, and never trimming is then charged exactly what was. It had
+less cached than that, as after a pause in which the cache expired: `warmth` is the share of what could have been cached
+that was, and every strategy is charged by it. Or it had more, as another run had sent the same beginning: of what was
+new the share `found` was there. Of the rest the share `written` was written to the cache, and `hour` of that for an
+hour.
 
 A prompt larger than the model's window would have been refused. It is not a saving not to have sent it: never trimming
 is charged nothing for it, and strategies are compared on the other prompts.
@@ -18,11 +21,11 @@ newest group stay. What it drops is gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.report.sizes import Step
 from prompt_sidecar.report.transcripts.model import Prompt
@@ -50,6 +53,30 @@ class Charge:
     accepted: bool
     """Whether the untrimmed prompt fits the window."""
     output: int
+    found: float = 0.0
+    written: float = 1.0
+    hour: float = 0.0
+    price: ModelPrice | None = None
+    """Of the call's model; None: it has none."""
+
+    def cached(self, sent: Sent) -> float:
+        """Tokens of a prompt that the provider had cached."""
+        return sent.kept * self.warmth + (sent.tokens - sent.kept) * self.found
+
+    def bill(self, sent: Sent) -> float:
+        """What a prompt and its answer cost in money; 0 where the model has no price."""
+        if self.price is None:
+            return 0.0
+        cached = self.cached(sent)
+        wrote = (sent.tokens - cached) * self.written
+        hour = wrote * self.hour
+        return self.price.at(sent.tokens).of(
+            plain=sent.tokens - cached - wrote,
+            cached=cached,
+            written=wrote - hour,
+            written_hour=hour,
+            output=self.output,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +89,7 @@ class Cost:
     comparable_cost: float
     """Of the prompts that fit the window untrimmed: what never trimming can be compared with."""
     money: float | None
-    """With the model's answers, in the currency of the prices; None: there are none."""
+    """With the model's answers, of the calls whose model has a price; None: none has."""
     comparable_money: float | None
     over_limit: int
     refused: int
@@ -70,7 +97,12 @@ class Cost:
     cuts: int
 
     def share_of(self, untrimmed: Cost) -> float:
-        """The cost as a share of never trimming's, on the prompts that fit the window untrimmed; 1 if none does."""
+        """The cost as a share of never trimming's, on the prompts that fit the window untrimmed; 1 if none does.
+
+        In money with the model's answers where there are prices, so that it is the share of the bill.
+        """
+        if self.comparable_money is not None and untrimmed.comparable_money:
+            return self.comparable_money / untrimmed.comparable_money
         return self.comparable_cost / untrimmed.comparable_cost if untrimmed.comparable_cost else 1.0
 
 
@@ -107,38 +139,58 @@ def control(steps: Sequence[Step], limit: int) -> list[Sent]:
     return made
 
 
-def charges(prompts: Sequence[Prompt], steps: Sequence[Step], window: int) -> list[Charge]:
-    """What decides the price of each call; `window` 0: it is not known, and nothing is refused."""
-    untrimmed = never(steps)
-    return [
-        Charge(_warmth(prompt, sent), not window or step.before <= window, step.output)
-        for prompt, step, sent in zip(prompts, steps, untrimmed, strict=True)
-    ]
+def charges(
+    prompts: Sequence[Prompt], steps: Sequence[Step], window: int, money: Money | None = None, model: str = ""
+) -> list[Charge]:
+    """What decides the price of each call.
+
+    Args:
+        prompts: the run's.
+        steps: their sizes.
+        window: the model's; 0: it is not known, and nothing is refused. What the provider has counted was accepted.
+        money: prices by model; None: there are none.
+        model: of prompts that name none.
+    """
+    made: list[Charge] = []
+    for prompt, step, sent in zip(prompts, steps, never(steps), strict=True):
+        accepted = not window or step.before <= window or prompt.usage is not None
+        price = money.of(prompt.model or model) if money is not None else None
+        made.append(replace(_charge(prompt, sent), accepted=accepted, output=step.output, price=price))
+    return made
 
 
-def _warmth(prompt: Prompt, sent: Sent) -> float:
+def _charge(prompt: Prompt, sent: Sent) -> Charge:
     used = prompt.usage
-    if used is None or not used.input or not sent.kept or not sent.tokens:
-        return 1.0
-    return min(1.0, (used.cached / used.input) / (sent.kept / sent.tokens))
+    if used is None or not used.input or not sent.tokens:
+        return Charge(1.0, accepted=True, output=0)
+    cached, new = used.cached / used.input * sent.tokens, sent.tokens - sent.kept
+    rest = used.input - used.cached
+    return Charge(
+        warmth=min(1.0, cached / sent.kept) if sent.kept else 1.0,
+        accepted=True,
+        output=0,
+        found=min(1.0, (cached - sent.kept) / new) if new and cached > sent.kept else 0.0,
+        written=used.written / rest if used.written and rest else 1.0,
+        hour=used.written_hour / used.written if used.written else 0.0,
+    )
 
 
 def cost(
     sent: Sequence[Sent],
     charged: Sequence[Charge],
     prices: RelativePrices,
-    money: Price | None,
     limits: tuple[int, int],
 ) -> Cost:
     """What a strategy's prompts cost; `limits` are that of a prompt and the window, 0 where there is none."""
     limit, window = limits
     spent = paid = comparable = comparable_paid = 0.0
+    priced = any(charge.price is not None for charge in charged)
     for one, charge in zip(sent, charged, strict=True):
-        if window and one.tokens > window:
-            continue  # refused: it costs nothing and answers nothing
-        kept = one.kept * charge.warmth
-        price = prices.of(kept, one.tokens - kept)
-        bill = money.of(cached=kept, written=one.tokens - kept, output=charge.output) if money else 0.0
+        if _refused(one, charge, window):
+            continue  # it costs nothing and answers nothing
+        cached = charge.cached(one)
+        price = prices.of(cached, one.tokens - cached)
+        bill = charge.bill(one)
         spent, paid = spent + price, paid + bill
         if charge.accepted:
             comparable, comparable_paid = comparable + price, comparable_paid + bill
@@ -146,9 +198,14 @@ def cost(
         tokens=sum(one.tokens for one in sent),
         cost=spent,
         comparable_cost=comparable,
-        money=paid if money else None,
-        comparable_money=comparable_paid if money else None,
+        money=paid if priced else None,
+        comparable_money=comparable_paid if priced else None,
         over_limit=sum(one.tokens > limit for one in sent) if limit else 0,
-        refused=sum(one.tokens > window for one in sent) if window else 0,
+        refused=sum(_refused(one, charge, window) for one, charge in zip(sent, charged, strict=True)),
         cuts=sum(one.cut for one in sent),
     )
+
+
+def _refused(sent: Sent, charge: Charge, window: int) -> bool:
+    """Whether the provider would have refused a prompt; one that is no larger than what it accepted it takes, too."""
+    return bool(window) and sent.tokens > window and not charge.accepted

@@ -16,6 +16,7 @@ from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.report.figures import Asked, Report, RunFigures, Skipped
 from prompt_sidecar.report.measuring import measure, settings_for_replay
+from prompt_sidecar.report.recommending import recommended
 from prompt_sidecar.report.tool_weights import over_runs
 from prompt_sidecar.report.transcripts.model import TranscriptError
 from prompt_sidecar.report.transcripts.reading import read_transcripts
@@ -75,7 +76,7 @@ def measured(paths: Sequence[Path], job: Job, progress: TextIO) -> Report:
             step()
     runs.sort(key=lambda one: (-one.never.cost, one.name))
     skipped.sort(key=lambda one: (one.name, one.why))
-    return Report(job.asked, runs, skipped, over_runs([one.tools for one in runs]))
+    return Report(job.asked, runs, skipped, over_runs([one.tools for one in runs]), recommended(runs))
 
 
 def _all(paths: Sequence[Path], job: Job) -> Iterator[Done]:

@@ -61,6 +61,7 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
             form=FORMAT,
             prompts=track.prompts,
             missing=track.missing(),
+            lacks_head=True,
         )
         for number, (key, track) in enumerate(session.tracks.items())
         if track.close()

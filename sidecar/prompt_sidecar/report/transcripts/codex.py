@@ -51,7 +51,7 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
         session.take(line)
     if not session.prompts:
         return []
-    return [Transcript(path.name, SOURCE, FORMAT, session.prompts, session.missing())]
+    return [Transcript(path.name, SOURCE, FORMAT, session.prompts, session.missing(), lacks_head=True)]
 
 
 @dataclass(slots=True)

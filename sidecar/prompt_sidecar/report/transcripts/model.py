@@ -22,6 +22,8 @@ class Usage:
     cached: int = 0
     written: int = 0
     output: int = 0
+    written_hour: int = 0
+    """Of the written ones, those that are kept for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Transcript:
     prompts: Sequence[Prompt]
     missing: Sequence[str] = ()
     """What was sent and is not in the file, in sentences."""
+    lacks_head: bool = False
+    """Whether the file lacks what precedes the messages of every prompt, in whole or in part."""
 
     @property
     def model(self) -> str:

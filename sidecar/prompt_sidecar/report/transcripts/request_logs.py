@@ -21,6 +21,7 @@ from prompt_sidecar.report.transcripts.files import (
     Line,
     Members,
     array_of,
+    count_in,
     members_of,
     object_in,
     text_in,
@@ -180,6 +181,8 @@ def usage_in(answer: Members) -> Usage | None:
     # Two APIs have the same name for the input: an answer is of the one that knows more of its names.
     apart, *tokens = max(known, key=lambda each: sum(count is not None for count in each[1:]))
     whole, cached, written, output = (count or 0 for count in tokens)
+    hour = count_in(object_in(found, "cache_creation"), "ephemeral_1h_input_tokens")
     if apart:
-        return Usage(whole + cached + written, cached, written, output)
-    return Usage(whole, min(cached, whole), 0, output) if whole else None
+        return Usage(whole + cached + written, cached, written, output, min(hour, written))
+    cached = min(cached, whole)
+    return Usage(whole, cached, min(written, whole - cached), output) if whole else None

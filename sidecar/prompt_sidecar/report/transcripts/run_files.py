@@ -73,6 +73,7 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
             for place, count in enumerate(counts)
         ],
         missing=missing,
+        lacks_head=own and "tools" not in members,
     )
 
 
