@@ -309,7 +309,7 @@ SPENT: Final = Row(
             (Query(PANEL.each_minute(COST_UNPRICED, by=("why", "model")), "{{why}}, {{model}}"),),
             "Calls that providers have counted and that are not in the cost. model: it has no price. service_tier: it "
             "was served by priority, batch or the like, whose prices are not known. no_count: not all of the input "
-            "was reported.",
+            "was reported. prompt_unknown: the report came too late, or to another replica.",
             'model: add a table `[prices."MODEL"]`, or `[models."NAME"]` with `like`; `prompt-sidecar models NAME` '
             "says what is known.",
             UNSEEN,

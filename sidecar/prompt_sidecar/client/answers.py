@@ -415,7 +415,7 @@ class RunFigures:
     """
     unpriced_calls: int = 0
     """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a
-    known price, or not all of their input tokens were reported.
+    known price, not all of their input tokens were reported, or their prompt is none of the last eight.
     """
     ceiling_cuts: int = 0
     """Cuts that the policy's ceiling_tokens made, and not the limit."""

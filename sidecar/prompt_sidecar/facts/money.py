@@ -44,6 +44,8 @@ class Unpriced(StrEnum):
     """It was served in a tier, such as priority or batch, whose prices are not known."""
     NO_COUNT = "no_count"
     """Not all of its input tokens were reported."""
+    PROMPT_UNKNOWN = "prompt_unknown"
+    """Its prompt is none of the last ones of its run here, so that neither its model nor how it counts is known."""
 
 
 @dataclass(frozen=True, slots=True)

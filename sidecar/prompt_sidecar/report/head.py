@@ -2,7 +2,7 @@
 
 Session files lack it, and it is much: 30,000 to 45,000 tokens in Claude Code. The file has the provider's own count of
 each call, so its size is known: what the first counted call took, less what is visible of that call by our count, times
-the tokenizer's factor. A text of that size stands in its place, so that the core counts it, never trims it, and lets
+the tokenizer's factor. A text of that size is put there, so that the core counts it, never trims it, and lets
 less of the limit to the messages, as it was in the run.
 """
 

@@ -522,7 +522,7 @@ COST_UNPRICED: Final = Metric(
     Kind.COUNTER,
     "{call}",
     "Model calls that providers have answered and counted, and cost does not hold: their model has no price, they were "
-    "served in a tier without a known price, or not all of their input tokens were reported.",
+    "served in a tier without a known price, not all of their input tokens were reported, or the report was too late.",
     {"why": tuple(why.value for why in Unpriced), "model": ()},
 )
 OBSERVING: Final = Metric(

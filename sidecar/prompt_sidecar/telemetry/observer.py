@@ -323,7 +323,7 @@ class Telemetry(Observer):
     def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
         """Count a report."""
         self._tallies.add(changes.report(call, answer))
-        if answer.spent is not None and answer.outcome is UsageOutcome.RECORDED:
+        if answer.spent is not None and answer.outcome is not UsageOutcome.REPEATED:
             self._tallies.add(changes.spent(answer.spent, self._models.label(answer.spent.model)))
         if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
             ratio = answer.estimated_tokens / answer.real_tokens

@@ -230,7 +230,7 @@ class RunFigures(_message.Message):
     """
     unpriced_calls: _builtins.int
     """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a known
-    price, or not all of their input tokens were reported.
+    price, not all of their input tokens were reported, or their prompt is none of the last eight.
     """
     ceiling_cuts: _builtins.int
     """Cuts that the policy's ceiling_tokens made, and not the limit."""

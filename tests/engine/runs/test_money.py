@@ -129,6 +129,15 @@ def test_a_call_of_which_the_cache_is_not_told_is_not_counted_as_cheap() -> None
     assert Unpriced.NO_COUNT is answer.spent.unpriced
 
 
+def test_a_report_that_comes_too_late_is_counted_as_missing() -> None:
+    """Nothing is known of its prompt any more."""
+    engine = Engine(limit=LIMIT, model="claude-opus-4-6", rules=Rules(_general(), money=LISTED))
+    send(engine, ANTHROPIC_MESSAGES, 1)
+    engine.runs.report_usage(UsageCall(CALLER, RUN_ID, input_tokens=9, cached_tokens=0, revision=b"r" * 40))
+    found = engine.figures()
+    assert (1, 0) == (found.unpriced_calls, len(found.model_costs))
+
+
 def test_a_refused_prompt_costs_and_saves_nothing() -> None:
     """A provider does not charge for it, and trimming gets no credit."""
     sides = Sides(Extent(100_000, 0), Extent(150_000, 0), room=400_000)

@@ -217,7 +217,9 @@ class Usage:
         money = money or Money()
         prompt = self._find(call.revision)
         if prompt is None:
-            return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
+            lost = Spent(call.model, money.currency, unpriced=Unpriced.PROMPT_UNKNOWN)
+            spent = lost if call.refusal is None else None
+            return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit, spent=spent)
         if prompt.answer is not None:
             return replace(prompt.answer, outcome=UsageOutcome.REPEATED)
         sent = prompt.returned

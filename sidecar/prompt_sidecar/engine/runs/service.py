@@ -171,12 +171,12 @@ class Runs:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
             with self.table.seen(call.caller, call.run_id, pace.holding) as run:
                 answer = run.usage.report(call, self._calibration, self._rules.money, self._taught)
+                if answer.spent is not None and answer.outcome is not UsageOutcome.REPEATED:
+                    run.spending = run.spending.plus(answer.spent)
+                    if answer.spent.unpriced is None and run.spending.cut:
+                        self.table.bounds.add(MODELS_BOUND)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
-                    if answer.spent is not None:
-                        run.spending = run.spending.plus(answer.spent)
-                        if answer.spent.unpriced is None and run.spending.cut:
-                            self.table.bounds.add(MODELS_BOUND)
                     if answer.recount is not None:
                         run.comparison = run.comparison.recounted(answer.recount)
                 self._archiving.changed(run)
