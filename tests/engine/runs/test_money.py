@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from prompt_sidecar.engine.runs.comparing import Extent, Sides
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.reported_usage import Returned, Usage
+from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.known_models import ModelFacts, Models
 from prompt_sidecar.facts.money import (
     MODELS_OF_RUN,
@@ -231,3 +233,19 @@ def test_agents_may_count_otherwise_than_the_provider() -> None:
 
 def _general() -> CallerRules:
     return CallerRules(preset("cache_first"), {}, Ceilings())
+
+
+def test_another_process_goes_on_from_the_sums() -> None:
+    """What the store has of a run holds its money, and figures of before that have none are read."""
+    engine = Engine(limit=LIMIT, model="gpt-5.4", rules=Rules(_general(), money=LISTED))
+    send(engine, OPENAI_CHAT, 1)
+    engine.runs.report_usage(UsageCall(CALLER, RUN_ID, input_tokens=1_000, cached_tokens=0))
+    figures = engine.figures()
+    written = msgspec.msgpack.encode(figures)
+    kept = msgspec.msgpack.decode(written, type=RunFigures)
+    assert list(figures.model_costs) == list(kept.model_costs)
+    both = Spending(kept.model_costs, kept.unpriced_calls).and_then(Spending(figures.model_costs))
+    assert [2] == [each.calls for each in both.models]
+    earlier = msgspec.msgpack.decode(written)
+    del earlier["model_costs"], earlier["unpriced_calls"]
+    assert () == msgspec.convert(earlier, RunFigures).model_costs
