@@ -1,7 +1,7 @@
 """`replay` next to real bills: recorded sessions of Claude Code and Codex, billed here by another calculator.
 
 The calculator shares nothing with the project but Python: it reads the files' own counts, and its prices are typed in
-from the providers' pages. It was written before `replay` counted money by the model.
+by hand, each with its source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Rates:
 
 
 PRICES: Final = {
-    # platform.claude.com, "Pricing" (Base input, Cache hits, 5m writes, 1h writes, Output), read on 2026-11-27.
+    # platform.claude.com, "Pricing" (Base input, Cache hits, 5m writes, 1h writes, Output), read on 2026-11-27; of Opus
+    # 5.5 input and output, its cache prices as others quote that page in September 2026.
     "claude-opus-4-6": Rates(5.0, 0.50, 6.25, 10.0, 25.0),
     "claude-fable-5": Rates(10.0, 1.0, 12.5, 20.0, 50.0),
     "claude-opus-5-5": Rates(4.0, 0.20, 5.0, 8.0, 20.0),
