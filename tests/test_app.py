@@ -126,7 +126,7 @@ print(sorted(found))
 def test_what_imports_left_in_cycles_is_freed() -> None:
     """A started sidecar has spared the collector no garbage: frozen, it would stay for as long as the process."""
     code = """
-import gc, weakref
+import gc, threading, weakref
 from prompt_sidecar.app import start
 from prompt_sidecar.config.settings import load
 
@@ -138,6 +138,7 @@ cycle = Cycle()
 cycle.itself, gone = cycle, weakref.ref(cycle)
 del cycle
 start(load({"PROMPT_SIDECAR_SERVER__LISTEN": "127.0.0.1:0", "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""})).stop(0)
+next(each for each in threading.enumerate() if each.name == "free-cycles").join()
 print(gone() is None)
 """
     assert "True" == _last_line(code)

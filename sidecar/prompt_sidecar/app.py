@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from prompt_sidecar.calls.caller_names import CallerNames, names_of
 from prompt_sidecar.calls.memory import changed, check_addresses, fitted, sizing
+from prompt_sidecar.calls.pool import InFlight
 from prompt_sidecar.calls.probes import Probes
 from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
 from prompt_sidecar.calls.shared import Shared
@@ -70,6 +72,9 @@ A call hands over from thread to thread some ten times on its way, and each time
 work. With 200 calls at once, another connection's p99 was 212 ms with a millisecond here, 153 with 0.3 and 102 with
 0.1, and as many calls were answered; the interpreter's own is 5 ms.
 """
+
+_QUIET_SECONDS = 1.0
+"""After a start, before the collector looks through what imports left: requests that waited for the start are first."""
 
 
 def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: Archive | None = None) -> Runs:
@@ -151,12 +156,15 @@ class Sidecar:
         return clean
 
 
-def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sidecar:
+def start(
+    settings: Settings, environment: Mapping[str, str] = os.environ, listening: socket.socket | None = None
+) -> Sidecar:
     """Bind, load what most prompts are counted with, and serve; return the running sidecar.
 
     Args:
         settings: how.
         environment: variables, of which OpenTelemetry's are read.
+        listening: a socket that listens at `http.listen` already.
 
     Raises:
         StartError: it cannot listen as the settings say.
@@ -171,7 +179,7 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
     try:
         names = CallerNames(names_of(settings.identities))
         shared = Shared(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
-        process = Doors(shared, list(doors(settings, shared, key)))
+        process = Doors(shared, list(doors(settings, shared, key, listening)))
         process.bind()
         counter = lazy_counter(
             fast=settings.tokens.counter != "tiktoken", report=lambda found: _log.info("tokens of %s", found)
@@ -179,17 +187,16 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
         if store is not None:
             store.idle = shared.in_flight.wait_for_none
         runs = build_runs(settings, counter, key, store)
-        # What imports left in cycles: once `settle_interpreter` has spared the collector all there is, it would stay.
-        gc.collect()
         process.start(runs, partial(counter.load, ESTIMATE), partial(warm, counter))
     except BaseException:
         telemetry.stop()
         raise
     settle_interpreter()
+    threading.Thread(target=_free_cycles, args=(shared.in_flight,), name="free-cycles", daemon=True).start()
     return Sidecar(process, telemetry, store)
 
 
-def doors(settings: Settings, shared: Shared, key: bytes) -> Iterator[Door]:
+def doors(settings: Settings, shared: Shared, key: bytes, listening: socket.socket | None = None) -> Iterator[Door]:
     """Make the doors that settings ask for, in the order in which they start; what others need is not imported.
 
     Raises:
@@ -206,7 +213,7 @@ def doors(settings: Settings, shared: Shared, key: bytes) -> Iterator[Door]:
             from prompt_sidecar.doors.http.prompting import Modes
         guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
         modes = Modes(restores=any(guard.restore for guard in guards), observes=settings.mode == "observe")
-        yield HttpDoor(settings.http, shared, key, modes)
+        yield HttpDoor(settings.http, shared, key, modes, listening)
     if settings.envoy.listen:
         from prompt_sidecar.doors.envoy.door import EnvoyDoor
 
@@ -267,10 +274,23 @@ def settle_interpreter() -> None:
     gc.enable()
 
 
-def serve(settings: Settings) -> bool:
+def _free_cycles(in_flight: InFlight) -> None:
+    """Free what imports left in cycles, once no call is at work: it stops all threads for some 80 ms.
+
+    `settle_interpreter` has spared the collector all there was, that as well.
+    """
+    time.sleep(_QUIET_SECONDS)
+    in_flight.wait_for_none(_QUIET_SECONDS)
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+def serve(settings: Settings, listening: socket.socket | None = None) -> bool:
     """Serve until SIGTERM, SIGINT or SIGQUIT, then drain; a second stops at once. Return whether all calls finished.
 
-    SIGHUP has the tokens and the TLS files read again. SIGUSR1 and SIGUSR2 do nothing.
+    SIGHUP has the tokens and the TLS files read again. SIGUSR1 and SIGUSR2 do nothing. `listening` is a socket that
+    listens at `http.listen` already.
 
     Raises: as `start`.
     """
@@ -278,15 +298,15 @@ def serve(settings: Settings) -> bool:
     share_arenas()
     refusals = settings.log.refusals
     with core_lines_logged(refusals), written_by_a_thread() as log, library_lines_limited(refusals):
-        return _serve(settings, log)
+        return _serve(settings, log, listening)
 
 
-def _serve(settings: Settings, log: Sequence[Writer]) -> bool:
+def _serve(settings: Settings, log: Sequence[Writer], listening: socket.socket | None) -> bool:
     _remark(settings)
     for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
         signal.signal(ignored, signal.SIG_IGN)
     signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
-    sidecar = start(settings)
+    sidecar = start(settings, listening=listening)
     for writer in log:
         writer.reached = sidecar.telemetry.observer.reached
     for notice in (*sidecar.telemetry.notices, *(door.notice for door in sidecar.process.doors if door.notice)):

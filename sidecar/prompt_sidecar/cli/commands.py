@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import socket
 import sys
 import traceback
 from argparse import Namespace
@@ -128,11 +129,13 @@ def _unusable(problems: Sequence[str]) -> _Refused:
 
 def _serve(asked: Namespace) -> int:
     settings = _settings(asked)
+    listening = _listen(settings)
     try:
         with _start_errors():
+            _begin_loading(settings)
             from prompt_sidecar.app import serve
 
-            serve(settings)
+            serve(settings, listening)
     except (_Refused, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is
@@ -145,6 +148,26 @@ def _serve(asked: Namespace) -> int:
     # All is said and sent by now. The interpreter's own end would free every object of every run one by one (26 s for
     # two thousand runs), and wait for threads that still work on calls nobody waits for.
     _leave(EXIT_OK)
+
+
+def _listen(settings: Settings) -> socket.socket | None:
+    """Take the HTTP door's address before all that takes time is imported, so that agents wait; None: it is closed."""
+    from prompt_sidecar.process.starting import StartError, listening_socket
+
+    try:
+        http = settings.http
+        return listening_socket("http.listen", http.listen, http.held_connections) if http.listen else None
+    except StartError as error:
+        raise _Refused(str(error)) from None
+
+
+def _begin_loading(settings: Settings) -> None:
+    """Have the vocabulary loaded beside the imports that follow: most of it needs no interpreter."""
+    if settings.tokens.counter != "tiktoken":
+        from prompt_sidecar.tokens.encodings import ESTIMATE
+        from prompt_sidecar.tokens.fast import begin_loading
+
+        begin_loading(ESTIMATE)
 
 
 def _is_for_want_of_memory(error: BaseException | None) -> bool:

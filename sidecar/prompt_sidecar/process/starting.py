@@ -1,12 +1,17 @@
-"""What keeps a door from being opened."""
+"""Taking addresses, and what keeps a door from being opened."""
 
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from prompt_sidecar.values import split_address
+
+_UNACKED: Final = slice(24, 28)
+"""The bytes of `tcpi_unacked` in Linux's `struct tcp_info`: eight of one byte each and four of four are before it."""
 
 
 class StartError(Exception):
@@ -43,3 +48,37 @@ def bound_socket(setting: str, address: str) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(resolved)
     return found
+
+
+def listening_socket(setting: str, address: str, backlog: int) -> socket.socket:
+    """Return a socket that takes connections from now on; the system holds them until they are accepted.
+
+    Taken before all else is imported, it lets clients wait for a process that starts, where they would be refused.
+
+    Args:
+        setting: the name of the address's setting.
+        address: host and port.
+        backlog: connections that may wait.
+
+    Raises:
+        StartError: the address is not available.
+    """
+    found = bound_socket(setting, address)
+    with listening(setting, address):
+        found.listen(backlog)
+    return found
+
+
+def waiting(listener: socket.socket) -> int:
+    """Return how many connections wait at a socket to be accepted; 0 where the system does not say, as beyond Linux.
+
+    Linux gives it in place of the segments in flight, in `struct tcp_info` (tcp_info(7), `tcpi_unacked`).
+    """
+    option = getattr(socket, "TCP_INFO", None)
+    if option is None or sys.platform != "linux":
+        return 0
+    try:
+        found = listener.getsockopt(socket.IPPROTO_TCP, option, _UNACKED.stop)
+    except OSError:
+        return 0
+    return int.from_bytes(found[_UNACKED], sys.byteorder)

@@ -106,6 +106,7 @@ BOUNDS: Final = (
     "server.answer_parts",
     "server.probes",
     "server.probe_timeout",
+    "http.held_connections",
     "http.max_requests",
     "http.max_body_bytes",
     "http.body_bytes",

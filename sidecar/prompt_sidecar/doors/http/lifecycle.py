@@ -44,9 +44,9 @@ from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.process.starting import bound_socket
+from prompt_sidecar.process.starting import listening_socket, waiting
 
-_BACKLOG: Final = 512
+HELD_BOUND: Final = "http.held_connections"
 _END_SECONDS: Final = 5.0
 """Seconds that a stop waits for the thread after its grace."""
 _log = logging.getLogger("prompt_sidecar.http")
@@ -58,13 +58,21 @@ class HttpDoor:
     early: Final = False
     notice: Final = ""
 
-    def __init__(self, options: HttpOptions, shared: Shared, key: bytes, modes: Modes | None = None) -> None:
+    def __init__(
+        self,
+        options: HttpOptions,
+        shared: Shared,
+        key: bytes,
+        modes: Modes | None = None,
+        listening: socket.socket | None = None,
+    ) -> None:
+        """`listening` listens at the address already; None: `bind` takes it."""
         self._modes = modes or Modes()
         self._options = options
         self._shared = shared
         self._key = key
         self._tls = shared.tls.context if shared.tls is not None else None
-        self._socket: socket.socket | None = None
+        self._socket = listening
         self.port = 0
         """Also where port 0 was asked for."""
         self._loop = asyncio.new_event_loop()
@@ -86,7 +94,8 @@ class HttpDoor:
 
     def bind(self) -> None:
         """Take its address. Raises StartError."""
-        self._socket = bound_socket("http.listen", self._options.listen)
+        if self._socket is None:
+            self._socket = listening_socket("http.listen", self._options.listen, self._options.held_connections)
         self.port = self._socket.getsockname()[1]
 
     def start(self) -> None:
@@ -130,11 +139,15 @@ class HttpDoor:
         await self._runner.setup()
         assert self._socket is not None
         assert self._runner.server is not None
+        if (held := waiting(self._socket)) >= self._options.held_connections:
+            self._shared.observer.reached(HELD_BOUND)
+        if held:
+            _log.info("connections that have waited for the start: %s", f"{held:,}")
         self._listener = await self._loop.create_server(
             self._handler.connections.bounded(self._runner.server),
             sock=self._socket,
             ssl=self._tls,
-            backlog=_BACKLOG,
+            backlog=self._options.held_connections,
             ssl_handshake_timeout=self._shared.options.handshake_timeout if self._tls is not None else None,
         )
 

@@ -53,6 +53,17 @@ class HttpOptions:
         "On a machine of one's own one key may be replaced by another in the middle of a run.",
         advanced=True,
     )
+    held_connections: int = setting(
+        512,
+        whole(1, 65_535, "connections"),
+        "Connections that the system holds until the HTTP door accepts them: from the first moments of a start until "
+        "the door serves, and later where many come at once. Further ones wait for their client's next try. Each "
+        "holds as much of its request as the system's receive buffer takes (on Linux net.ipv4.tcp_rmem, 128 KiB), "
+        "and on Linux net.core.somaxconn is a limit, too.",
+        "An agent whose sidecar is started again waits for it in place of an error; 512 of them take at most 64 MiB of "
+        "the system's memory.",
+        advanced=True,
+    )
     max_body_bytes: int = setting(
         67_108_864,
         byte_count(KIB, 2 * GIB - 1),
