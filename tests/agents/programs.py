@@ -48,10 +48,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command line, and the variables that it needs besides those of `_environment`."""
+    """A command line, and the variables that it needs besides those of `alone`."""
 
-    words: Sequence[str]
+    program: Sequence[str]
+    arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def words(self) -> Sequence[str]:
+        """All of the command line."""
+        return [*self.program, *self.arguments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ class Agent:
         return subprocess.run(
             command.words,
             cwd=start.home,
-            env={**_environment(start.home), **command.variables},
+            env={**alone(start.home), **command.variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -94,7 +100,8 @@ class Agent:
         return call_id, self.tool, {argument: command, "description": "Runs one step"}
 
 
-def _environment(home: Path) -> dict[str, str]:
+def alone(home: Path) -> dict[str, str]:
+    """Return the variables of an agent that has a home of its own, and no way to another machine."""
     proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), NOWHERE)
     near = dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | proxies | near
@@ -120,7 +127,7 @@ def _claude_code(agent: Agent, start: Start) -> Command:
         "ANTHROPIC_API_KEY": KEY,
         "ANTHROPIC_CUSTOM_HEADERS": f"{WINDOW}: {start.window}",
     }
-    return Command([*program, *again, *model, "--allowedTools", agent.tool, "-p", start.wish], variables)
+    return Command(program, [*again, *model, "--allowedTools", agent.tool, "-p", start.wish], variables)
 
 
 def _codex(agent: Agent, start: Start) -> Command:
@@ -131,7 +138,7 @@ def _codex(agent: Agent, start: Start) -> Command:
     again = ["resume", "--last"] if start.goes_on else []
     model = ["-m", agent.model] if agent.model else []
     free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
-    return Command([*program, "exec", *again, *free, *model, start.wish], {"CODEX_API_KEY": KEY})
+    return Command(program, ["exec", *again, *free, *model, start.wish], {"CODEX_API_KEY": KEY})
 
 
 def _open_code(agent: Agent, start: Start) -> Command:
@@ -143,7 +150,7 @@ def _open_code(agent: Agent, start: Start) -> Command:
         settings |= {"npm": "@ai-sdk/openai-compatible", "models": {model: {"tool_call": True}}}
     (start.home / "opencode.json").write_text(json.dumps({"provider": {provider: settings}}))
     again = ["--continue"] if start.goes_on else []
-    return Command([str(program), "run", *again, "--model", agent.model, start.wish])
+    return Command([str(program)], ["run", *again, "--model", agent.model, start.wish])
 
 
 CLAUDE_CODE: Final = Agent("claude-code", "messages", _claude_code, "Bash", 100_000, thinks=True, binds=True)

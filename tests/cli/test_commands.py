@@ -29,7 +29,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "probe", "presets", "models", "check-config", "replay", "mcp", "guard", "condense"]
+    "command", ["serve", "wrap", "probe", "presets", "models", "check-config", "replay", "mcp", "guard", "condense"]
 )
 def test_the_help_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It has what the command does, an example, exit codes, and where settings come from if it takes any."""

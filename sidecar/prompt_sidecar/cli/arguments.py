@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -35,6 +37,8 @@ PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE=2h); the command line. `check-config --examp
 _CODES: Final = "exit codes: 0 done, 1 failed or not serving, 2 bad flag, setting or file, 130 Ctrl-C\n"
 _EXAMPLES: Final = f"""\
 examples:
+  prompt-sidecar wrap claude
+      try it: Claude Code behind a sidecar of its own, in this terminal, and what that saved
   prompt-sidecar serve --http 127.0.0.1:7780
       be a proxy for providers too: an agent sets OPENAI_BASE_URL=http://127.0.0.1:7780/v1 or
       ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else (Codex: openai_base_url in its config.toml)
@@ -73,6 +77,24 @@ examples:
       with single settings changed
 
 {_SOURCES}exit codes: 0 it was stopped, 2 bad flag, setting or file, or an address is taken
+"""
+_WRAP: Final = """\
+Runs an agent behind a sidecar of its own, in this terminal: starts one on a free port of loopback, tells the agent in
+its own way to call it, and says at the end what was saved, recalled and found. Nothing is left running. The agent's
+exit code is kept. It knows claude, codex, opencode, gemini, qwen and aider; any other program is given the variables of
+all base URLs. A base URL that is set already is where the sidecar sends requests on.
+"""
+_WRAP_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar wrap claude
+      Claude Code as usual, in this terminal
+  prompt-sidecar wrap codex -- exec 'Fix the failing test'
+      what comes after -- is the agent's own
+  prompt-sidecar wrap --set guard.mode=enforce --log sidecar.log python -- agent.py
+      a program of your own, with a setting changed
+
+The settings are the usual ones, but for addresses, tokens and TLS: the sidecar listens on loopback alone.
+{_SOURCES}exit codes: the agent's own; 128 and the signal's number if a signal ended it; 2 bad flag, setting or program
 """
 _PROBE: Final = """\
 Asks a running server for its health over gRPC, without TLS. Without --address it is the server that has the same
@@ -220,13 +242,29 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{PROGRAM}: {message}; see {self.prog} --help\n")
 
 
+WRAP: Final = "wrap"
+_END: Final = "--"
+
+
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments, by default those of the process; `command` is the command's name.
 
     Raises:
         SystemExit: help or version was asked for, or the arguments cannot be read.
     """
-    return _parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] != [WRAP]:
+        return _parser().parse_args(words)
+    end = words.index(_END) if _END in words else len(words)
+    parser = _parser()
+    asked, unread = parser.parse_known_args(words[:end])
+    if not asked.agent:
+        parser.error(f"{WRAP} needs an AGENT, as in {PROGRAM} {WRAP} claude")
+    if strays := [*asked.strays, *unread]:
+        own = shlex.join([asked.agent, _END, *strays, *words[end + 1 :]])
+        parser.error(f"{strays[0]}: what is the agent's own comes after --, as in {PROGRAM} {WRAP} {own}")
+    asked.arguments = words[end + 1 :]
+    return asked
 
 
 def _parser() -> Parser:
@@ -249,6 +287,7 @@ def _parser() -> Parser:
         )
 
     _add_settings(command("serve", "run the server until SIGTERM or Ctrl-C", _SERVE, _SERVE_EXAMPLES))
+    _add_wrap(command(WRAP, "run an agent behind a sidecar of its own, in this terminal", _WRAP, _WRAP_EXAMPLES))
     _add_probe(
         command("probe", "ask a running server whether it serves; exit code 0 or 1", _PROBE, _PROBE_EXAMPLES),
     )
@@ -301,6 +340,18 @@ def _add_probe(probe: Parser) -> None:
     )
     probe.add_argument("--timeout", type=_wait, default=2.0, metavar="SECONDS", help="wait this long (default: 2)")
     _add_settings(probe)
+
+
+def _add_wrap(wrap: Parser) -> None:
+    wrap.usage = f"{PROGRAM} {WRAP} [flags] AGENT [-- ARGUMENT ...]"
+    wrap.add_argument(
+        "agent", nargs="?", default="", metavar="AGENT", help="the agent's program, by its name on the PATH or its file"
+    )
+    wrap.add_argument("strays", nargs="*", help=argparse.SUPPRESS)
+    wrap.add_argument(
+        "--log", default="", metavar="FILE", help="where the sidecar logs, at its end (default: a new temporary file)"
+    )
+    _add_settings(wrap)
 
 
 def _add_presets(presets: Parser) -> None:

@@ -1,4 +1,4 @@
-"""The command line: serve, probe, presets, models, check-config, replay, mcp, guard, condense.
+"""The command line: serve, wrap, probe, presets, models, check-config, replay, mcp, guard, condense.
 
 Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
 not pay for the tokenizer.
@@ -103,7 +103,8 @@ class _Refused(Exception):
     """What was asked for cannot be; the message says why."""
 
 
-def _settings(asked: Namespace) -> Settings:
+def _settings(asked: Namespace, more: Mapping[str, tuple[str, str]] | None = None) -> Settings:
+    """Load the settings; `more`: values of settings with their sources, which win."""
     from prompt_sidecar.config.settings import SETTINGS, SettingsError, load, nearest
 
     flags: dict[str, str] = {}
@@ -117,6 +118,8 @@ def _settings(asked: Namespace) -> Settings:
         value = getattr(asked, flag.removeprefix("--").replace("-", "_"))
         if value is not None:
             flags[name], short[name] = value, flag
+    for name, (value, source) in (more or {}).items():
+        flags[name], short[name] = value, source
     try:
         return load(os.environ, config=asked.config, flags=flags, short=short)
     except SettingsError as error:
@@ -193,6 +196,30 @@ def _leave(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _wrap(asked: Namespace) -> int:
+    settings = _settings(asked)
+    from prompt_sidecar.cli.agents import UpstreamError, chosen, upstreams
+    from prompt_sidecar.cli.wrap import WrapError, found, new_log, run, settled
+
+    try:
+        program = found(asked.agent)
+        ways = list(upstreams(os.environ, chosen(settings)))
+        given = {f"http.{each.provider}_upstream": (each.address, each.variable) for each in ways if each.variable}
+        settings = settled(_settings(asked, given))
+        log, path = new_log(asked.log)
+        with log, _start_errors():
+            _begin_loading(settings)
+            print(f"{PROGRAM}: logs to {path}", file=sys.stderr)
+            ended = run(settings, ways, [program, *asked.arguments], log, os.environ)
+    except (WrapError, UpstreamError) as error:
+        raise _Refused(str(error)) from None
+    lines = [] if ended.summary is None else [*ended.summary.lines()]
+    seconds = f"{int(ended.seconds // 60)} min {int(ended.seconds % 60)} s"
+    for line in (f"{asked.agent} has ended after {seconds}, with code {ended.code}", *lines, f"log       {path}"):
+        print(f"{PROGRAM}: {line}", file=sys.stderr)
+    _leave(ended.code)
 
 
 def _probe(asked: Namespace) -> int:
@@ -502,6 +529,7 @@ def _start_errors() -> Iterator[None]:
 
 _COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "serve": _serve,
+    "wrap": _wrap,
     "probe": _probe,
     "presets": _presets,
     "models": _models,

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from logging.handlers import QueueHandler
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 _log = logging.getLogger(__name__)
 
@@ -70,9 +70,16 @@ def no_ids() -> None:
     """Return None: there are no traces."""
 
 
-def configure(form: str, level: str, ids: Ids = no_ids) -> None:
-    """Log to stderr in `form`, `text` or `json`, from `level` on; `ids` returns the ids of trace and span."""
-    handler = logging.StreamHandler(sys.stderr)
+def configure(form: str, level: str, ids: Ids = no_ids, stream: TextIO | None = None) -> None:
+    """Log in `form`, `text` or `json`, from `level` on.
+
+    Args:
+        form: `text` or `json`.
+        level: the lowest that is logged.
+        ids: returns the ids of trace and span.
+        stream: where to; None: stderr.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Lines(ids, as_json=form == "json"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.providers.api import ApiPath, PassedPrompts, Provider
+from prompt_sidecar.providers.api import ApiPath, BaseUrl, PassedPrompts, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
 from prompt_sidecar.providers.messages import (
     Format,
@@ -37,7 +37,11 @@ from prompt_sidecar.providers.untyped import (
 )
 from prompt_sidecar.providers.usage import UsageMembers
 
-ANTHROPIC: Final = Provider("anthropic", "https://api.anthropic.com")
+ANTHROPIC: Final = Provider(
+    "anthropic", "https://api.anthropic.com", (BaseUrl("ANTHROPIC_BASE_URL"), BaseUrl("ANTHROPIC_API_BASE"))
+)
+"""The SDK's variable, which Claude Code reads, too (code.claude.com/docs/en/env-vars), and LiteLLM's
+(docs.litellm.ai/docs/providers/anthropic)."""
 ERROR_TYPES: Final[Mapping[int, str]] = {
     400: "invalid_request_error",
     401: "authentication_error",

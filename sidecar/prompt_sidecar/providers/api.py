@@ -16,12 +16,23 @@ from prompt_sidecar.providers.usage import UsageMembers
 
 
 @dataclass(frozen=True, slots=True)
+class BaseUrl:
+    """A variable of the environment by which SDKs and agents are told where a provider's API is."""
+
+    variable: str
+    path: str = ""
+    """What the URL has behind the provider's address."""
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """Whose API it is."""
 
     name: str
     upstream: str
     """Where its requests go, unless the setting `http.{name}_upstream` says otherwise."""
+    base_urls: tuple[BaseUrl, ...] = ()
+    """What its SDKs, and others that speak its APIs, read; the first is the SDK's own."""
 
     def __str__(self) -> str:
         return self.name

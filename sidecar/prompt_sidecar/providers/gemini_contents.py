@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.providers.api import ApiPath, Provider, ProviderApi
+from prompt_sidecar.providers.api import ApiPath, BaseUrl, Provider, ProviderApi
 from prompt_sidecar.providers.call_pieces import CallPlace
 from prompt_sidecar.providers.messages import Format, Message, holds, role_of, without_parts
 from prompt_sidecar.providers.untyped import member, objects
 from prompt_sidecar.providers.usage import UsageMembers
 
-GEMINI: Final = Provider("gemini", "https://generativelanguage.googleapis.com")
+GEMINI: Final = Provider("gemini", "https://generativelanguage.googleapis.com", (BaseUrl("GOOGLE_GEMINI_BASE_URL"),))
+"""The variable of google-genai and of Gemini CLI (github.com/google-gemini/gemini-cli, pull request 25357)."""
 ERROR_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",

@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.providers.api import ApiPath, PassedPrompts, Provider
+from prompt_sidecar.providers.api import ApiPath, BaseUrl, PassedPrompts, Provider
 from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallEvent, CallPiece, CallPlace, NameOf, another
 from prompt_sidecar.providers.messages import Format, Message, parts_of, role_of, texts_of
 from prompt_sidecar.providers.sdk import (
@@ -31,7 +31,11 @@ from prompt_sidecar.providers.surrogates import paired, sound
 from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal, sdk_member, string
 from prompt_sidecar.providers.usage import UsageMembers
 
-OPENAI: Final = Provider("openai", "https://api.openai.com")
+OPENAI: Final = Provider(
+    "openai", "https://api.openai.com", (BaseUrl("OPENAI_BASE_URL", "/v1"), BaseUrl("OPENAI_API_BASE", "/v1"))
+)
+"""The SDK's variable (github.com/openai/openai-python, README), and LiteLLM's, which aider reads
+(aider.chat/docs/llms/openai-compat.html)."""
 
 
 def openai_error(status: int, message: str, reason: str) -> dict[str, Any]:

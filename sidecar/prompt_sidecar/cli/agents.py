@@ -1,0 +1,185 @@
+"""How each agent is told to call the sidecar's HTTP door: one row for each, for the command `wrap`.
+
+Every program is given the variables of all providers' base URLs (`BaseUrl` in `providers/`). What an agent needs beside
+them stands in `AGENTS`. Texts may name these variables as `${OPENAI_BASE_URL}`, and stand for what they are set to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from prompt_sidecar.providers.api import Provider
+from prompt_sidecar.providers.table import PROVIDERS
+
+if TYPE_CHECKING:
+    from prompt_sidecar.config.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What an agent needs beside the base URLs."""
+
+    program: str
+    """Its name on the PATH."""
+    arguments: tuple[str, ...] = ()
+    """Before its own."""
+    base_url: str = ""
+    """The variable of its provider's base URL."""
+    first_party: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are true only where that provider's upstream is the provider itself; the user's own win."""
+    merged: Mapping[str, str] = field(default_factory=dict)
+    """Variables that hold a JSON object, into which ours is merged."""
+
+
+AGENTS: Final[Mapping[str, Agent]] = {
+    agent.program: agent
+    for agent in (
+        # Behind a base URL it leaves out tool search, unless ENABLE_TOOL_SEARCH says that tool_reference blocks are
+        # forwarded (code.claude.com/docs/en/env-vars, ANTHROPIC_BASE_URL), and takes its window for 200k. The variable
+        # that keeps the window of 1M is in no document: it is read by the program (2.1.332), and other proxies set it
+        # (github.com/JuliusBrussee/caveman, pull request 866; github.com/condense-chat/dense, pull request 26).
+        Agent(
+            "claude",
+            base_url="ANTHROPIC_BASE_URL",
+            first_party={"ENABLE_TOOL_SEARCH": "true", "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"},
+        ),
+        # Its built-in provider reads its configuration, and no variable (developers.openai.com/codex/config-reference).
+        Agent("codex", arguments=("-c", 'openai_base_url="${OPENAI_BASE_URL}"')),
+        # Its providers' base URLs hold the version. This variable wins over all files (opencode.ai/docs/config).
+        Agent(
+            "opencode",
+            merged={
+                "OPENCODE_CONFIG_CONTENT": '{"provider": {"openai": {"options": {"baseURL": "${OPENAI_BASE_URL}"}}, '
+                '"anthropic": {"options": {"baseURL": "${ANTHROPIC_BASE_URL}/v1"}}, '
+                '"google": {"options": {"baseURL": "${GOOGLE_GEMINI_BASE_URL}/v1beta"}}}}'
+            },
+        ),
+        # They read the variables alone; named here so that the help can list them. Gemini CLI takes an http URL of
+        # loopback only (its pull request 25357).
+        Agent("gemini"),
+        Agent("qwen"),
+        Agent("aider"),
+    )
+}
+"""By their program's name. Any other program is given the base URLs alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where a provider's requests go behind the door, and what its base URLs have behind the door's address."""
+
+    provider: Provider
+    address: str
+    paths: Mapping[str, str]
+    """By variable."""
+    variable: str = ""
+    """The user's, which says the address; empty: none does."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the provider itself."""
+        return self.address == self.provider.upstream
+
+
+class UpstreamError(Exception):
+    """The environment names no upstream that can be used; the message says what to change."""
+
+
+def chosen(settings: Settings) -> dict[str, str]:
+    """Return the upstreams that the settings say, by the provider's name, and not those by default."""
+    names = {provider.name: f"{provider.name}_upstream" for provider in PROVIDERS}
+    return {
+        provider: getattr(settings.http, name) for provider, name in names.items() if f"http.{name}" in settings.sources
+    }
+
+
+def upstreams(environment: Mapping[str, str], settled: Mapping[str, str]) -> Iterator[Upstream]:
+    """Yield each provider's upstream: what the settings say, else the user's own base URL, else the provider itself.
+
+    A path that the user's base URL has stays in what the agent is given, so that the door sends it on.
+
+    Args:
+        environment: the user's variables.
+        settled: the upstreams that settings say, by the provider's name.
+
+    Raises:
+        UpstreamError: two variables disagree, or one is no URL.
+    """
+    for provider in PROVIDERS:
+        usual = {each.variable: each.path for each in provider.base_urls}
+        given = {name: environment[name].strip().rstrip("/") for name in usual if environment.get(name, "").strip()}
+        if not given or provider.name in settled:
+            yield Upstream(provider, settled.get(provider.name, provider.upstream), usual)
+            continue
+        origins = {_origin(name, value): name for name, value in given.items()}
+        if len(origins) > 1:
+            several = " and ".join(sorted(given))
+            raise UpstreamError(f"{several} name different upstreams; unset one, or set http.{provider}_upstream")
+        (origin,) = origins
+        paths = {name: urlsplit(value).path for name, value in given.items()}
+        yield Upstream(provider, origin, usual | paths, origins[origin])
+
+
+def _origin(name: str, value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise UpstreamError(f"{name} is set to no URL; accepted: one such as https://gateway.example/v1; or unset it")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def command(
+    door: str, words: Sequence[str], environment: Mapping[str, str], found: Sequence[Upstream]
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs an agent behind a door, and its variables.
+
+    Args:
+        door: the door's address.
+        words: the program and its arguments.
+        environment: the user's variables.
+        found: `upstreams` of them.
+    """
+    told = {name: door + path for each in found for name, path in each.paths.items()}
+    agent = AGENTS.get(PurePath(words[0]).name, Agent(""))
+    changed = dict(told)
+    if any(each.is_own and agent.base_url in each.paths for each in found):
+        changed |= {name: value for name, value in agent.first_party.items() if name not in environment}
+    for name, text in agent.merged.items():
+        changed[name] = _merged(environment.get(name, ""), Template(text).substitute(told))
+    before = [Template(each).substitute(told) for each in agent.arguments]
+    return [words[0], *before, *words[1:]], {**environment, **changed, **_near(environment)}
+
+
+def _merged(given: str, ours: str) -> str:
+    """One JSON object within another; what was given and is no object is replaced."""
+    try:
+        first = json.loads(given) if given else {}
+    except ValueError:
+        first = {}
+    return json.dumps(_joined(first, json.loads(ours)) if isinstance(first, dict) else json.loads(ours))
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    both = {name: _joined(first[name], second[name]) for name in second if _are_objects(first.get(name), second[name])}
+    return {**first, **second, **both}
+
+
+def _are_objects(*values: object) -> bool:
+    return all(isinstance(each, dict) for each in values)
+
+
+_PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+_NEAR: Final = "127.0.0.1"
+
+
+def _near(environment: Mapping[str, str]) -> dict[str, str]:
+    """Have no proxy come between the agent and the door."""
+    if not any(environment.get(name) for name in _PROXIES):
+        return {}
+    names = ("no_proxy", "NO_PROXY")
+    return {name: ",".join(filter(None, (environment.get(name, ""), _NEAR))) for name in names}

@@ -1,0 +1,116 @@
+"""What a sidecar did for an agent, from its figures: requests, tokens, recalls, finds of the guard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client.core import Metric as Family
+
+from prompt_sidecar.facts.guard_calls import FindingAction
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.report.prices import RelativePrices
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import HTTP_ROUTES, Metric
+from prompt_sidecar.telemetry.exposition import family
+
+_SENT_TO_HTTP: Final = "sent_to_http"
+"""The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
+_USUAL: Final = frozenset({"answered", _SENT_TO_HTTP, "cancelled"})
+"""Outcomes of requests that need no remark."""
+_PASSED: Final = HTTP_ROUTES[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums since the sidecar began. Tokens are estimated."""
+
+    requests: int = 0
+    """All, those that hold no prompt too."""
+    prompts: int = 0
+    troubled: Mapping[str, int] = field(default_factory=dict)
+    """Requests by their outcome, where that is no usual one."""
+    before: int = 0
+    """Tokens of all prompts untrimmed."""
+    after: int = 0
+    """Tokens of all prompts as they were sent."""
+    share: float | None = None
+    """What the prompts cost of what they would have cost untrimmed; None: there is nothing to compare."""
+    originals: int = 0
+    """That the model got back by id."""
+    searches: int = 0
+    finds: Mapping[str, int] = field(default_factory=dict)
+    """Of the guard, by what was done about them."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each thing that the sidecar does."""
+        if not self.requests:
+            yield (
+                "requests  none came through the sidecar: the agent has another base URL in its own settings, "
+                "or is signed in to a service that takes none"
+            )
+            return
+        trouble = ", ".join(f"{number:,} {outcome.replace('_', ' ')}" for outcome, number in self.troubled.items())
+        yield f"requests  {self.requests:,}, of which {self.prompts:,} prompts{f'; {trouble}' if trouble else ''}"
+        saved = max(0.0, 1 - self.after / self.before) if self.before else 0.0
+        price = "" if self.share is None else f"; they cost some {self.share:.0%} of what they would have untrimmed"
+        yield f"saved     {saved:.0%} of the prompts' tokens: {self.before:,} untrimmed, {self.after:,} sent{price}"
+        yield f"recalled  {self.originals:,} originals by id, {self.searches:,} searches"
+        finds = ", ".join(f"{number:,} {action}" for action, number in self.finds.items())
+        yield f"guard     {finds or 'found nothing'}"
+
+
+def read_summary(families: Iterable[Family]) -> Summary:
+    """Make the summary of what `/metrics` would show."""
+    sums = _Sums(families)
+    http = sums.by(catalog.HTTP_REQUESTS, "outcome")
+    tokens = sums.by(catalog.PROMPT_TOKENS, "state")
+    actions = sums.by(catalog.FINDINGS, "action")
+    passed = sums.one(catalog.HTTP_REQUESTS, route=_PASSED)
+    return Summary(
+        requests=sum(http.values()),
+        prompts=sum(http.values()) - int(passed) - http[_SENT_TO_HTTP],
+        troubled={outcome: number for outcome, number in http.items() if number and outcome not in _USUAL},
+        before=tokens["before"],
+        after=tokens["after"],
+        share=_share(sums),
+        originals=sums.by(catalog.RETRIEVALS, "outcome")[Outcome.HIT],
+        searches=sum(sums.by(catalog.SEARCHES, "outcome").values()),
+        finds={action.value: actions[action] for action in FindingAction if actions[action]},
+    )
+
+
+def _share(sums: _Sums) -> float | None:
+    """Price the comparison with never trimming, with what providers reported in the place of estimates."""
+    prices = RelativePrices()
+    costs: dict[str, float] = {}
+    for side in ("returned", "untrimmed"):
+        kept, new = (
+            sums.one(catalog.COMPARED_TOKENS, prompts=side, state=state)
+            - sums.one(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="estimate")
+            + sums.one(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="report")
+            for state in ("kept", "new")
+        )
+        costs[side] = prices.of(kept, new)
+    return costs["returned"] / costs["untrimmed"] if costs["untrimmed"] > 0 else None
+
+
+class _Sums:
+    """The samples of counters, by family."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._samples = {each.name: list(each.samples) for each in families}
+
+    def by(self, metric: Metric, label: str) -> Counter[str]:
+        """Sum a counter up by the values of a label."""
+        found: Counter[str] = Counter()
+        for sample in self._samples.get(family(metric), []):
+            found[sample.labels[label]] += int(sample.value)
+        return found
+
+    def one(self, metric: Metric, **labels: str) -> float:
+        """Sum up the series that have these labels."""
+        samples = self._samples.get(family(metric), [])
+        return sum(each.value for each in samples if labels.items() <= each.labels.items())
