@@ -45,6 +45,8 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/cli/test_agents.py": STAYS,
     "tests/cli/test_commands.py": STAYS,
     "tests/cli/test_commands.py::test_files_that_never_end_are_told": _WAITS,
+    "tests/cli/test_doctor.py": STAYS,
+    "tests/cli/test_doctor.py::test_a_sidecar_that_runs": _STARTS,
     "tests/cli/test_presets.py": STAYS,
     "tests/cli/test_process.py::test_a_signal_drains": STAYS,
     "tests/cli/test_process.py::test_listening_to_the_world_needs_authentication": STAYS,

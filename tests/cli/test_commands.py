@@ -24,7 +24,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = capsys.readouterr().out
     assert 0 == ended.value.code
-    for command in ("serve", "probe", "presets", "models", "check-config", "replay"):
+    for command in ("serve", "probe", "doctor", "presets", "models", "check-config", "replay"):
         assert f"prompt-sidecar {command}" in shown
 
 

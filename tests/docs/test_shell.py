@@ -70,7 +70,7 @@ def help_of(command: str) -> str:
 
 def check_sidecar(words: Sequence[str], environment: Mapping[str, str]) -> None:
     """The command and its flags exist, and its settings are accepted."""
-    command, *rest = words
+    command, *rest = words[: words.index("--")] if "--" in words else words  # what comes after it is an agent's own
     flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
     assert [] == [flag for flag in flags if f"{flag} " not in help_of(command) and f"{flag}\n" not in help_of(command)]
     if command == "presets":

@@ -44,6 +44,8 @@ examples:
       ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else (Codex: openai_base_url in its config.toml)
   prompt-sidecar probe
       ask the server that runs with these settings whether it serves
+  prompt-sidecar doctor --http 127.0.0.1:7780
+      see what keeps agents from it, or it from its work
   prompt-sidecar check-config --example > prompt-sidecar.toml
       write a settings file with every setting, its default and what it is for; use it with --config
   prompt-sidecar presets
@@ -108,6 +110,21 @@ examples:
       a server on a unix socket, which has half a second to answer
 
 {_SOURCES}exit codes: 0 it serves, 1 it does not, or does not answer, 2 bad flag, setting or address
+"""
+_DOCTOR: Final = """\
+Says what is wrong between agents and a running sidecar, in a sentence each, with what to do: its doors and readiness,
+its version and clock, what its metrics show, providers, store and collector, and the variables that agents started here
+would have. Give it the settings that the sidecar runs with. Nothing is sent to a provider: a connection to its port is
+all.
+"""
+_DOCTOR_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar doctor --http 127.0.0.1:7780
+      the sidecar that was started with serve --http 127.0.0.1:7780
+  prompt-sidecar doctor --config prompt-sidecar.toml --json
+      the same for programs: a list of level (ok, note, problem), about, found and advice
+
+{_SOURCES}exit codes: 0 no problem, 1 a problem, 2 bad flag or setting
 """
 _PRESETS_EXAMPLES: Final = """\
 examples:
@@ -291,6 +308,9 @@ def _parser() -> Parser:
     _add_probe(
         command("probe", "ask a running server whether it serves; exit code 0 or 1", _PROBE, _PROBE_EXAMPLES),
     )
+    doctor = command("doctor", "say what is wrong between agents and a running sidecar", _DOCTOR, _DOCTOR_EXAMPLES)
+    doctor.add_argument("--json", action="store_true", help="print a JSON array")
+    _add_settings(doctor)
     what = "show what each preset is for, and its knobs side by side"
     _add_presets(
         command(

@@ -1,4 +1,4 @@
-"""The command line: serve, wrap, probe, presets, models, check-config, replay, mcp, guard, condense.
+"""The command line: serve, wrap, probe, doctor, presets, models, check-config, replay, mcp, guard, condense.
 
 Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
 not pay for the tokenizer.
@@ -229,6 +229,23 @@ def _probe(asked: Namespace) -> int:
     found = probe(address, asked.timeout)
     print(f"{address}: {found.words}", file=sys.stdout if found.answered else sys.stderr)
     return EXIT_OK if found.serves else EXIT_FAILED
+
+
+def _doctor(asked: Namespace) -> int:
+    import json
+
+    settings = _settings(asked)
+    from prompt_sidecar.cli.doctor import Level, as_json, examine
+    from prompt_sidecar.process.cgroups import memory_limit
+
+    findings = examine(settings, os.environ, memory_limit())
+    problems = sum(each.level is Level.PROBLEM for each in findings)
+    if asked.json:
+        print(json.dumps(as_json(findings), indent=2))
+    else:
+        print(*(each.line for each in findings), sep="\n")
+        print("no problem" if not problems else "1 problem" if problems == 1 else f"{problems} problems")
+    return EXIT_FAILED if problems else EXIT_OK
 
 
 def _own_address(asked: Namespace) -> str:
@@ -531,6 +548,7 @@ _COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {
     "serve": _serve,
     "wrap": _wrap,
     "probe": _probe,
+    "doctor": _doctor,
     "presets": _presets,
     "models": _models,
     "check-config": _check_config,

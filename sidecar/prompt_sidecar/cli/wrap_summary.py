@@ -20,6 +20,8 @@ _SENT_TO_HTTP: Final = "sent_to_http"
 """The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
 _USUAL: Final = frozenset({"answered", _SENT_TO_HTTP, "cancelled"})
 """Outcomes of requests that need no remark."""
+COSTS: Final = "prompt_sidecar_cost_estimate"
+"""The family with the cost of prompts as returned and untrimmed, by currency; without it no money is told."""
 _PASSED: Final = HTTP_ROUTES[-1]
 
 
@@ -38,6 +40,8 @@ class Summary:
     """Tokens of all prompts as they were sent."""
     share: float | None = None
     """What the prompts cost of what they would have cost untrimmed; None: there is nothing to compare."""
+    costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By currency: what the prompts cost, and what they would have cost untrimmed, both estimated."""
     originals: int = 0
     """That the model got back by id."""
     searches: int = 0
@@ -56,6 +60,8 @@ class Summary:
         yield f"requests  {self.requests:,}, of which {self.prompts:,} prompts{f'; {trouble}' if trouble else ''}"
         saved = max(0.0, 1 - self.after / self.before) if self.before else 0.0
         price = "" if self.share is None else f"; they cost some {self.share:.0%} of what they would have untrimmed"
+        for currency, (sent, untrimmed) in self.costs.items():
+            price += f"; {sent:,.2f} {currency} for them, and some {untrimmed:,.2f} untrimmed"
         yield f"saved     {saved:.0%} of the prompts' tokens: {self.before:,} untrimmed, {self.after:,} sent{price}"
         yield f"recalled  {self.originals:,} originals by id, {self.searches:,} searches"
         finds = ", ".join(f"{number:,} {action}" for action, number in self.finds.items())
@@ -76,6 +82,11 @@ def read_summary(families: Iterable[Family]) -> Summary:
         before=tokens["before"],
         after=tokens["after"],
         share=_share(sums),
+        costs={
+            currency: (cost, sums.named(COSTS, prompts="untrimmed", currency=currency))
+            for currency in sums.labels(COSTS, "currency")
+            if (cost := sums.named(COSTS, prompts="returned", currency=currency))
+        },
         originals=sums.by(catalog.RETRIEVALS, "outcome")[Outcome.HIT],
         searches=sum(sums.by(catalog.SEARCHES, "outcome").values()),
         finds={action.value: actions[action] for action in FindingAction if actions[action]},
@@ -112,5 +123,13 @@ class _Sums:
 
     def one(self, metric: Metric, **labels: str) -> float:
         """Sum up the series that have these labels."""
-        samples = self._samples.get(family(metric), [])
+        return self.named(family(metric), **labels)
+
+    def named(self, name: str, **labels: str) -> float:
+        """Do so by the family's name."""
+        samples = self._samples.get(name, [])
         return sum(each.value for each in samples if labels.items() <= each.labels.items())
+
+    def labels(self, name: str, label: str) -> list[str]:
+        """Return the values that a label of a family has."""
+        return sorted({each.labels[label] for each in self._samples.get(name, [])})

@@ -38,7 +38,10 @@ from prompt_sidecar.providers.untyped import (
 from prompt_sidecar.providers.usage import UsageMembers
 
 ANTHROPIC: Final = Provider(
-    "anthropic", "https://api.anthropic.com", (BaseUrl("ANTHROPIC_BASE_URL"), BaseUrl("ANTHROPIC_API_BASE"))
+    "anthropic",
+    "https://api.anthropic.com",
+    (BaseUrl("ANTHROPIC_BASE_URL"), BaseUrl("ANTHROPIC_API_BASE")),
+    ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
 )
 """The SDK's variable, which Claude Code reads, too (code.claude.com/docs/en/env-vars), and LiteLLM's
 (docs.litellm.ai/docs/providers/anthropic)."""

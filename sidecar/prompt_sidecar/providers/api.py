@@ -33,6 +33,8 @@ class Provider:
     """Where its requests go, unless the setting `http.{name}_upstream` says otherwise."""
     base_urls: tuple[BaseUrl, ...] = ()
     """What its SDKs, and others that speak its APIs, read; the first is the SDK's own."""
+    keys: tuple[str, ...] = ()
+    """Variables of the environment in which its SDKs look for a credential; one will do."""
 
     def __str__(self) -> str:
         return self.name

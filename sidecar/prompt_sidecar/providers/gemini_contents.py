@@ -16,7 +16,12 @@ from prompt_sidecar.providers.messages import Format, Message, holds, role_of, w
 from prompt_sidecar.providers.untyped import member, objects
 from prompt_sidecar.providers.usage import UsageMembers
 
-GEMINI: Final = Provider("gemini", "https://generativelanguage.googleapis.com", (BaseUrl("GOOGLE_GEMINI_BASE_URL"),))
+GEMINI: Final = Provider(
+    "gemini",
+    "https://generativelanguage.googleapis.com",
+    (BaseUrl("GOOGLE_GEMINI_BASE_URL"),),
+    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+)
 """The variable of google-genai and of Gemini CLI (github.com/google-gemini/gemini-cli, pull request 25357)."""
 ERROR_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",

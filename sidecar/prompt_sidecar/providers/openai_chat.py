@@ -32,7 +32,10 @@ from prompt_sidecar.providers.untyped import member, object_of, objects, ordinal
 from prompt_sidecar.providers.usage import UsageMembers
 
 OPENAI: Final = Provider(
-    "openai", "https://api.openai.com", (BaseUrl("OPENAI_BASE_URL", "/v1"), BaseUrl("OPENAI_API_BASE", "/v1"))
+    "openai",
+    "https://api.openai.com",
+    (BaseUrl("OPENAI_BASE_URL", "/v1"), BaseUrl("OPENAI_API_BASE", "/v1")),
+    ("OPENAI_API_KEY",),
 )
 """The SDK's variable (github.com/openai/openai-python, README), and LiteLLM's, which aider reads
 (aider.chat/docs/llms/openai-compat.html)."""

@@ -1,0 +1,392 @@
+"""What is wrong between agents and a running sidecar, in a sentence each, with what to do.
+
+Asked are the addresses that the settings name, what the sidecar's `/metrics` shows, and the environment that agents
+started here would have. Nothing is sent to a provider: a connection to its port is all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
+
+from prompt_sidecar.calls.memory import fitted, sizing
+from prompt_sidecar.cli.probe import probe
+from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.guard.options import AUDIT
+from prompt_sidecar.providers.table import PROVIDERS
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.exposition import family
+from prompt_sidecar.telemetry.readings import version
+from prompt_sidecar.values import split_address
+
+SECONDS: Final = 2.0
+"""For one connection: what is on the same machine answers within milliseconds."""
+MOST_BYTES: Final = 16_777_216
+"""Of `/metrics`; a sidecar with all its series has a tenth."""
+CLOCK_SECONDS: Final = 5.0
+"""By which two clocks may differ; the answer's date is in whole seconds."""
+RECALL_OFFERS: Final = "prompt_sidecar_recall_offers"
+"""The family that counts prompts by `RecallOffer`; a sidecar that has none is not asked."""
+_COLLECTOR: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_ANY_HOST: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # it is translated
+_NO_RECALL: Final[Mapping[str, str]] = {
+    RecallOffer.FORCED: "let the first request of a run choose its tools freely (tool_choice auto)",
+    RecallOffer.SEVERAL_ANSWERS: "ask for one answer (n: 1)",
+    RecallOffer.UNREADABLE: "ask for server-sent events, with whole arguments of calls",
+    RecallOffer.OBSERVING: "set mode=active",
+    RecallOffer.UNTRIMMED: "look at the header x-prompt-sidecar-untrimmed of the answers",
+    RecallOffer.NO_TOOLS: "nothing to do for calls that have no tools, such as those for a title",
+}
+"""What to do where it was not offered, for each reason that says it."""
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Worth knowing, and may be as wanted."""
+    PROBLEM = "problem"
+    """The exit code says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    about: str
+    found: str
+    """A sentence."""
+    advice: str = ""
+    """What to do; empty: nothing."""
+
+    @property
+    def line(self) -> str:
+        """It, for people."""
+        advice = f" {self.advice[0].upper()}{self.advice[1:]}." if self.advice else ""
+        return f"{self.level:<8} {self.about:<12} {self.found}.{advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at."""
+
+    settings: Settings
+    environment: Mapping[str, str]
+    memory_limit: int
+    """Bytes that a process here may take; 0: there is no limit."""
+    metrics: Mapping[str, Family] = field(default_factory=dict)
+    """By name; empty: there are none."""
+    date: str = ""
+    """The header of the answer with the metrics."""
+
+    def sums(self, name: str, label: str) -> dict[str, float]:
+        """Sum a family up by the values of a label."""
+        found: dict[str, float] = {}
+        for sample in self.metrics[name].samples if name in self.metrics else ():
+            if label in sample.labels and not sample.name.endswith("_created"):
+                found[sample.labels[label]] = found.get(sample.labels[label], 0.0) + sample.value
+        return found
+
+    def total(self, name: str) -> float:
+        """Sum a family up."""
+        return sum(each.value for each in self.metrics[name].samples) if name in self.metrics else 0.0
+
+
+def examine(settings: Settings, environment: Mapping[str, str], memory_limit: int) -> list[Finding]:
+    """Look at everything.
+
+    Args:
+        settings: those of the sidecar that runs.
+        environment: what agents started here would have.
+        memory_limit: bytes that a process here may take; 0: there is no limit.
+    """
+    metrics, date, why = _metrics(settings)
+    patient = Patient(settings, environment, memory_limit, metrics, date)
+    findings = [finding for check in (_door, _grpc) for finding in check(patient)]
+    if why:
+        findings.append(why)
+    return [*findings, *(finding for check in _CHECKS for finding in check(patient))]
+
+
+def as_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    """Return findings for programs."""
+    return [asdict(each) for each in findings]
+
+
+def _metrics(settings: Settings) -> tuple[dict[str, Family], str, Finding | None]:
+    """Read `/metrics`; return the families, the answer's date, and why there are none."""
+    address = settings.telemetry.metrics_listen
+    if not address:
+        told = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
+        return {}, "", Finding(Level.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
+    host, port = _reachable(address)
+    try:
+        with contextlib.closing(http.client.HTTPConnection(host, port, timeout=SECONDS)) as connection:
+            connection.request("GET", "/metrics")
+            answer = connection.getresponse()
+            text = answer.read(MOST_BYTES).decode()
+            families = {each.name: each for each in text_string_to_metric_families(text)}
+            if answer.status == http.HTTPStatus.OK and family(catalog.BUILD_INFO) in families:
+                return families, answer.headers.get("date", ""), None
+            why = "what answers there is no sidecar"
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        why = f"nobody answers there ({_words(error)})"
+    advice = "start the sidecar, or give this command the settings that it runs with (--config, --set)"
+    return {}, "", Finding(Level.PROBLEM, "metrics", f"telemetry.metrics_listen {address}: {why}", advice)
+
+
+def _door(patient: Patient) -> Iterator[Finding]:
+    address = patient.settings.http.listen
+    if not address:
+        advice = "start it with serve --http 127.0.0.1:7780, and ask with doctor --http 127.0.0.1:7780"
+        yield Finding(Level.PROBLEM, "http door", "http.listen is empty, so no agent can use it as a base URL", advice)
+    elif why := _unreachable(*_reachable(address)):
+        advice = "start the sidecar, or name the address that it has (--http)"
+        yield Finding(Level.PROBLEM, "http door", f"http.listen {address} cannot be connected to ({why})", advice)
+    else:
+        yield Finding(Level.OK, "http door", f"{address} takes connections")
+
+
+def _grpc(patient: Patient) -> Iterator[Finding]:
+    server = patient.settings.server
+    if server.tls_certificate or not (server.socket or server.listen):
+        return
+    address = f"unix:{server.socket}" if server.socket else "{}:{}".format(*_reachable(server.listen, brackets=True))
+    found = probe(address, SECONDS)
+    if found.serves:
+        yield Finding(Level.OK, "readiness", f"the sidecar serves gRPC at {address}")
+    elif found.answered:
+        advice = "wait a second for its start, or look into its log"
+        yield Finding(Level.PROBLEM, "readiness", f"the sidecar at {address} is not ready ({found.words})", advice)
+    else:
+        advice = "nothing, if it was started without gRPC (--listen '')"
+        yield Finding(Level.NOTE, "readiness", f"gRPC at {address}: {found.words}", advice)
+
+
+def _base_urls(patient: Patient) -> Iterator[Finding]:
+    """Look whether agents that are started here come to the door."""
+    listen = patient.settings.http.listen
+    if not listen:
+        return
+    host, port = _reachable(listen)
+    scheme = "https" if patient.settings.server.tls_certificate else "http"
+    first = [provider.base_urls[0].variable for provider in PROVIDERS if provider.base_urls]
+    some_lead = any(_leads_to(patient.environment.get(name, ""), host, port) for name in first)
+    for provider in PROVIDERS:
+        for each in provider.base_urls[:1]:
+            right = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{each.path}"
+            given = patient.environment.get(each.variable, "").strip()
+            advice = f"export {each.variable}={right}"
+            if not given:
+                told = f"{each.variable} is not set, so agents started here call {provider.upstream} themselves"
+                yield Finding(Level.NOTE if some_lead else Level.PROBLEM, "environment", told, advice)
+            elif not _leads_to(given, host, port):
+                told = f"{each.variable} leads to {_shown(given)}, and not to the sidecar"
+                yield Finding(Level.PROBLEM, "environment", told, advice)
+            elif urlsplit(given).path.rstrip("/") != each.path:
+                told = f"{each.variable} leads to the sidecar with the path {urlsplit(given).path or '/'}"
+                yield Finding(Level.NOTE, "environment", told, f"{advice}, unless the provider wants that path")
+            else:
+                yield Finding(Level.OK, "environment", f"{each.variable} leads to the sidecar")
+
+
+def _keys(patient: Patient) -> Iterator[Finding]:
+    if not patient.settings.key:
+        told = "key is not set, so originals' ids and revisions do not outlive the sidecar's process"
+        yield Finding(Level.NOTE, "key", told, "set PROMPT_SIDECAR_KEY to a secret of 16 characters or more")
+    for provider in PROVIDERS:
+        if provider.keys and not any(patient.environment.get(name) for name in provider.keys):
+            told = f"{' or '.join(provider.keys)} is not set"
+            advice = "set it, unless agents are signed in otherwise: the sidecar adds no key of its own"
+            yield Finding(Level.NOTE, "environment", told, advice)
+
+
+def _upstreams(patient: Patient) -> Iterator[Finding]:
+    """Look whether providers that agents here use, or that the settings name, take connections."""
+    for provider in PROVIDERS:
+        name = f"http.{provider}_upstream"
+        address = getattr(patient.settings.http, f"{provider}_upstream")
+        used = any(patient.environment.get(each.variable) for each in provider.base_urls)
+        if not used and name not in patient.settings.sources:
+            continue
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if why := _unreachable(parts.hostname or "", port):
+            advice = f"correct {name}, or the way there: DNS, proxy, firewall"
+            yield Finding(Level.PROBLEM, "upstream", f"{name} {address} cannot be connected to ({why})", advice)
+        else:
+            yield Finding(Level.OK, "upstream", f"{address} takes connections")
+
+
+def _store(patient: Patient) -> Iterator[Finding]:
+    url = patient.settings.store.url
+    if not url:
+        return
+    parts = urlsplit(url)
+    if parts.hostname:
+        why = _unreachable(parts.hostname, parts.port or _STORE_PORT)
+        advice = "start it, or correct store.url; until then runs are kept in the sidecar's process alone"
+        if why:
+            yield Finding(Level.PROBLEM, "store", f"{_shown(url)} cannot be connected to ({why})", advice)
+        else:
+            yield Finding(Level.OK, "store", f"{_shown(url)} takes connections")
+    if patient.metrics and not patient.total(family(catalog.STORE_REACHABLE)):
+        advice = "look into the sidecar's log, and at the store"
+        yield Finding(Level.PROBLEM, "store", f"{_shown(url)} did not answer the sidecar's last commands", advice)
+
+
+_STORE_PORT: Final = 6_379
+
+
+def _collector(patient: Patient) -> Iterator[Finding]:
+    address = patient.settings.telemetry.otlp_endpoint or patient.environment.get(_COLLECTOR, "").strip()
+    if not address:
+        return
+    parts = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        port = parts.port or 4_317
+    except ValueError:
+        port = 0
+    if why := _unreachable(parts.hostname or "", port):
+        advice = f"start it, or correct telemetry.otlp_endpoint or {_COLLECTOR}: what is pushed is lost"
+        yield Finding(Level.PROBLEM, "collector", f"{_shown(address)} cannot be connected to ({why})", advice)
+    else:
+        yield Finding(Level.OK, "collector", f"{_shown(address)} takes connections")
+
+
+def _guard(patient: Patient) -> Iterator[Finding]:
+    if patient.settings.guard.mode == AUDIT:
+        told = "guard.mode is audit, so secrets are found and counted, and go to the provider"
+        yield Finding(Level.NOTE, "guard", told, "set guard.mode=enforce to have them masked")
+    else:
+        yield Finding(Level.OK, "guard", f"guard.mode is {patient.settings.guard.mode}")
+
+
+def _window(patient: Patient) -> Iterator[Finding]:
+    assumed = patient.total(family(catalog.WINDOWS_ASSUMED))
+    if assumed:
+        window = patient.settings.limits.default_window
+        told = f"of {assumed:,.0f} prompts the model's window was not known, and {window:,} tokens were assumed"
+        advice = 'say it in a table [models."NAME"] of the settings; prompt-sidecar models NAME shows what is known'
+        yield Finding(Level.PROBLEM, "window", told, advice)
+
+
+def _recall(patient: Patient) -> Iterator[Finding]:
+    offers = patient.sums(RECALL_OFFERS, "outcome")
+    for why, advice in _NO_RECALL.items():
+        if number := offers.get(why, 0):
+            level = Level.NOTE if why == RecallOffer.NO_TOOLS else Level.PROBLEM
+            yield Finding(level, "recall", f"with {number:,.0f} prompts it was not offered: {why}", advice)
+    if not offers and patient.total(family(catalog.OBSERVING)):
+        yield Finding(Level.NOTE, "recall", "it is not offered: observing", _NO_RECALL[RecallOffer.OBSERVING])
+
+
+def _clock(patient: Patient) -> Iterator[Finding]:
+    if not patient.date:
+        return
+    with contextlib.suppress(ValueError):
+        apart = abs(parsedate_to_datetime(patient.date).timestamp() - time.time())
+        if apart > CLOCK_SECONDS:
+            told = f"the sidecar's clock and this machine's are {apart:,.0f} s apart"
+            yield Finding(Level.PROBLEM, "clock", told, "have both follow a time server")
+
+
+def _memory(patient: Patient) -> Iterator[Finding]:
+    by_state = patient.sums(family(catalog.PROCESS_MEMORY), "state")
+    limit = int(by_state.get("limit", 0)) or patient.settings.limits.process_bytes or patient.memory_limit
+    limits = patient.settings.limits
+    if told := sizing(fitted(limits, limit), limit):
+        yield Finding(Level.PROBLEM, "memory", told, "or give the process more")
+    elif fitted(limits, limit) != limits:
+        told = f"the process may take {limit:,} bytes, so its budgets for originals and runs are smaller than set"
+        yield Finding(Level.NOTE, "memory", told, "give it more, or lower limits.stash_bytes and limits.memory_bytes")
+
+
+def _version(patient: Patient) -> Iterator[Finding]:
+    running = next(iter(patient.sums(family(catalog.BUILD_INFO), "version")), "")
+    if running and running != version():
+        told = f"the sidecar that runs is version {running}, and this command is {version()}"
+        yield Finding(Level.PROBLEM, "version", told, "restart the sidecar, or use the command of its installation")
+
+
+def _failures(patient: Patient) -> Iterator[Finding]:
+    outcomes = patient.sums(family(catalog.HTTP_REQUESTS), "outcome")
+    for outcome, advice in (
+        ("failed_open", "look into its log for the reason: their prompts went on untrimmed"),
+        ("upstream_failed", "look at the provider's status page, and at the way there"),
+        ("failed", "look into its log: it is the sidecar's fault"),
+    ):
+        if number := outcomes.get(outcome, 0):
+            told = f"{number:,.0f} requests have ended as {outcome}"
+            yield Finding(Level.NOTE, "requests", told, advice)
+    if patient.metrics and patient.settings.http.listen and not sum(outcomes.values()):
+        told = "no request has come through the HTTP door yet"
+        yield Finding(Level.NOTE, "requests", told, "start an agent whose base URL leads there, or prompt-sidecar wrap")
+
+
+_CHECKS: Final[Sequence[Callable[[Patient], Iterator[Finding]]]] = (
+    _version,
+    _clock,
+    _base_urls,
+    _keys,
+    _upstreams,
+    _store,
+    _collector,
+    _memory,
+    _guard,
+    _window,
+    _recall,
+    _failures,
+)
+
+
+def _reachable(listen: str, *, brackets: bool = False) -> tuple[str, int]:
+    """Where what listens at an address is reached from its own machine."""
+    host, port = split_address(listen)
+    host = _ANY_HOST.get(host, host)
+    return f"[{host}]" if brackets and ":" in host else host, port
+
+
+def _unreachable(host: str, port: int) -> str:
+    """Why nothing can be connected to there; empty: something can."""
+    try:
+        socket.create_connection((host, port), SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:
+        return _words(error)
+    return ""
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {SECONDS:g} s"
+    return str(getattr(error, "strerror", None) or type(error).__name__).lower()
+
+
+def _leads_to(url: str, host: str, port: int) -> bool:
+    """Whether a URL is of this machine's port, by whatever name of it."""
+    try:
+        parts = urlsplit(url)
+        its_port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return False
+    return its_port == port and parts.hostname in {host, "localhost", "127.0.0.1", "::1"}
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    parts = urlsplit(url if "//" in url else f"//{url}")
+    return f"{f'{parts.scheme}://' if parts.scheme else ''}{parts.netloc.rpartition('@')[2]}{parts.path}"
