@@ -1,7 +1,7 @@
 """How each agent is told to call the sidecar's HTTP door: one row for each, for the command `wrap`.
 
-Every program is given the variables of all providers' base URLs (`BaseUrl` in `providers/`). What an agent needs beside
-them stands in `AGENTS`. Texts may name these variables as `${OPENAI_BASE_URL}`, and stand for what they are set to.
+Every program is given the variables of all providers' base URLs (`BaseUrl` in `providers/`). What else an agent needs
+is in `AGENTS`. Texts may name these variables as `${OPENAI_BASE_URL}`, which becomes what it is set to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What an agent needs beside the base URLs."""
+    """What an agent needs in addition to the base URLs."""
 
     program: str
     """Its name on the PATH."""
@@ -156,7 +156,7 @@ def command(
 
 
 def _merged(given: str, ours: str) -> str:
-    """One JSON object within another; what was given and is no object is replaced."""
+    """One JSON object within another; what was given and is not an object is replaced."""
     try:
         first = json.loads(given) if given else {}
     except ValueError:

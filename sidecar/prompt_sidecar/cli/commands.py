@@ -165,7 +165,7 @@ def _listen(settings: Settings) -> socket.socket | None:
 
 
 def _begin_loading(settings: Settings) -> None:
-    """Have the vocabulary loaded beside the imports that follow: most of it needs no interpreter."""
+    """Have the vocabulary loaded during the imports that follow: most of it needs no interpreter."""
     if settings.tokens.counter != "tiktoken":
         from prompt_sidecar.tokens.encodings import ESTIMATE
         from prompt_sidecar.tokens.fast import begin_loading
