@@ -52,6 +52,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/cli/test_process.py::test_listening_to_the_world_needs_authentication": STAYS,
     "tests/cli/test_wrap.py::test_an_agent_s_run": STAYS,
     "tests/cli/test_wrap.py::test_the_terminal_is_the_agent_s": STAYS,
+    "tests/cli/test_wrap_summary.py": STAYS,
     "tests/client/test_agent.py": _STARTS,
     "tests/client/test_agent.py::test_over_tcp": STAYS,
     "tests/client/test_alone.py::test_an_installation": "installs the client into an environment of its own",

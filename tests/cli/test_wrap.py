@@ -138,6 +138,28 @@ def test_the_terminal_is_the_agent_s(tmp_path: Path) -> None:
     assert not listens(found[2])
 
 
+def test_an_agent_that_stops(tmp_path: Path) -> None:
+    """The shell has the terminal until it goes on, as with an agent that runs without `wrap`."""
+    command = [*WRAP, "--log", str(tmp_path / "log"), *AGENT, "wait"]
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as work:
+        assert work.stdout is not None
+        found = re.match(r"waiting as (\d+)", work.stdout.readline())
+        assert found is not None
+        os.kill(int(found[1]), signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(work.pid, os.WUNTRACED)[1])
+        os.kill(work.pid, signal.SIGCONT)
+        work.terminate()
+        assert "SIGTERM\n" == work.stdout.readline()
+        assert CODE == work.wait(PATIENCE)
+
+
 @pytest.mark.parametrize(
     ("number", "to_agent", "code"),
     [

@@ -17,9 +17,6 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
-from prometheus_client.core import Metric as Family
-from prometheus_client.parser import text_string_to_metric_families
-
 from prompt_sidecar.calls.memory import fitted, sizing
 from prompt_sidecar.cli.probe import probe
 from prompt_sidecar.config.settings import Settings
@@ -27,8 +24,8 @@ from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.guard.options import AUDIT
 from prompt_sidecar.providers.table import PROVIDERS
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.exposition import family
 from prompt_sidecar.telemetry.readings import version
+from prompt_sidecar.telemetry.shown import Shown
 from prompt_sidecar.values import split_address
 
 SECONDS: Final = 2.0
@@ -88,22 +85,10 @@ class Patient:
     environment: Mapping[str, str]
     memory_limit: int
     """Bytes that a process here may take; 0: there is no limit."""
-    metrics: Mapping[str, Family] = field(default_factory=dict)
-    """By name; empty: there are none."""
+    metrics: Shown = field(default_factory=Shown)
+    """Empty: there are none."""
     date: str = ""
     """The header of the answer with the metrics."""
-
-    def sums(self, name: str, label: str) -> dict[str, float]:
-        """Sum a family up by the values of a label."""
-        found: dict[str, float] = {}
-        for sample in self.metrics[name].samples if name in self.metrics else ():
-            if label in sample.labels and not sample.name.endswith("_created"):
-                found[sample.labels[label]] = found.get(sample.labels[label], 0.0) + sample.value
-        return found
-
-    def total(self, name: str) -> float:
-        """Sum a family up."""
-        return sum(each.value for each in self.metrics[name].samples) if name in self.metrics else 0.0
 
 
 def examine(settings: Settings, environment: Mapping[str, str], memory_limit: int) -> list[Finding]:
@@ -127,26 +112,26 @@ def as_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
     return [asdict(each) for each in findings]
 
 
-def _metrics(settings: Settings) -> tuple[dict[str, Family], str, Finding | None]:
-    """Read `/metrics`; return the families, the answer's date, and why there are none."""
+def _metrics(settings: Settings) -> tuple[Shown, str, Finding | None]:
+    """Read `/metrics`; return it, the answer's date, and why there are none."""
     address = settings.telemetry.metrics_listen
     if not address:
         told = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
-        return {}, "", Finding(Level.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
+        return Shown(), "", Finding(Level.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
     host, port = _reachable(address)
     try:
         with contextlib.closing(http.client.HTTPConnection(host, port, timeout=SECONDS)) as connection:
             connection.request("GET", "/metrics")
             answer = connection.getresponse()
             text = answer.read(MOST_BYTES).decode()
-            families = {each.name: each for each in text_string_to_metric_families(text)}
-            if answer.status == http.HTTPStatus.OK and family(catalog.BUILD_INFO) in families:
-                return families, answer.headers.get("date", ""), None
+            shown = Shown.parsed(text)
+            if answer.status == http.HTTPStatus.OK and catalog.BUILD_INFO in shown:
+                return shown, answer.headers.get("date", ""), None
             why = "what answers there is no sidecar"
     except (OSError, ValueError, http.client.HTTPException) as error:
         why = f"nobody answers there ({_words(error)})"
     advice = "start the sidecar, or give this command the settings that it runs with (--config, --set)"
-    return {}, "", Finding(Level.PROBLEM, "metrics", f"telemetry.metrics_listen {address}: {why}", advice)
+    return Shown(), "", Finding(Level.PROBLEM, "metrics", f"telemetry.metrics_listen {address}: {why}", advice)
 
 
 def _door(patient: Patient) -> Iterator[Finding]:
@@ -244,7 +229,7 @@ def _store(patient: Patient) -> Iterator[Finding]:
             yield Finding(Level.PROBLEM, "store", f"{_shown(url)} cannot be connected to ({why})", advice)
         else:
             yield Finding(Level.OK, "store", f"{_shown(url)} takes connections")
-    if patient.metrics and not patient.total(family(catalog.STORE_REACHABLE)):
+    if patient.metrics and not patient.metrics.total(catalog.STORE_REACHABLE):
         advice = "look into the sidecar's log, and at the store"
         yield Finding(Level.PROBLEM, "store", f"{_shown(url)} did not answer the sidecar's last commands", advice)
 
@@ -277,7 +262,7 @@ def _guard(patient: Patient) -> Iterator[Finding]:
 
 
 def _window(patient: Patient) -> Iterator[Finding]:
-    assumed = patient.total(family(catalog.WINDOWS_ASSUMED))
+    assumed = patient.metrics.total(catalog.WINDOWS_ASSUMED)
     if assumed:
         window = patient.settings.limits.default_window
         told = f"of {assumed:,.0f} prompts the model's window was not known, and {window:,} tokens were assumed"
@@ -286,12 +271,12 @@ def _window(patient: Patient) -> Iterator[Finding]:
 
 
 def _recall(patient: Patient) -> Iterator[Finding]:
-    offers = patient.sums(RECALL_OFFERS, "outcome")
+    offers = patient.metrics.by(RECALL_OFFERS, "outcome")
     for why, advice in _NO_RECALL.items():
         if number := offers.get(why, 0):
             level = Level.NOTE if why == RecallOffer.NO_TOOLS else Level.PROBLEM
             yield Finding(level, "recall", f"with {number:,.0f} prompts it was not offered: {why}", advice)
-    if not offers and patient.total(family(catalog.OBSERVING)):
+    if not offers and patient.metrics.total(catalog.OBSERVING):
         yield Finding(Level.NOTE, "recall", "it is not offered: observing", _NO_RECALL[RecallOffer.OBSERVING])
 
 
@@ -306,7 +291,7 @@ def _clock(patient: Patient) -> Iterator[Finding]:
 
 
 def _memory(patient: Patient) -> Iterator[Finding]:
-    by_state = patient.sums(family(catalog.PROCESS_MEMORY), "state")
+    by_state = patient.metrics.by(catalog.PROCESS_MEMORY, "state")
     limit = int(by_state.get("limit", 0)) or patient.settings.limits.process_bytes or patient.memory_limit
     limits = patient.settings.limits
     if told := sizing(fitted(limits, limit), limit):
@@ -317,14 +302,14 @@ def _memory(patient: Patient) -> Iterator[Finding]:
 
 
 def _version(patient: Patient) -> Iterator[Finding]:
-    running = next(iter(patient.sums(family(catalog.BUILD_INFO), "version")), "")
+    running = next(iter(patient.metrics.by(catalog.BUILD_INFO, "version")), "")
     if running and running != version():
         told = f"the sidecar that runs is version {running}, and this command is {version()}"
         yield Finding(Level.PROBLEM, "version", told, "restart the sidecar, or use the command of its installation")
 
 
 def _failures(patient: Patient) -> Iterator[Finding]:
-    outcomes = patient.sums(family(catalog.HTTP_REQUESTS), "outcome")
+    outcomes = patient.metrics.by(catalog.HTTP_REQUESTS, "outcome")
     for outcome, advice in (
         ("failed_open", "look into its log for the reason: their prompts went on untrimmed"),
         ("upstream_failed", "look at the provider's status page, and at the way there"),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-
-from prometheus_client.core import Metric as Family
 
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import HTTP_ROUTES, Metric
-from prompt_sidecar.telemetry.exposition import family
+from prompt_sidecar.telemetry.catalog import HTTP_ROUTES
+from prompt_sidecar.telemetry.shown import Shown
 
 _SENT_TO_HTTP: Final = "sent_to_http"
 """The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
@@ -68,68 +65,40 @@ class Summary:
         yield f"guard     {finds or 'found nothing'}"
 
 
-def read_summary(families: Iterable[Family]) -> Summary:
-    """Make the summary of what `/metrics` would show."""
-    sums = _Sums(families)
-    http = sums.by(catalog.HTTP_REQUESTS, "outcome")
-    tokens = sums.by(catalog.PROMPT_TOKENS, "state")
-    actions = sums.by(catalog.FINDINGS, "action")
-    passed = sums.one(catalog.HTTP_REQUESTS, route=_PASSED)
+def summarised(shown: Shown) -> Summary:
+    """Make the summary of what `/metrics` shows."""
+    http = shown.by(catalog.HTTP_REQUESTS, "outcome")
+    passed = shown.total(catalog.HTTP_REQUESTS, route=_PASSED)
+    tokens = shown.by(catalog.PROMPT_TOKENS, "state")
+    actions = shown.by(catalog.FINDINGS, "action")
     return Summary(
         requests=sum(http.values()),
         prompts=sum(http.values()) - int(passed) - http[_SENT_TO_HTTP],
         troubled={outcome: number for outcome, number in http.items() if number and outcome not in _USUAL},
         before=tokens["before"],
         after=tokens["after"],
-        share=_share(sums),
+        share=_share(shown),
         costs={
-            currency: (cost, sums.named(COSTS, prompts="untrimmed", currency=currency))
-            for currency in sums.labels(COSTS, "currency")
-            if (cost := sums.named(COSTS, prompts="returned", currency=currency))
+            currency: (cost, shown.total(COSTS, prompts="untrimmed", currency=currency))
+            for currency in sorted(shown.by(COSTS, "currency"))
+            if (cost := shown.total(COSTS, prompts="returned", currency=currency))
         },
-        originals=sums.by(catalog.RETRIEVALS, "outcome")[Outcome.HIT],
-        searches=sum(sums.by(catalog.SEARCHES, "outcome").values()),
+        originals=shown.by(catalog.RETRIEVALS, "outcome")[Outcome.HIT],
+        searches=sum(shown.by(catalog.SEARCHES, "outcome").values()),
         finds={action.value: actions[action] for action in FindingAction if actions[action]},
     )
 
 
-def _share(sums: _Sums) -> float | None:
+def _share(shown: Shown) -> float | None:
     """Price the comparison with never trimming, with what providers reported in the place of estimates."""
     prices = RelativePrices()
     costs: dict[str, float] = {}
     for side in ("returned", "untrimmed"):
         kept, new = (
-            sums.one(catalog.COMPARED_TOKENS, prompts=side, state=state)
-            - sums.one(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="estimate")
-            + sums.one(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="report")
+            shown.total(catalog.COMPARED_TOKENS, prompts=side, state=state)
+            - shown.total(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="estimate")
+            + shown.total(catalog.RECOUNTED_TOKENS, prompts=side, state=state, by="report")
             for state in ("kept", "new")
         )
         costs[side] = prices.of(kept, new)
     return costs["returned"] / costs["untrimmed"] if costs["untrimmed"] > 0 else None
-
-
-class _Sums:
-    """The samples of counters, by family."""
-
-    def __init__(self, families: Iterable[Family]) -> None:
-        self._samples = {each.name: list(each.samples) for each in families}
-
-    def by(self, metric: Metric, label: str) -> Counter[str]:
-        """Sum a counter up by the values of a label."""
-        found: Counter[str] = Counter()
-        for sample in self._samples.get(family(metric), []):
-            found[sample.labels[label]] += int(sample.value)
-        return found
-
-    def one(self, metric: Metric, **labels: str) -> float:
-        """Sum up the series that have these labels."""
-        return self.named(family(metric), **labels)
-
-    def named(self, name: str, **labels: str) -> float:
-        """Do so by the family's name."""
-        samples = self._samples.get(name, [])
-        return sum(each.value for each in samples if labels.items() <= each.labels.items())
-
-    def labels(self, name: str, label: str) -> list[str]:
-        """Return the values that a label of a family has."""
-        return sorted({each.labels[label] for each in self._samples.get(name, [])})
