@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 import prompt_sidecar
+from prompt_sidecar.cli.agents import AGENTS
 from tests.agents.programs import (
     AGENT_PATIENCE,
     CLAUDE_CODE,
@@ -25,6 +26,7 @@ from tests.agents.programs import (
     alone,
 )
 from tests.agents.scripts import DONE, PRINTED, RAN, SETTINGS, Script
+from tests.conformance.bound_thinking import BoundThinking
 from tests.doors.http.upstream import Upstream
 
 STEPS = 12
@@ -61,9 +63,11 @@ def test_an_agent_behind_wrap(agent: Agent, tmp_path: Path) -> None:
     on_the_path(programs, PROGRAMS[agent], shlex.join(command.program))
     with Upstream(Script(agent, last=STEPS)) as upstream:
         upstream.other = stray
+        upstream.thinking = BoundThinking() if agent.binds else None
         settings = {f"PROMPT_SIDECAR_HTTP__{name}_UPSTREAM": upstream.url for name in ("OPENAI", "ANTHROPIC")}
         words = [sys.executable, "-m", "prompt_sidecar", "wrap", PROGRAMS[agent], "--", *command.arguments]
-        variables = {**alone(home), **command.variables, **settings}
+        as_at_its_provider = AGENTS[PROGRAMS[agent]].first_party  # which `wrap` sets for the provider itself alone
+        variables = {**alone(home), **command.variables, **settings, **as_at_its_provider}
         variables |= {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(Path(prompt_sidecar.__file__).parents[1]),

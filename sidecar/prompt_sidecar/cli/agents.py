@@ -43,11 +43,17 @@ AGENTS: Final[Mapping[str, Agent]] = {
         # Behind a base URL it leaves out tool search, unless ENABLE_TOOL_SEARCH says that tool_reference blocks are
         # forwarded (code.claude.com/docs/en/env-vars, ANTHROPIC_BASE_URL), and takes its window for 200k. The variable
         # that keeps the window of 1M is in no document: it is read by the program (2.1.332), and other proxies set it
-        # (github.com/JuliusBrussee/caveman, pull request 866; github.com/condense-chat/dense, pull request 26).
+        # (github.com/JuliusBrussee/caveman, pull request 866; github.com/condense-chat/dense, pull request 26). With it
+        # the system prompt begins with a line whose digits (cch) are others at each call; the third variable leaves
+        # that out (code.claude.com/docs/en/llm-gateway): thinking is bound to what precedes it.
         Agent(
             "claude",
             base_url="ANTHROPIC_BASE_URL",
-            first_party={"ENABLE_TOOL_SEARCH": "true", "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1"},
+            first_party={
+                "ENABLE_TOOL_SEARCH": "true",
+                "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1",
+                "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+            },
         ),
         # Its built-in provider reads its configuration, and no variable (developers.openai.com/codex/config-reference).
         Agent("codex", arguments=("-c", 'openai_base_url="${OPENAI_BASE_URL}"')),
