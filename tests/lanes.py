@@ -85,6 +85,8 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/doors/http/test_killed.py": _KILLED,
     "tests/doors/http/test_node_sdks.py": _NODE,
     "tests/doors/http/test_real_agents.py": "needs real agents",
+    "tests/doors/http/test_response_sockets.py::test_an_agent_that_takes_nothing": _WAITS,
+    "tests/doors/http/test_response_sockets.py::test_one_that_is_open_for_too_long": _WAITS,
     "tests/doors/http/test_unread.py::test_json_as_some_programs_write_it": _SECONDS,
     "tests/doors/http/test_websockets.py::test_a_side_that_is_not_read_is_not_lost": _WAITS,
     "tests/doors/http/test_websockets.py::test_a_silent_agent_is_pinged": _WAITS,

@@ -45,6 +45,8 @@ JOB: Final = "prompt-sidecar"
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
     "http.max_conversations",
+    "http.websocket_idle",
+    "http.websocket_time",
     "envoy.max_conversations",
     "limits.tombstones",
     "own_text.names",

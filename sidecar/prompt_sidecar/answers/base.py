@@ -68,6 +68,8 @@ class Turn:
     """What the provider stores it under; empty: it does not."""
     compaction: str = ""
     """A compaction that the provider has made in it; empty: none. See `Messages.compaction`."""
+    response_id: str = ""
+    """The provider's id of it, whether it is stored or not; empty: it has none that one can go on from."""
 
     @property
     def hidden(self) -> bool:
@@ -297,12 +299,21 @@ class Dialect(History):
         for name in self.api.stored[:1]:
             members.set(name, write(stored_id))
 
+    def begin_anew(self, members: Members) -> None:
+        """Have a request that goes on from a stored response name none, as it holds all that was said."""
+        for name in self.api.stored[:1]:
+            members.drop(name)
+
     def as_entries(self, members: Members) -> None:
         """Write a history that is one text as entries, so that more can be added."""
 
     def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
         """Return a turn's entries as a later request like this one may hold them."""
         del members
+        return entries
+
+    def finished(self, entries: Sequence[Any]) -> Sequence[Any]:
+        """Return the entries of an answer that was cut off, without what nothing can follow, such as half a call."""
         return entries
 
     def gists(self, entries: Sequence[Any]) -> list[str | None]:
@@ -332,12 +343,22 @@ class Dialect(History):
         whole: bool,
         waits: bool = False,
         id: str = "",
+        response_id: str = "",
     ) -> Turn:
         """Return a turn with these entries; `waits`: whether it waits for the agent in any way besides calls."""
         calls = [call for entry in entries for call in self.awaited(entry)]
         ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
         compaction = "".join(map(self.api.compaction, entries))
-        return Turn(entries, ours, waits or len(ours) < len(calls), whole, usage, id, compaction)
+        return Turn(
+            entries,
+            ours,
+            waits or len(ours) < len(calls),
+            whole,
+            usage,
+            id,
+            compaction=compaction,
+            response_id=response_id,
+        )
 
     @abstractmethod
     def show(self, shown: Shown, turn: Turn) -> None:

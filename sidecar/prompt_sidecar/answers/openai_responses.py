@@ -180,9 +180,11 @@ class OpenAIResponses(Dialect):
 
     def turn(self, response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
         """Return the turn of a response with these items."""
-        stored_id = "" if response.get("store") is False else sound(str(response.get("id") or ""))
+        response_id = sound(str(response.get("id") or ""))
+        stored_id = "" if response.get("store") is False else response_id
         whole = response.get("status") == "completed"
-        return self.turn_of(items, own, API.usage.read(response), whole=whole, id=stored_id)
+        usage = API.usage.read(response)
+        return self.turn_of(items, own, usage, whole=whole, id=stored_id, response_id=response_id)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's messages."""
@@ -209,6 +211,10 @@ class OpenAIResponses(Dialect):
         if members.raw("store") != b"false":
             return entries
         return [each for each in entries if each.get("type") != "reasoning" or each.get("encrypted_content")]
+
+    def finished(self, entries: Sequence[Any]) -> Sequence[Any]:
+        """Leave out calls and reasoning that are not whole."""
+        return [each for each in entries if each.get("type") == "message" or each.get("status") != "incomplete"]
 
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter."""

@@ -75,15 +75,15 @@ class UsageCall:
     cached_tokens: int | None = None
     """Read from the cache."""
     cache_write_tokens: int | None = None
-    cache_write_hour_tokens: int | None = None
-    """Of `cache_write_tokens`, those that are kept for an hour."""
-    service_tier: str = ""
-    """The tier that the call was served in, where it is not the standard one."""
     output_tokens: int | None = None
     counting: InputCounting = InputCounting.AS_PROVIDER
     refusal: ReportedRefusal | None = None
     revision: bytes = b""
     """Of the answer that held the prompt; empty: the run's last prompt."""
+    cache_write_hour_tokens: int | None = None
+    """Of `cache_write_tokens`, those that are kept for an hour."""
+    service_tier: str = ""
+    """The tier that the call was served in, where it is not the standard one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,11 @@ class Members:
         self._values[name] = msgspec.Raw(value)
         self._body = None
 
+    def drop(self, name: str) -> None:
+        """Leave a member out, if there is one."""
+        if self._values.pop(name, None) is not None:
+            self._body = None
+
     def bytes(self) -> bytes:
         """Return the object; as it came, unless a member was set."""
         if self._body is None:

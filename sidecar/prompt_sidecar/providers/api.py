@@ -86,6 +86,8 @@ class ProviderApi(Messages):
     """Whether a stream may be a JSON array in pieces."""
     without_prompt: ClassVar[re.Pattern[str] | None] = None
     """Where in a path it is seen that a request of this provider's holds no prompt; None: nowhere."""
+    websocket: ClassVar[str] = ""
+    """The end of the path at which prompts are taken on a WebSocket too; empty: there is none."""
     stored: ClassVar[tuple[str, ...]] = ()
     """The body's members by which a request goes on from a history that the provider holds; the first one names the
     response that it goes on from. Empty: the provider holds none."""

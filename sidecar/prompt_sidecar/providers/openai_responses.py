@@ -114,6 +114,7 @@ class OpenAIResponses(SdkApi):
         outputs=(("output_tokens",),),
         within="response",
     )
+    websocket: ClassVar[str] = "/responses"
     stored: ClassVar[tuple[str, ...]] = ("previous_response_id", "conversation")
 
     def from_model(self, message: Message) -> bool:

@@ -31,14 +31,14 @@ class ProviderUsage:
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
-    cache_write_hour_tokens: int | None = None
-    """Of `cache_write_tokens`, those that are kept for an hour."""
-    service_tier: str = ""
-    """The tier that the call was served in, where it is not the standard one."""
     model: str = ""
     """The model that answered; empty: unnamed."""
     refusal: str = ""
     """The provider's words about a prompt that is too long; empty: it did not refuse it for that."""
+    cache_write_hour_tokens: int | None = None
+    """Of `cache_write_tokens`, those that are kept for an hour."""
+    service_tier: str = ""
+    """The tier that the call was served in, where it is not the standard one."""
 
     @property
     def reported(self) -> bool:

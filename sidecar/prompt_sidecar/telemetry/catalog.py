@@ -113,6 +113,10 @@ BOUNDS: Final = (
     "http.max_conversations",
     "http.run_hidden_bytes",
     "http.hidden_bytes",
+    "http.chain_bytes",
+    "http.caller_websockets",
+    "http.websocket_idle",
+    "http.websocket_time",
     "http.tool_calls",
     "envoy.max_exchanges",
     "envoy.max_conversations",
@@ -224,7 +228,8 @@ HTTP_REQUESTS: Final = Metric(
     Kind.COUNTER,
     "{request}",
     "Requests through the HTTP door: answered by the provider; failed_open (answered, but the prompt went on "
-    "untrimmed); sent_to_http (a WebSocket for prompts, whose agent was told to use HTTP); refused by the sidecar; "
+    "untrimmed); sent_to_http (a WebSocket for prompts, whose agent was told to use HTTP); opened (such a WebSocket, "
+    "whose requests count by themselves); refused by the sidecar; "
     "upstream_failed (the provider could not be reached, said 5xx, or broke its answer off); upstream_refused (it said "
     "4xx); cancelled by the agent; failed by the sidecar's fault.",
     {
@@ -233,6 +238,7 @@ HTTP_REQUESTS: Final = Metric(
             "answered",
             "failed_open",
             "sent_to_http",
+            "opened",
             "refused",
             "upstream_failed",
             "upstream_refused",

@@ -199,7 +199,8 @@ def test_probes_tell_the_state_of_the_process(state: State) -> None:
     """By the status of `/readyz` too."""
     readiness = Readiness()
     readiness.become(state)
-    front = Front(Visitors("http", "http.hosts", Sites.of((), private_names=True)), readiness)
+    visitors = Visitors("http", "http.hosts", Sites.of((), private_names=True))
+    front = Front(visitors, readiness, trims_sockets=True)
     found = []
     for path in ("/health", "/readyz"):
         request = make_mocked_request("GET", path, {"host": "127.0.0.1"})

@@ -54,6 +54,12 @@ def counted() -> Counted:
 
 
 @pytest.fixture
+def refusing(stack: ExitStack, counted: Counted) -> Proxied:
+    """A door that opens no WebSocket for prompts."""
+    return stack.enter_context(proxied(scripted(Says("Hello.")), observer=counted, websocket="refuse"))
+
+
+@pytest.fixture
 def here(stack: ExitStack, counted: Counted) -> Proxied:
     """A door on loopback as it is by default; the upstream answers whatever reaches it."""
     here = stack.enter_context(proxied(scripted(*[Says("Hello.")] * 20), observer=counted))
@@ -196,14 +202,28 @@ def test_one_line_of_each_kind(here: Proxied, caplog: pytest.LogCaptureFixture) 
     ],
 )
 @pytest.mark.parametrize("upgrade", ["websocket", "WebSocket", "websocket, x"])
-def test_a_websocket_for_prompts_is_sent_to_http(path: str, upgrade: str, here: Proxied, counted: Counted) -> None:
+def test_a_websocket_for_prompts_is_sent_to_http(path: str, upgrade: str, refusing: Proxied, counted: Counted) -> None:
     """Codex and OpenCode then use HTTP at once, where prompts are trimmed and masked; nothing reaches the provider."""
-    here.upstream.only_other = True
-    status, body, headers = asked(here, "GET", path, **(UPGRADE | {"upgrade": upgrade}))
+    refusing.upstream.only_other = True
+    status, body, headers = asked(refusing, "GET", path, **(UPGRADE | {"upgrade": upgrade}))
     assert (426, "HTTP/1.1", "Upgrade, close") == (status, headers["upgrade"], headers["connection"])
     assert "USE_HTTP" == json.loads(body)["error"]["code"]
     assert "application/json" == headers["content-type"]
     assert {("responses", "sent_to_http"): 1} == counted.requests
+
+
+@pytest.mark.parametrize(
+    ("path", "upgrade"),
+    [
+        *[(path, "websocket") for path in ("/v1//responses", "/v1/respons%65s", "/v1/responses/.", "/v1/Responses")],
+        ("/v1/chat/completions", "websocket"),
+        ("/v1/messages", "WebSocket"),
+    ],
+)
+def test_a_websocket_that_is_not_trimmed(path: str, upgrade: str, here: Proxied) -> None:
+    """It is sent to HTTP also where others are opened: another API, or a path that the provider may not know."""
+    here.upstream.only_other = True
+    assert 426 == asked(here, "GET", path, **(UPGRADE | {"upgrade": upgrade}))[0]
 
 
 def test_an_agent_that_falls_back_is_trimmed(here: Proxied) -> None:
@@ -248,7 +268,7 @@ def test_a_recorded_opening() -> None:
         message["input"] += [call, output]
     sent = json.dumps(message).encode()
     assert len(sent) > 800_000
-    with proxied(scripted(Says("Done."))) as here:
+    with proxied(scripted(Says("Done.")), websocket="refuse") as here:
         assert 426 == asked(here, "GET", asked_for["websocket"], **UPGRADE)[0]
         status, _, headers = asked(here, "POST", asked_for["websocket"], sent)
         assert (200, "true") == (status, headers["x-prompt-sidecar-fits"])

@@ -90,6 +90,10 @@ class Agent:
             finally:
                 waiting.cancel()
 
+    def begun(self, status: int, reason: str | None, headers: Mapping[str, str]) -> web.StreamResponse:
+        """Return an answer that comes in pieces."""
+        return web.StreamResponse(status=status, reason=reason, headers=headers)
+
     async def send(
         self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
     ) -> web.StreamResponse:
@@ -98,7 +102,7 @@ class Agent:
             response: web.StreamResponse = web.Response(status=status, reason=reason, headers=headers, body=body)
             await response.prepare(self._request)
         else:
-            response = web.StreamResponse(status=status, reason=reason, headers=headers)
+            response = self.begun(status, reason, headers)
             response.content_length = len(body)
             await response.prepare(self._request)
             await self.write(response, body)

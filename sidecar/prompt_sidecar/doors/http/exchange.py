@@ -15,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
 
 from prompt_sidecar.answers.answer_json import read
 from prompt_sidecar.answers.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued, Why
@@ -41,7 +43,6 @@ from prompt_sidecar.doors.http.routes import Route
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import (
     MOST_ERROR,
-    Upstreams,
     checked,
     forwarded,
     media_type,
@@ -52,6 +53,7 @@ from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.structure import never
+from prompt_sidecar.providers.api import Provider
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.providers.usage_reader import MOST_BYTES as MOST_USAGE
 from prompt_sidecar.providers.usage_reader import too_long
@@ -104,6 +106,13 @@ class TooLongAnswer(Exception):
     """An upstream's answer has more bytes than any can need."""
 
 
+class Sends(Protocol):
+    """Connections to providers, such as `Upstreams`."""
+
+    def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: bytes) -> Any:
+        """Send a request; use the result with `async with`, as aiohttp's."""
+
+
 @dataclass(slots=True)
 class Exchange:
     """See the module."""
@@ -114,7 +123,7 @@ class Exchange:
     dialect: Dialect
     """Of the route."""
     prompter: Prompter
-    upstreams: Upstreams
+    upstreams: Sends
     outcome: Outcome
     """Told what becomes of the request."""
     work: Work
@@ -209,7 +218,7 @@ class Exchange:
         return Handled(
             Through.HTTP,
             prompt.untrimmed,
-            self.agent.came,
+            self.agent.came or self.work.size,
             recall=prompt.recall,
             caller=prompt.asked.caller,
             run_id=run_id if run_id is not None and not prompt.asked.counting else "",
@@ -496,7 +505,7 @@ class Exchange:
         events = self._filter
         assert events is not None
         turn = await self._run(size, lambda _: events.turn())
-        if not (prompt.added or turn.own or turn.id or turn.compaction):
+        if not (prompt.added or turn.own or turn.id or turn.compaction or prompt.asked.on_socket):
             return
         shown = events.ids[0] if events.ids is not None else ""
         try:
@@ -565,8 +574,7 @@ class Exchange:
     # -- headers ---------------------------------------------------------------------------------------------------
 
     def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
-        headers = self._headers(prompt, answer, plain=plain)
-        return web.StreamResponse(status=answer.status, reason=reason(answer), headers=headers)
+        return self.agent.begun(answer.status, reason(answer), self._headers(prompt, answer, plain=plain))
 
     def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))

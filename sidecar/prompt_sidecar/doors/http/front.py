@@ -2,8 +2,9 @@
 
 Strangers' pages are refused (`browsers.py`), preflights answered, and so are paths at which no provider has anything.
 
-A WebSocket on which prompts are sent would pass unread: neither trimmed nor masked, and without recall. Agents that try
-one first use HTTP at once when it is answered 426; any other refusal Codex tries five times more (openai/codex,
+A WebSocket on which prompts are sent would pass unread: neither trimmed nor masked, and without recall. Those for
+OpenAI's Responses API are trimmed, if the settings say so (`response_sockets.py`). Agents that try one first use HTTP
+at once when it is answered 426; any other refusal Codex tries five times more (openai/codex,
 codex-rs/core/src/client.rs and responses_retry.rs, read in November 2026).
 """
 
@@ -20,7 +21,7 @@ from multidict import CIMultiDict
 from prompt_sidecar.browsers import Sent, Visitors
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.calls.readiness import Readiness, State
-from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket
+from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket, trimmed_by_websocket
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _PREFLIGHT_SECONDS: Final = 600
@@ -41,11 +42,18 @@ class Reply:
 
 
 class Front:
-    """See the file. `visitors` refuses strangers' pages; `readiness` is what probes are told."""
+    """See the file.
 
-    def __init__(self, visitors: Visitors, readiness: Readiness) -> None:
+    Args:
+        visitors: refuses strangers' pages.
+        readiness: what probes are told.
+        trims_sockets: whether WebSockets for prompts are opened.
+    """
+
+    def __init__(self, visitors: Visitors, readiness: Readiness, *, trims_sockets: bool) -> None:
         self._visitors = visitors
         self._readiness = readiness
+        self._trims_sockets = trims_sockets
 
     def reply(self, request: web.Request, found: Route, name: str) -> Reply | None:
         """Return the answer to a request with this route, `name` in metrics; None: it is to be served."""
@@ -62,10 +70,7 @@ class Front:
             told = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
             return Reply(error_response(found, 404, told, "NOT_SERVED"), name)
         if opens_websocket(request) and (prompts := prompts_by_websocket(path)) is not None:
-            told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
-            response = error_response(prompts, 426, told, "USE_HTTP")
-            response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
-            return Reply(response, prompts.name, "sent_to_http")
+            return None if self.trimmed(request) else Reply(use_http(prompts), prompts.name, "sent_to_http")
         return None
 
     def _health(self, path: str) -> web.Response:
@@ -75,6 +80,20 @@ class Front:
         told = {"service": "prompt-sidecar", "status": "healthy" if ready else state.name.lower(), "ready": ready}
         status = 200 if ready or path != "/readyz" else 503
         return web.Response(status=status, body=orjson.dumps(told), content_type="application/json")
+
+    def trimmed(self, request: web.Request) -> Route | None:
+        """Return the route of a WebSocket whose prompts are trimmed; None: it is none."""
+        if not self._trims_sockets or request.method != "GET" or not opens_websocket(request):
+            return None
+        return trimmed_by_websocket(request.rel_url.raw_path)
+
+
+def use_http(prompts: Route) -> web.Response:
+    """Answer a WebSocket for prompts so that its agent uses HTTP."""
+    told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
+    response = error_response(prompts, 426, told, "USE_HTTP")
+    response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
+    return response
 
 
 def opens_websocket(request: web.Request) -> bool:

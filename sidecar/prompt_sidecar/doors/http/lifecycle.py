@@ -35,6 +35,8 @@ from prompt_sidecar.doors.http.hidden import HiddenTurns
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.passthrough import passed
 from prompt_sidecar.doors.http.prompting import Asked, Modes, Prompter
+from prompt_sidecar.doors.http.response_sockets import OPENED, Opened, ResponseSockets
+from prompt_sidecar.doors.http.response_sockets import Shared as SharedBySockets
 from prompt_sidecar.doors.http.routes import Route, route
 from prompt_sidecar.doors.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.doors.http.unpacking import unpacked
@@ -155,6 +157,8 @@ class HttpDoor:
         """Refuse further requests."""
         if self._handler is not None:
             self._handler.closing = True
+            if self._thread is not None:
+                self._loop.call_soon_threadsafe(self._handler.sockets.drain)
 
     def stop(self, grace: float) -> bool:
         """Wait for requests in progress, for `grace` seconds, end; return whether all finished."""
@@ -215,6 +219,20 @@ class _Handler:
         )
         self._prompter = Prompter(shared, options, conversations(), hidden, modes=modes)
         self._upstreams = Upstreams(options)
+        self.sockets = ResponseSockets(
+            SharedBySockets(
+                options,
+                shared.options,
+                self._prompter,
+                self._upstreams,
+                reached,
+                self._observer.requested,
+                shared.refused,
+                self._work,
+                self._held_on_socket,
+            )
+        )
+        """Those for prompts."""
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
         of_gateways = conversations()
@@ -222,7 +240,7 @@ class _Handler:
         self._gateways = Gateways(options, shared, of_gateways, key)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
-        self._front = Front(visitors, shared.readiness)
+        self._front = Front(visitors, shared.readiness, trims_sockets=options.websocket == "trim")
         self.closing = False
         self.in_progress = InFlight()
         """Requests."""
@@ -253,6 +271,8 @@ class _Handler:
         if (reply := self._front.reply(request, found, name)) is not None:
             self._observer.requested(reply.route, reply.outcome, 0, 0)
             return reply.response
+        if (prompts := self._front.trimmed(request)) is not None:
+            found, name = prompts, prompts.name
         return await self._handled(request, found, gateway, name)
 
     async def _handled(
@@ -289,7 +309,7 @@ class _Handler:
             told = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
             return error_response(found, 502, told, "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
-            word = "cancelled"
+            word = OPENED if outcome.ended == OPENED else "cancelled"
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
             _log.error("a request failed: %s", frames(error))
@@ -322,12 +342,26 @@ class _Handler:
         if self.closing:
             raise Stopping("this sidecar is stopping; call it when it is back")
         caller = self._callers.of(request.headers, _certificate(request))
+        return caller, self._placed(request, caller)
+
+    def _placed(self, request: web.Request, caller: str) -> Owner:
+        """Give a request a place; return whose it is. Raises TooLarge: there is none."""
         owner = self._shared.names.owner(caller, connection(request))
         left = self._options.max_requests - self._places.total
         if left <= 0 or not self._places.share_may(owner.share, left):
             raise TooLarge("too many requests are in progress (http.max_requests)", bound="http.max_requests")
         self._places.add(owner, 1)
-        return caller, owner
+        return owner
+
+    @contextmanager
+    def _held_on_socket(self, request: web.Request, caller: str, agent: Agent) -> Iterator[None]:
+        """Give a request on a WebSocket a place, and count what it takes. Raises TooLarge."""
+        place = self._placed(request, caller)
+        try:
+            with self._held(place, agent, REQUEST_COPIES):
+                yield
+        finally:
+            self._places.add(place, -1)
 
     async def _served(
         self, request: web.Request, agent: Agent, found: Route | Endpoint, caller: str, outcome: Outcome
@@ -336,6 +370,10 @@ class _Handler:
             return await found.answer(request, agent, caller, outcome)
         if found.dialect is None:
             return await self._passed(request, agent, found, caller, outcome)
+        if opens_websocket(request):
+            masking = self._masking(request, caller)
+            opened = Opened(request, agent, found, found.dialect, caller, masking)
+            return await self.sockets.serve(opened, outcome)
         most = self._options.max_body_bytes
         body = await agent.body(most)
         work = self._work(request, caller, len(body))

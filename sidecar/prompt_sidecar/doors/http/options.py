@@ -112,6 +112,43 @@ class HttpOptions:
         "Two hundred and fifty recalls of a whole page, 16 kB each.",
         advanced=True,
     )
+    chain_bytes: int = setting(
+        64 * MIB,
+        byte_count(KIB, 64 * GIB),
+        "Bytes of what is kept of responses on WebSockets, so that a request that goes on from one is trimmed: all "
+        "that was said up to it. What goes on from others, goes on from what the provider keeps, untrimmed.",
+        "Sixteen conversations of a million tokens.",
+        advanced=True,
+    )
+    websocket: str = setting(
+        "trim",
+        choice("trim", "refuse"),
+        "What becomes of a WebSocket for prompts of OpenAI's Responses API. trim: it is opened, and each request on it "
+        "is trimmed, masked and counted as one over HTTP. refuse: it is answered 426, so that the agent uses HTTP.",
+        "Codex opens one first, and sends only what is new on it.",
+    )
+    caller_websockets: int = setting(
+        64,
+        whole(1, 100_000, "WebSockets"),
+        "WebSockets for prompts that one caller may have open; each further one is answered 426, so that the agent "
+        "uses HTTP.",
+        "Each takes a place of http.max_requests while it is open. An agent has one or two for each session.",
+        advanced=True,
+    )
+    websocket_idle: float = setting(
+        900.0,
+        seconds(1.0, 24 * HOUR),
+        "Time without a request after which a WebSocket for prompts is closed.",
+        "As long as a connection without requests stays open. Agents open a new one for their next request.",
+        advanced=True,
+    )
+    websocket_time: float = setting(
+        3_900.0,
+        seconds(1.0, 24 * HOUR),
+        "Time after which a WebSocket for prompts is closed behind the answers that are being made.",
+        "OpenAI closes one after sixty minutes and says so to the agent; this is for providers that do not.",
+        advanced=True,
+    )
     connect_timeout: float = setting(
         10.0,
         seconds(0.1, HOUR),

@@ -27,7 +27,7 @@ from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.doors.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.placing import Seen, identity
-from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.doors.http.stored_responses import Link, Stored, StoredResponses, history
 from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
@@ -56,6 +56,8 @@ _ENDED: Final = "ended"
 """In place of the number of a run that was ended as soon as its prompt was trimmed."""
 _WINDOW_DIGITS: Final = 20
 """Digits of a number in a header that are read; Python refuses to read more than 4,300."""
+_CHAINED: Final = {"note_place": "off"}
+"""Of prompts on a WebSocket: a note would stay in what the provider keeps and the next request goes on from."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -67,6 +69,18 @@ class Modes:
     """Whether the guard may give tools values in place of masks."""
     observes: bool = False
     """Whether prompts go on as they came, and only facts are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a request on a WebSocket goes on from, and what it adds."""
+
+    before: Link | None = None
+    """None: it begins anew."""
+    previous: str = ""
+    """The provider's id of the response that it goes on from; empty: none that is known here."""
+    added: tuple[bytes, ...] = ()
+    """The entries that the agent sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,12 @@ class Asked:
     """Whether the body came compressed."""
     recalls: bool = True
     """Whether calls of the sidecar's tools can be answered in what the provider sends."""
+    on_socket: bool = False
+    """Whether it came on a WebSocket, where one may go on from any response."""
+    chain: Chain | None = None
+    """Of a request on a WebSocket whose whole history is known; None: it is not, or need not be."""
+    generates: bool = True
+    """Whether the provider is to answer, and not only to make itself ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +168,11 @@ class Prompter:
         self.hidden = hidden
         self._reached = shared.use_cases.observer.reached
         self._stored = StoredResponses(
-            options.max_conversations, options.hidden_bytes, self._reached, shared.use_cases.runs.now
+            options.max_conversations,
+            options.hidden_bytes,
+            self._reached,
+            shared.use_cases.runs.now,
+            options.chain_bytes,
         )
         shared.use_cases.runs.table.keep_with(conversations)
         self.hidden.life = shared.use_cases.runs.table.keep_with(self.hidden)
@@ -172,10 +196,16 @@ class Prompter:
         except TooLarge as error:
             self._refused(f"http {dialect.format}", error, error.status, asked.caller)
             return self._open(Prompt(asked, asked.body), untrimmed_by(error), check)
+        if asked.on_socket:
+            asked = self._whole(asked, members)
         if dialect.continues_stored(members):
             return self._continued(asked, members, check)
         dialect.as_entries(members)
         conversation = self._conversation(asked, members)
+        if not asked.generates and not _has_begun(dialect, members):
+            recall, own, narrowed = self._offered(asked, members, conversation)
+            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
+            return self._open(prompt, Untrimmed.NO_NEED, check)
         with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
             pinned = names.pinned(asked.headers, lambda: sum(1 for _ in dialect.entries(members)))
@@ -280,10 +310,10 @@ class Prompter:
         if not self._lives(prompt):  # nothing of a run that was ended may be sent again
             self.hidden.tell(HiddenLoss.ENDED, int(bool(prompt.added) or turn.mixed))
             return
-        if turn.id:
-            self._stored.keep(
-                prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
-            )
+        response_id = turn.response_id if prompt.asked.on_socket else turn.id
+        if response_id:
+            stored = Stored(response_id, prompt.conversation, tuple(answers), self._chain(prompt, turn, visible))
+            self._stored.keep(prompt.asked.caller, shown or response_id, stored)
         if turn.compaction:
             self._conversations.compacted(prompt.run, turn.compaction)
         if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
@@ -293,6 +323,16 @@ class Prompter:
         if not self._lives(prompt):
             self._forget(prompt)
         self._use_cases.runs.table.weigh_of_doors(*prompt.run)
+
+    @staticmethod
+    def _chain(prompt: Prompt, turn: Turn, visible: Sequence[Any]) -> Link | None:
+        """All up to an answer, as the agent would send it; None: it is not known."""
+        asked = prompt.asked
+        if asked.chain is None or prompt.members is None:
+            return None
+        shown = visible if turn.whole else asked.dialect.finished(visible)
+        given = [write_sound(each) for each in asked.dialect.sendable(shown, prompt.members)]
+        return Link(asked.chain.before, (*asked.chain.added, *given), prompt.run)
 
     def _lives(self, prompt: Prompt) -> bool:
         """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
@@ -360,7 +400,14 @@ class Prompter:
 
     def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""
-        if usage is not None and usage.reported and prompt.answer is not None and not prompt.asked.counting:
+        asked = prompt.asked
+        if (
+            usage is not None
+            and usage.reported
+            and prompt.answer is not None
+            and not asked.counting
+            and asked.generates
+        ):
             self._reported(usage_call(usage, *prompt.run, prompt.answer.prompt.revision))
 
     def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
@@ -378,6 +425,31 @@ class Prompter:
         except SidecarError as error:
             self._refused("http report", error, error.status, call.caller)
             return None
+
+    def bytes_behind(self, caller: str, shown: str) -> int:
+        """Return what a request on a WebSocket goes on from, by the id that the agent was shown; bytes."""
+        return self._stored.bytes_behind(caller, shown)
+
+    # -- chains ---------------------------------------------------------------------------------------------------
+
+    def _whole(self, asked: Asked, members: Members) -> Asked:
+        """Have a request on a WebSocket hold all that it goes on from, where that is known."""
+        dialect = asked.dialect
+        before, previous = None, ""
+        if dialect.continues_stored(members):
+            shown = dialect.stored_id(members)
+            stored = self._stored.find(asked.caller, shown) if shown else None
+            if stored is None or stored.chain is None:
+                return asked
+            before, previous = stored.chain, stored.id
+        dialect.as_entries(members)
+        added = tuple(dialect.entries(members))
+        if before is not None:
+            dialect.begin_anew(members)
+            members.set(dialect.messages, array([*history(before), *added]))
+        chain = Chain(before, previous, added)
+        generates = members.raw("generate") != b"false"
+        return replace(asked, body=members.bytes(), chain=chain, generates=generates)
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
@@ -496,6 +568,7 @@ class Prompter:
             revision=_revision(asked.headers),
             accept_bytes=self._options.max_body_bytes * 2,
             served_iterations=served,
+            policy=_CHAINED if asked.on_socket else {},
         )
         try:
             answer = self._use_cases.trim(body, lambda _: call, check, lambda _, answer: answer)
@@ -515,6 +588,14 @@ class Prompter:
 def _packed(asked: Asked) -> bool:
     """Whether a body came in an encoding that could not be taken off."""
     return not asked.decoded and asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
+
+
+def _has_begun(dialect: Dialect, members: Members) -> bool:
+    """Whether a user or the model has said anything.
+
+    Before that there is nothing to trim, and where our own text will stand is not known.
+    """
+    return any(dialect.speaker(loads(entry)) != "other" for entry in dialect.entries(members))
 
 
 def _seen(dialect: Dialect, entry: Any) -> Seen:

@@ -81,3 +81,14 @@ def prompts_by_websocket(path: str) -> Route | None:
     if found is None or not found.asks:
         return None
     return Route(found.api.route, found.api.provider, DIALECTS[found.format])
+
+
+def trimmed_by_websocket(path: str) -> Route | None:
+    """Return the route of prompts on a WebSocket at a path where they can be trimmed; None: they cannot, or are none.
+
+    The path has to be spelt as for a request with a body: the provider may read another spelling otherwise.
+    """
+    found = api_of(path)
+    if found is None or found.counts or not found.api.websocket or not path.endswith(found.api.websocket):
+        return None
+    return Route(found.api.route, found.api.provider, DIALECTS[found.format])

@@ -5,6 +5,9 @@ request as they did the one before, and where the agent was given only its own c
 sidecar's are put before its results. Where one answer was made of several responses, the agent's id stands for the
 last of them. The sidecar's answers quote originals, so those of a run go with these: when it is over, and when they
 were not used for the time to live.
+
+Of a response on a WebSocket the *chain* is kept too: all that the agent said and was answered up to it. So the request
+that goes on from it is trimmed as if the agent had sent all of that again. Chains share what they begin with.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -25,6 +28,37 @@ _FRAME: Final = 400
 """Bytes of an entry's own objects."""
 SWEEP_RESPONSES: Final = 256
 """Idle responses that one slice of housekeeping forgets."""
+CHAIN_BOUND: Final = "http.chain_bytes"
+_ENTRY: Final = 60
+"""Bytes of an entry's own object and of the place that holds it."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One request and the response to it, behind those before; what it holds does not change."""
+
+    before: Link | None
+    entries: tuple[bytes, ...]
+    """What the agent sent, and what it was given, in the form in which it would send that back."""
+    run: tuple[str, str] = ("", "")
+    """Caller and id of its run."""
+    holders: int = 0
+    """Links and responses that go on from it."""
+
+    size: int = field(init=False)
+    """What it takes, estimated."""
+
+    def __post_init__(self) -> None:
+        self.size = _FRAME + sum(map(len, self.entries)) + _ENTRY * len(self.entries)
+
+
+def history(link: Link | None) -> list[bytes]:
+    """Return all entries of a chain, in order."""
+    links = []
+    while link is not None:
+        links.append(link.entries)
+        link = link.before
+    return [entry for entries in reversed(links) for entry in entries]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +70,12 @@ class Stored:
     conversation: Conversation
     answers: tuple[Any, ...] = ()
     """Items that answer the sidecar's calls in it."""
+    chain: Link | None = None
+    """All up to it; None: it is not known."""
 
     @property
     def size(self) -> int:
-        """What it takes, estimated."""
+        """What it takes without its chain, estimated."""
         return _FRAME + len(self.id) + len(orjson.dumps(self.answers))
 
 
@@ -53,7 +89,7 @@ class _Entry:
 class StoredResponses:
     """The newest responses of all callers: at most `most`, of `most_bytes` in all. A `DoorMemory`. Thread-safe.
 
-    `clock` gives seconds by which times to live are counted.
+    `clock` gives seconds by which times to live are counted; chains take at most `chain_bytes`.
     """
 
     def __init__(
@@ -62,7 +98,11 @@ class StoredResponses:
         most_bytes: int,
         reached: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        chain_bytes: int = 0,
     ) -> None:
+        self._chain_most = chain_bytes
+        self._chain_bytes = 0
+        self._chains_of_runs: Counter[tuple[str, str]] = Counter()
         self._most = most
         self._most_bytes = most_bytes
         self._reached = reached
@@ -85,9 +125,24 @@ class StoredResponses:
             self._known[caller, shown] = _Entry(stored, size, self._clock())
             self._of_runs.setdefault((caller, stored.conversation.run_id), {})[shown] = size
             self._bytes += size
+            self._hold(stored.chain)
             while len(self._known) > self._most or self._bytes > self._most_bytes:
                 self._reached("http.hidden_bytes" if self._bytes > self._most_bytes else "http.max_conversations")
                 self._remove(next(iter(self._known)))
+            while self._chain_bytes > self._chain_most:
+                self._reached(CHAIN_BOUND)
+                self._unchain(next(key for key, each in self._known.items() if each.stored.chain is not None))
+
+    def bytes_behind(self, caller: str, shown: str) -> int:
+        """Return what a request that goes on from a response goes on from; bytes, 0 where that is not known."""
+        with self._lock:
+            found = self._known.get((caller, shown))
+            link = None if found is None else found.stored.chain
+        size = 0
+        while link is not None:
+            size += link.size
+            link = link.before
+        return size
 
     def find(self, caller: str, shown: str) -> Stored | None:
         """Return the response with the id that the agent was shown; None: it is not known."""
@@ -106,18 +161,49 @@ class StoredResponses:
     def _remove(self, key: tuple[str, str]) -> None:
         """Forget a response; the lock is held."""
         gone = self._known.pop(key)
+        self._let_go(gone.stored.chain)
         run = key[0], gone.stored.conversation.run_id
         self._bytes -= gone.size
         del self._of_runs[run][key[1]]
         if not self._of_runs[run]:
             del self._of_runs[run]
 
+    def _hold(self, link: Link | None) -> None:
+        """Count what of a chain is not counted yet; the lock is held."""
+        while link is not None:
+            link.holders += 1
+            if link.holders > 1:
+                return
+            self._weigh(link, link.size)
+            link = link.before
+
+    def _let_go(self, link: Link | None) -> None:
+        """Count no more what of a chain nothing holds any more; the lock is held."""
+        while link is not None:
+            link.holders -= 1
+            if link.holders:
+                return
+            self._weigh(link, -link.size)
+            link = link.before
+
+    def _unchain(self, key: tuple[str, str]) -> None:
+        """Forget what was said up to a response; the lock is held."""
+        entry = self._known[key]
+        self._let_go(entry.stored.chain)
+        self._known[key] = replace(entry, stored=replace(entry.stored, chain=None))
+
+    def _weigh(self, link: Link, size: int) -> None:
+        self._chain_bytes += size
+        self._chains_of_runs[link.run] += size
+        if not self._chains_of_runs[link.run]:
+            del self._chains_of_runs[link.run]
+
     # -- the end of runs -----------------------------------------------------------------------------------------------
 
     def kept_bytes(self, run: tuple[str, str]) -> int:
         """What is kept of a run; bytes, estimated."""
         with self._lock:
-            return sum(self._of_runs.get(run, {}).values())
+            return sum(self._of_runs.get(run, {}).values()) + self._chains_of_runs[run]
 
     def forget(self, run: tuple[str, str]) -> None:
         """The run is over: no answer of its is sent to a provider again."""

@@ -97,6 +97,7 @@ class ProviderSocket(aiohttp.ClientWebSocketResponse):
     def __init__(self, reader: Any, writer: Any, protocol: str | None, response: Any, *more: Any, **named: Any) -> None:
         super().__init__(reader, writer, protocol, response, *more, **named)
         self.transport: asyncio.Transport = response.connection.transport
+        self.headers: MultiMapping[str] = response.headers
 
 
 class Upstreams:

@@ -29,7 +29,7 @@ from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.providers.api import Provider
 
-_OPENING: Final = (
+OPENING: Final = (
     "host",
     "sec-websocket-key",
     "sec-websocket-version",
@@ -39,7 +39,7 @@ _OPENING: Final = (
 """Headers of a WebSocket's opening that belong to one connection."""
 _MESSAGES_IN_A_TURN: Final = 256
 """Messages that are sent on before other requests have their turn: some two milliseconds."""
-_UNSAID: Final = frozenset({1004, 1005, 1006, 1015})
+UNSAID: Final = frozenset({1004, 1005, 1006, 1015})
 """Codes of a close that are never sent: they stand for a close without a code, or none (RFC 6455, 7.4.1)."""
 _NO_CODE: Final = 1005
 _CLOSE_SECONDS: Final = 10.0
@@ -106,7 +106,7 @@ class Sockets:
         """Connect the agent with the provider; `full` is set when a message has no room."""
         asked = request.headers.get("sec-websocket-protocol", "")
         protocols = tuple(each.strip() for each in asked.split(",") if each.strip())
-        headers = forwarded(request.headers, *_OPENING)
+        headers = forwarded(request.headers, *OPENING)
         connecting = self.upstreams.connect(provider, request.rel_url, headers, protocols, self.most_bytes)
         async with connecting as there:
             assert isinstance(there, ProviderSocket)
@@ -140,7 +140,7 @@ class Sockets:
             await asyncio.gather(*ways, *watches, return_exceptions=True)
             told = (WSCloseCode.TRY_AGAIN_LATER, _NO_ROOM) if full.is_set() else (WSCloseCode.SERVICE_RESTART, b"")
             await asyncio.gather(
-                _close(there.socket, WSCloseCode.GOING_AWAY), _close(here.socket, *told), return_exceptions=True
+                close(there.socket, WSCloseCode.GOING_AWAY), close(here.socket, *told), return_exceptions=True
             )
 
     def _here(self, protocols: tuple[str, ...] = ()) -> web.WebSocketResponse:
@@ -174,7 +174,7 @@ class Sockets:
                     data if masking is None else await masking.masked(data, is_text=message.type is WSMsgType.TEXT)
                 )
             except SidecarError as error:
-                await _close(source.socket, WSCloseCode.POLICY_VIOLATION, error.message.encode()[:_REASON_BYTES])
+                await close(source.socket, WSCloseCode.POLICY_VIOLATION, error.message.encode()[:_REASON_BYTES])
                 return
             await taken(sink.socket.send_frame(goes_on, message.type))
             source.wire.went_on(len(data))
@@ -187,9 +187,9 @@ class Sockets:
             reason = (message.extra or "").encode()
         elif isinstance(message.data, aiohttp.WebSocketError):
             self._count(message.data.code)
-        if code in _UNSAID:
+        if code in UNSAID:
             code = lost
-        await _close(sink.socket, code, reason)
+        await close(sink.socket, code, reason)
 
     def _count(self, code: int | None) -> None:
         """Count that a side was closed for a message that is too long."""
@@ -228,7 +228,7 @@ class _Side:
     wire: Wire
 
 
-async def _close(socket: Any, code: int, reason: bytes = b"") -> None:
+async def close(socket: Any, code: int, reason: bytes = b"") -> None:
     """Close one side, which may send on instead of answering."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):
