@@ -23,7 +23,7 @@ MOST_CUTS: Final = 12
 ENCODING: Final = "o200k_base"
 SENT_TO_HTTP: Final = "sent_to_http"
 """What became of a request to open a WebSocket that was answered 426: Codex tries one, and then uses HTTP."""
-_SERVED: Final = frozenset({("answered", 200), ("cancelled", 200)})
+_SERVED: Final = frozenset({("answered", 200), ("cancelled", 200), ("opened", 101)})
 """How requests end: an agent may close the connection at the end of an answer, whose usage is reported all the same."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
 _DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")

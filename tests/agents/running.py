@@ -19,6 +19,7 @@ from tests.agents.programs import Agent, Start
 from tests.agents.scripts import PRINTED, SETTINGS, Script
 from tests.conformance.bound_thinking import BoundThinking
 from tests.doors.http.serving import Proxied, proxied
+from tests.doors.http.socket_provider import SocketProvider
 
 
 @dataclass(slots=True)
@@ -56,6 +57,8 @@ class Session:
     home: Path
     here: Proxied
     seen: Seen
+    sockets: SocketProvider
+    """The provider's WebSockets, of which each request counts as one over HTTP with all that it goes on from."""
     strays: list[str] = field(default_factory=list)
     """What came to the provider that calls no model."""
     ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
@@ -88,20 +91,24 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(script: Script, home: Path, guard: str = "audit") -> Iterator[Session]:
+def session(script: Script, home: Path, guard: str = "audit", *, opens: bool = False) -> Iterator[Session]:
     """Serve a door and a provider for an agent.
 
     Args:
         script: the agent's model.
         home: an empty folder.
         guard: the guard's mode.
+        opens: whether the door and the provider open WebSockets for prompts.
     """
     (home / SETTINGS).write_text(f"GITHUB_TOKEN={PRINTED}\n")
     seen = Seen()
-    with proxied(script, window=script.agent.window, observer=seen, guard=GuardOptions(mode=guard)) as here:
-        made = Session(script.agent, script, home, here, seen)
+    rules, websocket = GuardOptions(mode=guard), "trim" if opens else "refuse"
+    with proxied(script, window=script.agent.window, observer=seen, guard=rules, websocket=websocket) as here:
+        made = Session(script.agent, script, home, here, seen, SocketProvider(script, upstream=here.upstream))
 
-        async def stray(request: web.Request) -> web.Response:
+        async def stray(request: web.Request) -> web.StreamResponse:
+            if opens and request.headers.get("upgrade", "").lower() == "websocket":
+                return await made.sockets.opened(request)
             made.strays.append(f"{request.method} {request.path} {request.headers.get('upgrade', '')}".strip())
             return web.Response(status=404)
 
