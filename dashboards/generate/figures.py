@@ -156,7 +156,7 @@ def kept_share(place: Place) -> str:
 
 def over_budget_share(place: Place) -> str:
     """The part of answered prompts that do not fit."""
-    answered = place.rate(PROMPTS, where={"outcome": ("trimmed", "untouched", "over_budget")})
+    answered = place.rate(PROMPTS, where={"outcome": ("trimmed", "condensed", "untouched", "over_budget")})
     return ratio(place.rate(PROMPTS, where={"outcome": "over_budget"}), answered)
 
 

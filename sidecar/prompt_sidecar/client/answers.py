@@ -417,6 +417,10 @@ class RunFigures:
     """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a
     known price, not all of their input tokens were reported, or their prompt is none of the last eight.
     """
+    condensed_items: int = 0
+    """Results that the last prompt shows condensed; `trimmed_items` does not count them."""
+    condensed_tokens: int = 0
+    """Tokens that they take less there."""
     ceiling_cuts: int = 0
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
 
@@ -630,9 +634,9 @@ class Trim:
     kind: str = "unspecified"
     """Its kind. One of text, arguments, result, image, opaque, snapshot, reasoning."""
     action: str = "unspecified"
-    """How it was trimmed. One of elided, clipped, dropped, collapsed."""
+    """How it was trimmed. One of elided, clipped, dropped, collapsed, condensed."""
     reason: str = "unspecified"
-    """Why. One of cap, fit, residue, age, feedback, repeated, reasoning."""
+    """Why. One of cap, fit, residue, age, feedback, repeated, reasoning, condense."""
     tokens_saved: int = 0
     """Tokens that it takes less, by the estimate before any correction."""
     stash_id: str = ""

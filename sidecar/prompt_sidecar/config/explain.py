@@ -14,6 +14,7 @@ from typing import Final
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.providers import catalogue
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.condense.condensing import LEAST_BYTES, LEAST_TOKENS
 from prompt_sidecar.trim.entries import HEAVY, LARGE, Ageing, Feedback
 from prompt_sidecar.trim.oldest import FEWEST_NEWEST
 from prompt_sidecar.trim.policy import (
@@ -24,6 +25,7 @@ from prompt_sidecar.trim.policy import (
     KNOBS,
     NO_CEILING,
     AgeStage,
+    Condense,
     FitStage,
     NotePlace,
     Policy,
@@ -69,7 +71,29 @@ def sentences(policy: Policy, limit: int) -> Sequence[str]:
         policy: the policy in force.
         limit: tokens, for the figures in it.
     """
-    return [*_cap(policy), *_age(policy), *_fit(policy, limit), *_own_text(policy, limit)]
+    return [*_condense(policy), *_cap(policy), *_age(policy), *_fit(policy, limit), *_own_text(policy, limit)]
+
+
+_TAKEN_OUT: Final = {
+    Condense.EXACT: "what a terminal would not show and what can be read back from the text",
+    Condense.SAFE: "what a terminal would not show, what can be read back from the text, and tests that passed",
+    Condense.FULL: "what a terminal would not show, what can be read back from the text, tests that passed, padding, "
+    "the middle of long outputs, and the markup of pages",
+}
+
+
+def _condense(policy: Policy) -> Iterator[str]:
+    if policy.condense is Condense.OFF:
+        yield "No tool result is condensed."
+        return
+    but = f", but for those of {', '.join(policy.condense_skip_tools)}" if policy.condense_skip_tools else ""
+    yield (
+        f"A tool result of {LEAST_BYTES:,} bytes and more{but} is condensed when it is first seen: "
+        f"{_TAKEN_OUT[policy.condense]} is taken out, where that saves {LEAST_TOKENS} tokens and more. Files, diffs and "
+        "source stay as they are."
+    )
+    if policy.condense is Condense.FULL and policy.condense_fetch_tools:
+        yield f"Pages that {', '.join(policy.condense_fetch_tools)} fetched become text."
 
 
 def _cap(policy: Policy) -> Iterator[str]:

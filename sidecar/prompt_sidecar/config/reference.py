@@ -29,6 +29,7 @@ def _group(name: str, about: str, *prefixes: str) -> Group:
 
 
 GROUPS: Final[Sequence[Group]] = (
+    _group("Condense", "a tool result, when it is first seen", "condense"),
     _group("Cap", "one tool result, when it is first seen", "cap_"),
     _group("Age", "items of old iterations", "age_"),
     _group(

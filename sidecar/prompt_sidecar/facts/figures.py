@@ -98,6 +98,10 @@ class RunFigures:
     """What the reported calls cost, by model."""
     unpriced_calls: int = 0
     """Reported calls that `model_costs` lacks, as they have no price."""
+    condensed_items: int = 0
+    """Results that the last prompt shows condensed."""
+    condensed_tokens: int = 0
+    """Tokens that they take less there."""
     store: StoreFigures | None = None
     """None: there is no shared store."""
     requests: RequestFigures = field(default_factory=RequestFigures)

@@ -16,7 +16,7 @@ from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.ceilings import CeilingUse
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
-from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.entries import CUTS, Action, Reason
 from prompt_sidecar.trim.repeated_calls import Repetition
 
 
@@ -228,6 +228,8 @@ class News:
     """Texts of ours that the run recognises no more when they come back, as there are too many."""
     ambiguous: int = 0
     """Messages that two parsers may read differently."""
+    condensed: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that condensing new results has saved, by reduction."""
     names_cut: int = 0
     """Messages in which the model used as many names as are kept of one, or more."""
     tools: Mapping[str, ToolNews] = field(default_factory=dict)
@@ -240,6 +242,11 @@ class News:
     """Per cent of the limit that the returned prompt has reached for the first time in this run."""
     result_sizes: Sequence[tuple[str, int]] = ()
     """Tool and tokens of each new result; of a call that brings more than `MOST_SIZES`, of the first ones."""
+
+    @property
+    def cuts(self) -> Sequence[Trim]:
+        """Those of `trims` that hide something."""
+        return [trim for trim in self.trims if trim.action in CUTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +289,13 @@ class Trimmed:
     stash_entries: Sequence[StashEntry] = ()
     """As `trims`."""
     compacted: bool = False
+    """Whether this call has hidden something; results that were condensed do not count."""
     not_stashable: int = 0
+
+    @property
+    def cuts(self) -> Sequence[Trim]:
+        """Those of `trims` that hide something."""
+        return [trim for trim in self.trims if trim.action in CUTS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,14 +163,21 @@ class _Reader(Gathering):
             self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
         elif kind == "search_result" and type(part.get("content")) is list:
             self.names += [string(part.get("title")), string(source)]
+            first = len(self.items)
             self._inside(part["content"], (*at, "content"), f"{field}.content", call_id, result)
+            self._cite(first)
         elif kind == "document" and type(source) is dict and _document_text(source):
             self.names += [string(part.get("title")), string(part.get("context"))]
-            member = _document_text(source)
+            member, first = _document_text(source), len(self.items)
             self._inside(source[member], (*at, "source", member), f"{field}.source.{member}", call_id, result)
+            self._cite(first)
         else:
             self.other.append(_comparable_text(part))
             self.loads += _loaded(part)
+
+    def _cite(self, first: int) -> None:
+        """Mark the items from the `first` on as those of a document."""
+        self.items[first:] = [item._replace(cited=True) for item in self.items[first:]]
 
     def _text(self, text: str, path: Path, call_id: str, result: int) -> None:
         if text:

@@ -150,7 +150,7 @@ class _Reader(Gathering):
         """Read a part of a result, which holds media: an image, a plain text file, or an unknown kind."""
         if (found := _plain(part)) is not None:
             (kind, member), text = found
-            self.items.append(of._replace(path=(*path, kind, member), text=text))
+            self.items.append(of._replace(path=(*path, kind, member), text=text, cited=True))
             self.rest(part, frozenset({kind}))
             self.rest(part[kind], _KNOWN_OF_PLAIN)
         elif _is_image(part):

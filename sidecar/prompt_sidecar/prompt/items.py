@@ -124,6 +124,8 @@ class Item(NamedTuple):
     """Tokens of its encrypted text, which no tokenizer can count; see `opaque_tokens`."""
     spelled: bool = False
     """Whether the original of a text is its raw JSON, as its UTF-8 would lack a part of it: an unpaired surrogate."""
+    cited: bool = False
+    """For a result: whether it is the text of a document or a file, which others refer to by its places."""
 
     def __hash__(self) -> int:
         """Hash of the path, which is unique in a message; hashing the text would read all of it."""

@@ -45,7 +45,10 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     check_result(value)
     reader = _Reader(Role.TOOL)
     reader.parts(value.get("content", []), ("content",), f"{field}.content")
-    if value.get(_STRUCTURED) is not None and not _repeats(value):
+    again = _repeats(value) if value.get(_STRUCTURED) is not None else ()
+    if again:  # a text that is condensed would take the structured content with it
+        reader.items = [item._replace(cited=item.cited or item.path[1] in again) for item in reader.items]
+    elif value.get(_STRUCTURED) is not None:
         text = shown_json(value[_STRUCTURED], field)
         reader.items.append(Item(ItemKind.RESULT, (_STRUCTURED,), text, raw_json=True, result=0))
     reader.rest(value, _KNOWN)
@@ -71,7 +74,7 @@ def _item(block: dict[str, Any], path: Path) -> Item | None:
     if kind == "text" and type(block.get("text")) is str:
         return Item(ItemKind.RESULT, (*path, "text"), block["text"], result=0)
     if kind == "resource" and type(resource) is dict and type(resource.get("text")) is str:
-        return Item(ItemKind.RESULT, (*path, "resource", "text"), resource["text"], result=0)
+        return Item(ItemKind.RESULT, (*path, "resource", "text"), resource["text"], result=0, cited=True)
     picture = kind == "resource" and type(resource) is dict and string(resource.get("mimeType")).startswith("image/")
     if kind == "image" or picture:
         return Item(ItemKind.IMAGE, path, canonical(block).decode(), raw_json=True, result=0)

@@ -36,6 +36,7 @@ from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.recall.found import SearchOutcome
 from prompt_sidecar.recall.holding import Cause
 from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.trim.condense.condensing import REDUCTIONS
 from prompt_sidecar.trim.entries import Action, Reason
 
 OTHER: Final = "other"
@@ -301,7 +302,11 @@ PROMPTS: Final = Metric(
     Kind.COUNTER,
     "{prompt}",
     "Prompts taken: trimmed, untouched, over_budget (answered, but too large still) or refused with an error.",
-    {"outcome": ("trimmed", "untouched", "over_budget", "refused"), "format": (*_FORMATS, OTHER), **_MODEL},
+    {
+        "outcome": ("trimmed", "condensed", "untouched", "over_budget", "refused"),
+        "format": (*_FORMATS, OTHER),
+        **_MODEL,
+    },
 )
 PROMPTS_RECEIVED: Final = Metric(
     "prompt_sidecar.prompts.received",
@@ -371,6 +376,13 @@ TRIMMED_TOKENS: Final = Metric(
     "{token}",
     "Estimated tokens that new trims took out, once each: later prompts without them are not counted again.",
     {"action": tuple(action.value for action in Action), "reason": tuple(reason.value for reason in Reason)},
+)
+CONDENSED_TOKENS: Final = Metric(
+    "prompt_sidecar.condensed.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens that condensing results at first sight took out, once each, by what was taken out.",
+    {"reduction": tuple(reduction.name for reduction in REDUCTIONS)},
 )
 UNFIT: Final = Metric(
     "prompt_sidecar.unfit",

@@ -37,7 +37,9 @@ def outcome(answer: TrimAnswer) -> str:
     """The outcome of a prompt, as a label."""
     if not answer.fits:
         return "over_budget"
-    return "trimmed" if answer.trimmed.trims else "untouched"
+    if answer.trimmed.cuts:
+        return "trimmed"
+    return "condensed" if answer.trimmed.trims else "untouched"
 
 
 def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
@@ -167,6 +169,7 @@ def _news(answer: TrimAnswer) -> list[Change]:
         action, reason = trim.action.value, trim.reason.value
         changes.append((catalog.TRIMS, (action, reason, trim.kind.value), 1))
         changes.append((catalog.TRIMMED_TOKENS, (action, reason), trim.tokens_saved))
+    changes += [(catalog.CONDENSED_TOKENS, (name,), tokens) for name, tokens in news.condensed.items()]
     if news.advertised:
         changes.append((catalog.ADVERTISED, (), news.advertised))
     if news.cache_break is not None:

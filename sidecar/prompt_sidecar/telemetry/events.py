@@ -50,16 +50,16 @@ class Events:
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str) -> None:
         """Write what one answered prompt brought, if anything; `model` is the label of its model."""
-        news = answer.news
-        if changes.aside(call) or not (news.trims or news.cache_break is CacheBreak.AGENT or answer.guard.findings):
+        news, cuts = answer.news, answer.news.cuts
+        if changes.aside(call) or not (cuts or news.cache_break is CacheBreak.AGENT or answer.guard.findings):
             return
         run = self._run(call, model) | {"prompt_sidecar.prompt.iteration": answer.iteration}
-        if news.trims:
+        if cuts:
             of_tokens: dict[str, AttributeValue] = {
-                "prompt_sidecar.batch.items": len(news.trims),
-                "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in news.trims),
+                "prompt_sidecar.batch.items": len(cuts),
+                "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in cuts),
                 "prompt_sidecar.batch.batch_point": answer.cache.batch_point,
-                "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in news.trims}),
+                "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in cuts}),
                 "prompt_sidecar.prompt.tokens.before": answer.tokens.before,
                 "prompt_sidecar.prompt.tokens.after": answer.tokens.after,
                 "prompt_sidecar.prompt.tokens.limit": answer.tokens.limit,

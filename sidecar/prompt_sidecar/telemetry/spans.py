@@ -139,8 +139,9 @@ class Spans:
             "prompt_sidecar.own_text.tokens": tokens.own_text,
             "prompt_sidecar.prefix.tokens.kept": cache.kept,
             "prompt_sidecar.prefix.tokens.rewritten": cache.rewritten,
-            "prompt_sidecar.trims": len(answer.trimmed.trims),
-            "prompt_sidecar.trims.new": len(news.trims),
+            "prompt_sidecar.trims": len(answer.trimmed.cuts),
+            "prompt_sidecar.trims.new": len(news.cuts),
+            "prompt_sidecar.condensed.tokens": sum(news.condensed.values()),
         }
         if model != OTHER:
             attributes["gen_ai.request.model"] = model
@@ -259,7 +260,7 @@ class Spans:
 
 def _events(answer: TrimAnswer) -> Iterator[_Event]:
     """The events of a prompt: its batch, if it has one, and what rules found."""
-    trims = answer.news.trims
+    trims = answer.news.cuts
     if trims:
         yield (
             BATCH,

@@ -10,12 +10,15 @@ from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.condensing import Level, Saving
 from prompt_sidecar.trim.elide import Kept
 
 
 class Action(StrEnum):
     """What was done to an item. An item only changes in this order."""
 
+    CONDENSED = "condensed"
     ELIDED = "elided"
     CLIPPED = "clipped"
     COLLAPSED = "collapsed"
@@ -32,8 +35,12 @@ class Reason(StrEnum):
     FEEDBACK = "feedback"
     REPEATED = "repeated"
     REASONING = "reasoning"
+    CONDENSE = "condense"
 
 
+CUTS: Final = frozenset(Action) - {Action.CONDENSED}
+"""What hides something. A condensed result says all that it takes out, or is meant to hide nothing that is missed: it
+stands in no registry and no note, and counts in nothing that tells what was lost."""
 ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
 """Reasons for which a single message is dropped and the rest of its iteration stays."""
 
@@ -74,6 +81,25 @@ QUEUE_OF: Final = {
 FEEDBACK_PLACES: Final = {kind: place for place, kind in enumerate(Feedback)}
 
 
+@dataclass(frozen=True, slots=True)
+class Condensing:
+    """How a result was condensed when it was first seen, and what that left: later trims start from it.
+
+    With the original, its call, its id and whether that is shown it tells the bytes.
+    """
+
+    version: int
+    """See `prompt_sidecar.trim.condense.condensing`."""
+    level: Level
+    page: bool
+    """Whether it was taken for a page that a tool fetched."""
+    size: int
+    """Bytes of the condensed text, its label included."""
+    tokens: int
+    savings: tuple[Saving, ...] = ()
+    """What each reduction took out; empty where another process condensed it."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One item of the history and what was decided about it."""
@@ -101,7 +127,7 @@ class Entry:
     decided: int = 0
     """The iteration in whose prompt the last decision was made."""
     first: int = 0
-    """The iteration in whose prompt the first decision was made."""
+    """The iteration in whose prompt something of it was hidden first; 0: nothing is."""
     earlier: tuple[tuple[int, int], ...] = ()
     """Earlier decisions, if it was trimmed more than once: iteration and remaining tokens."""
     advertised: bool = True
@@ -126,6 +152,22 @@ class Entry:
     """For clipped arguments: whether the short strings in them were kept."""
     opaque: int = 0
     """The part of `full_tokens` that is encrypted text; only items that are removed whole have any."""
+    condensable: bool = False
+    """Whether it is a result that may be condensed: a text of some length that nobody quotes by its places."""
+    call: Call | None = None
+    """For such a result, what its call says of it; None: it is not known."""
+    condensed: Condensing | None = None
+    """How it was condensed; it stays that where it was elided or clipped later."""
+
+    @property
+    def base_size(self) -> int:
+        """Bytes of the text that an elision starts from."""
+        return self.size if self.condensed is None else self.condensed.size
+
+    @property
+    def base_tokens(self) -> int:
+        """Tokens of that text."""
+        return self.full_tokens if self.condensed is None else self.condensed.tokens
 
     def tokens_at(self, iteration: int) -> int:
         """Its tokens in that iteration's prompt, after its own trims but not its message's drop."""
@@ -186,6 +228,12 @@ class Record:
     def stays(self) -> bool:
         """Whether it stays where its iteration is dropped: instructions of the agent, and messages of unknown roles."""
         return self.role is Role.OTHER or (self.role is Role.SYSTEM and not self.tied)
+
+    @property
+    def only_condensed(self) -> bool:
+        """Whether results in it were condensed, and nothing else was done to it."""
+        actions = {entry.action for entry in self.entries}
+        return not self.dropped and Action.CONDENSED in actions and not actions & CUTS
 
     @property
     def only_reasoning(self) -> bool:

@@ -19,7 +19,7 @@ from heapq import nlargest
 from typing import Final
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.trim.entries import ALONE, Entry, Record
+from prompt_sidecar.trim.entries import ALONE, CUTS, Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
 
 SHARE_OF_LIMIT: Final = 0.04
@@ -300,7 +300,7 @@ def _newest_entries(ledger: Ledger, left: int, count: Callable[[str], int]) -> l
     lines: list[str] = []
     for record in reversed(ledger.records[ledger.registry.batch_end :]):
         for entry in record.entries:
-            if entry.action is None or not entry.advertised or entry.recalled:
+            if entry.action not in CUTS or not entry.advertised or entry.recalled:
                 continue
             line = registry_line(record, entry).text
             left -= count(line) + 1

@@ -62,6 +62,18 @@ class Arguments(StrEnum):
     EMPTY = "empty"
 
 
+class Condense(StrEnum):
+    """What may be taken out of a tool result when it is first seen; each includes those before it."""
+
+    OFF = "off"
+    EXACT = "exact"
+    """What a terminal would not show either, and what can be read back from the text."""
+    SAFE = "safe"
+    """Tests that passed, counted."""
+    FULL = "full"
+    """Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
+
+
 NO_CEILING: Final = 0
 AUTO_CEILING: Final = -1
 AUTO_FROM: Final = 200_000
@@ -105,6 +117,27 @@ class Policy:
         "What happens above the high-water mark: nothing (off), old items are clipped (oldest_first), or the largest "
         "results are elided (largest_first).",
         "Old items are needed least, and what follows them moves only once in many calls.",
+    )
+    condense: Condense = setting(
+        Condense.EXACT,
+        choice(*Condense),
+        "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show or can "
+        "be read back from the text (exact), tests that passed (safe), also padding, the middle of long outputs and the "
+        "markup of pages (full). The exact original stays in reach of recall and search.",
+        "What was never sent rewrites no cache, and exact hides nothing. No live model has judged a result without its "
+        "passed tests yet.",
+    )
+    condense_skip_tools: tuple[str, ...] = setting(
+        (),
+        texts(100, 64),
+        "Tools whose results are never condensed.",
+        "What a call may have read of a file is left alone in any case, and so are diffs.",
+    )
+    condense_fetch_tools: tuple[str, ...] = setting(
+        (),
+        texts(100, 64),
+        "Tools that fetch pages, whose HTML becomes text where condense is full.",
+        "Nothing in a page says whether its markup is what was asked for; only an agent knows its tools.",
     )
     cap_text_bytes: int = setting(
         51_200,

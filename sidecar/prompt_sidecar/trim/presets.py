@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prompt_sidecar.errors import InvalidPolicy
-from prompt_sidecar.trim.policy import KNOBS, AgeStage, Arguments, FitStage, Policy
+from prompt_sidecar.trim.policy import KNOBS, AgeStage, Arguments, Condense, FitStage, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ def _made(purpose: str, choose: str, beware: str, **changes: tuple[Any, str]) ->
     return Preset(purpose, choose, beware, policy, {field: why for field, (_, why) in changes.items()})
 
 
+_AS_WRITTEN: Final = "This preset is a rule of others, as they wrote it: results come whole, or capped."
 _RARE_DROPS: Final = "Low enough for drops to be rare: each rewrites what follows."
 
 EXPLAINED: Final[Mapping[str, Preset]] = {
@@ -54,6 +55,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         "mislead the model: browser agents, of whose pages only the last is true.",
         "every call changes the prompt where an item has just grown old, so the provider reads everything after it "
         "again. If a model binds its thinking to its prompt, none of it is kept from call to call.",
+        condense=(Condense.OFF, _AS_WRITTEN),
         age_stage=(AgeStage.ALWAYS, "Old observations go as soon as they are old: that is what this preset is for."),
         age_arguments=(Arguments.EMPTY, "The smallest prompt: the name of the tool stays."),
         age_repeats=(
@@ -74,6 +76,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         "elides what is huge in a tool result when it is first seen, and touches nothing after that.",
         "for short runs, and for agents that manage their window themselves and want recall and search.",
         "nothing makes a prompt fit: one that has grown past its limit comes back with fits=false.",
+        condense=(Condense.OFF, _AS_WRITTEN),
         fit_stage=(
             FitStage.OFF,
             "The agent makes the prompt fit; two that trim one history undo each other's cache.",
@@ -86,6 +89,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         "where a few huge results are what fills the window, and old steps must stay word for word.",
         "a run that stays at its limit is trimmed at nearly every call, each time at another place of the prefix. If a "
         "model binds its thinking to its prompt, hardly any of it is then kept.",
+        condense=(Condense.OFF, _AS_WRITTEN),
         fit_stage=(
             FitStage.LARGEST_FIRST,
             "The largest results give most for one edit, and no step vanishes while results can give.",

@@ -35,9 +35,11 @@ from typing import Final, NamedTuple
 import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
-from prompt_sidecar.prompt.items import Item, ItemKind, Message
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path
 from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from prompt_sidecar.prompt.utf8 import utf8, utf8_pieces, utf8_size
+from prompt_sidecar.trim.condense.calls import Call as About
+from prompt_sidecar.trim.condense.calls import call_of
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
 MOST_LISTED: Final = 100
@@ -92,6 +94,8 @@ class _Call(NamedTuple):
     known: bytes | None
     arguments: str = ""
     """Their start, for the registry."""
+    about: About | None = None
+    """What it says of its result, where that is asked for."""
 
 
 class _Seen(NamedTuple):
@@ -126,11 +130,15 @@ class RepeatedCalls:
 
     is_own_tool: Callable[[str], bool] = field(default=lambda _: False)
     """Whether a tool is one of ours."""
+    looks: bool = False
+    """Whether it is looked at what calls say of their results."""
     figures: RepeatedFigures = field(default_factory=RepeatedFigures)
     _reached: list[int] = field(default_factory=list)
     """For each number of times, less one, how many calls have had one result at least so often."""
     _answered: list[_Call | None] = field(default_factory=list, compare=False)
     """For each result of the message observed last, the call that it answers."""
+    _made: dict[Path, About | None] = field(default_factory=dict, compare=False)
+    """For each call of the message observed last, by its arguments' path, what it says of its result."""
     _open: dict[str, list[_Block]] = field(default_factory=dict)
     _seen: dict[bytes, list[_Seen]] = field(default_factory=dict)
     _journal: list[_Step] = field(default_factory=list)
@@ -144,6 +152,7 @@ class RepeatedCalls:
             index: its place in the history: larger than that of every message before it.
             iteration: the one that it belongs to; assistant messages of one block have the same.
         """
+        self._made = {}
         if message.calls:
             self._open_calls(message, index, iteration)
         self._answered = []
@@ -171,10 +180,17 @@ class RepeatedCalls:
             self._count(len(before), 1)
         return found
 
-    def answered(self, result: int) -> tuple[str, str] | None:
-        """Tool and start of the arguments of the call that a result of the last message answers; None: not known."""
+    def answered(self, result: int) -> tuple[str, str, About | None] | None:
+        """Tool and start of the arguments of the call that a result of the last message answers; None: not known.
+
+        With what the call says of its result.
+        """
         call = self._answered[result] if result < len(self._answered) else None
-        return (call.tool, call.arguments) if call is not None and call.tool else None
+        return (call.tool, call.arguments, call.about) if call is not None and call.tool else None
+
+    def about(self, path: Path) -> About | None:
+        """What a call of the last message, whose arguments have this path, says of its result; None: not known."""
+        return self._made.get(path)
 
     @property
     def most(self) -> int:
@@ -207,7 +223,9 @@ class RepeatedCalls:
             else:
                 known = None if self.is_own_tool(item.tool) else known_call(item)
                 tool, start = item.tool[: NAME_CHARACTERS + 1], item.text[:ARGUMENTS_CHARACTERS]
-                call = _Call(call_id, block, tool, known, start)
+                about = call_of(item.tool, item.text) if self.looks and known is not None else None
+                call = _Call(call_id, block, tool, known, start, about)
+                self._made[item.path] = about
             blocks = self._open.setdefault(call_id, [])
             if not blocks or blocks[-1].block != block:
                 blocks.append(_Block(block))

@@ -1,4 +1,4 @@
-"""The stages of one evaluation of the fold: cap new results, age, fit under pressure.
+"""The stages of one evaluation of the fold: condense and cap new results, age, fit under pressure.
 
 An evaluation reads the history so far and the inputs in force, and records decisions in the ledger. It reads nothing
 else: no clock, no stash, no earlier prompt. The tokens used are
@@ -65,7 +65,7 @@ from typing import Final, Protocol
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Reason
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Condensing, Entry, Feedback, Reason
 from prompt_sidecar.trim.inputs import Inputs, aim, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.ledger.queues import Largest, Queue
@@ -107,8 +107,14 @@ class Texts(Protocol):
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
         """The text's first and last bytes: the whole text twice, or the parts that its elision keeps.
 
+        Of a condensed result it is the condensed text.
+
         With `most`, of a whole text at least one byte more than so many of each end, if it has them.
         """
+        ...
+
+    def condensed(self, entry: Entry) -> Condensing | None:
+        """How a new result is condensed; None: it stays as it is."""
         ...
 
     def has(self, entry: Entry) -> bool:
@@ -168,6 +174,7 @@ class Evaluation:
         placeholder_needed = bool(ledger.drops.by_placeholder)
         new = ledger.decisions.begin()
         for index in new:
+            self._condense(index)
             self._cap(index)
         ledger.drops.write_count(self._count)  # a rewind may have restored some
         self._changed = self._residue.changed = self._reasoning.changed = False
@@ -236,6 +243,23 @@ class Evaluation:
             group = ledger.records[before].group
         return newest
 
+    # -- condense ----------------------------------------------------------------------------------------------------
+
+    def _condense(self, index: int) -> None:
+        """Condense the results of one new message, which no prompt has held yet."""
+        record = self._ledger.records[index]
+        if record.pinned:
+            return
+        for entry in record.entries:
+            if not entry.condensable or entry.action is not None:
+                continue
+            how = self._texts.condensed(entry)
+            if how is None:
+                entry.call = None  # nothing else asks for it
+            else:
+                self._decide(entry, Action.CONDENSED, None, how.tokens, Reason.CONDENSE)
+                entry.condensed = how
+
     # -- cap ---------------------------------------------------------------------------------------------------------
 
     def _cap(self, index: int) -> None:
@@ -253,17 +277,18 @@ class Evaluation:
 
     def _cap_text(self, entries: list[Entry]) -> None:
         cap = self._policy.cap_text_bytes
-        if sum(entry.size for entry in entries) <= cap:
+        if sum(entry.base_size for entry in entries) <= cap:
             return
-        level = elide.water_level([entry.size for entry in entries], cap)
+        level = elide.water_level([entry.base_size for entry in entries], cap)
         for entry in entries:
-            if entry.size <= level:
+            size = entry.base_size
+            if size <= level:
                 continue
             head, tail = self._texts.ends(entry, level)
             kept = elide.cut(
                 head,
                 tail,
-                entry.size,
+                size,
                 budget=level,
                 head_share=self._policy.cap_head_share,
                 stash_id=self._label(entry),
@@ -271,7 +296,7 @@ class Evaluation:
             if kept is None:
                 self._clip(entry, Reason.CAP, least=0)
             else:
-                text = elide.elided(head, tail, entry.size, kept, self._label(entry))
+                text = elide.elided(head, tail, size, kept, self._label(entry))
                 self._decide(entry, Action.ELIDED, kept, self._count(text), Reason.CAP)
 
     def _cap_media(self, entries: list[Entry]) -> None:
@@ -553,16 +578,15 @@ class Evaluation:
 
     def _elide(self, entry: Entry, target: int) -> bool:
         head, tail = self._texts.ends(entry)
-        shown = entry.size if entry.kept is None else entry.kept.head + entry.kept.tail
-        budget = min(shown - 1, entry.size * target // max(entry.full_tokens, 1))
+        size = entry.base_size
+        shown = size if entry.kept is None else entry.kept.head + entry.kept.tail
+        budget = min(shown - 1, size * target // max(entry.base_tokens, 1))
         label = self._label(entry)
         for _ in range(ELIDE_PASSES):
-            kept = elide.cut(
-                head, tail, entry.size, budget=budget, head_share=self._policy.fit_head_share, stash_id=label
-            )
+            kept = elide.cut(head, tail, size, budget=budget, head_share=self._policy.fit_head_share, stash_id=label)
             if kept is None:
                 return False
-            tokens = self._count(elide.elided(head, tail, entry.size, kept, label))
+            tokens = self._count(elide.elided(head, tail, size, kept, label))
             if tokens <= target:
                 break
             budget = budget * target // (tokens + 1)

@@ -155,6 +155,38 @@ REASONING_BINDING_UNBOUND: ReasoningBinding.ValueType  # 3
 """It does not."""
 Global___ReasoningBinding: _TypeAlias = ReasoningBinding  # noqa: Y015
 
+class _Condense:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CondenseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Condense.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONDENSE_UNSPECIFIED: _Condense.ValueType  # 0
+    """As configured."""
+    CONDENSE_OFF: _Condense.ValueType  # 1
+    """Nothing."""
+    CONDENSE_EXACT: _Condense.ValueType  # 2
+    """What a terminal would not show either, and what can be read back from the text."""
+    CONDENSE_SAFE: _Condense.ValueType  # 3
+    """Tests that passed, counted."""
+    CONDENSE_FULL: _Condense.ValueType  # 4
+    """Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
+
+class Condense(_Condense, metaclass=_CondenseEnumTypeWrapper):
+    """What is taken out of a tool result when it is first seen. Each includes those before it."""
+
+CONDENSE_UNSPECIFIED: Condense.ValueType  # 0
+"""As configured."""
+CONDENSE_OFF: Condense.ValueType  # 1
+"""Nothing."""
+CONDENSE_EXACT: Condense.ValueType  # 2
+"""What a terminal would not show either, and what can be read back from the text."""
+CONDENSE_SAFE: Condense.ValueType  # 3
+"""Tests that passed, counted."""
+CONDENSE_FULL: Condense.ValueType  # 4
+"""Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
+Global___Condense: _TypeAlias = Condense  # noqa: Y015
+
 @_typing.final
 class Prefixes(_message.Message):
     """Beginnings of texts: at most 16, each of 1 to 200 characters."""
@@ -221,6 +253,9 @@ class Policy(_message.Message):
     FIT_KEEP_LIGHT_FIELD_NUMBER: _builtins.int
     REMINDER_TAGS_FIELD_NUMBER: _builtins.int
     NEVER_TRIM_TOOLS_FIELD_NUMBER: _builtins.int
+    CONDENSE_FIELD_NUMBER: _builtins.int
+    CONDENSE_SKIP_TOOLS_FIELD_NUMBER: _builtins.int
+    CONDENSE_FETCH_TOOLS_FIELD_NUMBER: _builtins.int
     CEILING_TOKENS_FIELD_NUMBER: _builtins.int
     preset: Global___Preset.ValueType
     """The preset that the other fields start from."""
@@ -299,6 +334,8 @@ class Policy(_message.Message):
     """Share of the limit that the newest arguments and text of the model may take and stay whole, however old their
     iterations are: 0 to 1.
     """
+    condense: Global___Condense.ValueType
+    """What is taken out of a tool result when it is first seen. Its original stays in reach of recall and search."""
     ceiling_tokens: _builtins.int
     """Tokens of a prompt above which it is trimmed although its window has room: 1,000 to 100,000,000; 0: off; -1: 150,000
     where the window has 200,000 and more, else off. Only for PRESET_CACHE_FIRST, or other stages like its own.
@@ -324,6 +361,14 @@ class Policy(_message.Message):
     @_builtins.property
     def never_trim_tools(self) -> Global___Prefixes:
         """Whole names of tools whose results are neither elided, clipped nor dropped, at most 100 of 1 to 64 characters."""
+
+    @_builtins.property
+    def condense_skip_tools(self) -> Global___Prefixes:
+        """Whole names of tools whose results are not condensed, at most 100 of 1 to 64 characters."""
+
+    @_builtins.property
+    def condense_fetch_tools(self) -> Global___Prefixes:
+        """Whole names of tools that fetch pages, whose HTML becomes text with CONDENSE_FULL, at most 100 of 1 to 64 characters."""
 
     def __init__(
         self,
@@ -364,11 +409,14 @@ class Policy(_message.Message):
         fit_keep_light: _builtins.float | None = ...,
         reminder_tags: Global___Prefixes | None = ...,
         never_trim_tools: Global___Prefixes | None = ...,
+        condense: Global___Condense.ValueType = ...,
+        condense_skip_tools: Global___Prefixes | None = ...,
+        condense_fetch_tools: Global___Prefixes | None = ...,
         ceiling_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_ceiling_tokens", b"_ceiling_tokens", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "ceiling_tokens", b"ceiling_tokens", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "never_trim_tools", b"never_trim_tools", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "reminder_tags", b"reminder_tags", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_ceiling_tokens", b"_ceiling_tokens", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "ceiling_tokens", b"ceiling_tokens", "condense_fetch_tools", b"condense_fetch_tools", "condense_skip_tools", b"condense_skip_tools", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "never_trim_tools", b"never_trim_tools", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "reminder_tags", b"reminder_tags", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_ceiling_tokens", b"_ceiling_tokens", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_arguments", b"age_arguments", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "ceiling_tokens", b"ceiling_tokens", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "never_trim_tools", b"never_trim_tools", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_binding", b"reasoning_binding", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "reminder_tags", b"reminder_tags", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_ceiling_tokens", b"_ceiling_tokens", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_arguments", b"age_arguments", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "ceiling_tokens", b"ceiling_tokens", "condense", b"condense", "condense_fetch_tools", b"condense_fetch_tools", "condense_skip_tools", b"condense_skip_tools", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "never_trim_tools", b"never_trim_tools", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_binding", b"reasoning_binding", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "reminder_tags", b"reminder_tags", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["age_hard_cap_iterations"]  # noqa: Y015
     _WhichOneofArgType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations"]  # noqa: Y015

@@ -193,6 +193,8 @@ class RunFigures(_message.Message):
     RECALL_FIELD_NUMBER: _builtins.int
     MODEL_COSTS_FIELD_NUMBER: _builtins.int
     UNPRICED_CALLS_FIELD_NUMBER: _builtins.int
+    CONDENSED_ITEMS_FIELD_NUMBER: _builtins.int
+    CONDENSED_TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_CUTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
@@ -232,6 +234,10 @@ class RunFigures(_message.Message):
     """Reported model calls that are not in model_costs: their model has no price, they were served in a tier without a known
     price, not all of their input tokens were reported, or their prompt is none of the last eight.
     """
+    condensed_items: _builtins.int
+    """Results that the last prompt shows condensed; `trimmed_items` does not count them."""
+    condensed_tokens: _builtins.int
+    """Tokens that they take less there."""
     ceiling_cuts: _builtins.int
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
     @_builtins.property
@@ -325,11 +331,13 @@ class RunFigures(_message.Message):
         recall: _builtins.str = ...,
         model_costs: _abc.Iterable[Global___ModelCost] | None = ...,
         unpriced_calls: _builtins.int = ...,
+        condensed_items: _builtins.int = ...,
+        condensed_tokens: _builtins.int = ...,
         ceiling_cuts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "condensed_items", b"condensed_items", "condensed_tokens", b"condensed_tokens", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015

@@ -191,9 +191,11 @@ class _TrimActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimAction
     """Its message dropped with the whole iteration; one placeholder counts what was dropped."""
     TRIM_ACTION_COLLAPSED: _TrimAction.ValueType  # 4
     """Old feedback of the agent, counted by one placeholder in place of the first of its stretch."""
+    TRIM_ACTION_CONDENSED: _TrimAction.ValueType  # 5
+    """A tool result made smaller when it was first seen; a last line names its original. It may be trimmed further."""
 
 class TrimAction(_TrimAction, metaclass=_TrimActionEnumTypeWrapper):
-    """How an item was trimmed. An item only moves down this list."""
+    """How an item was trimmed. An item only moves down this list, but that what was condensed comes before all others."""
 
 TRIM_ACTION_UNSPECIFIED: TrimAction.ValueType  # 0
 """Not known."""
@@ -205,6 +207,8 @@ TRIM_ACTION_DROPPED: TrimAction.ValueType  # 3
 """Its message dropped with the whole iteration; one placeholder counts what was dropped."""
 TRIM_ACTION_COLLAPSED: TrimAction.ValueType  # 4
 """Old feedback of the agent, counted by one placeholder in place of the first of its stretch."""
+TRIM_ACTION_CONDENSED: TrimAction.ValueType  # 5
+"""A tool result made smaller when it was first seen; a last line names its original. It may be trimmed further."""
 Global___TrimAction: _TypeAlias = TrimAction  # noqa: Y015
 
 class _TrimReason:
@@ -231,6 +235,8 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     """Reasoning: that of finished turns is removed first, and that which is bound to the prompt before it must be when
     that changes.
     """
+    TRIM_REASON_CONDENSE: _TrimReason.ValueType  # 8
+    """The policy has results condensed when they are first seen."""
 
 class TrimReason(_TrimReason, metaclass=_TrimReasonEnumTypeWrapper):
     """Why an item was trimmed."""
@@ -253,6 +259,8 @@ TRIM_REASON_REASONING: TrimReason.ValueType  # 7
 """Reasoning: that of finished turns is removed first, and that which is bound to the prompt before it must be when
 that changes.
 """
+TRIM_REASON_CONDENSE: TrimReason.ValueType  # 8
+"""The policy has results condensed when they are first seen."""
 Global___TrimReason: _TypeAlias = TrimReason  # noqa: Y015
 
 class _NoFitReason:

@@ -127,7 +127,7 @@ class Archiving:
                 run.archived.iteration = answer.iteration
             first, run.archived.revision_left = not run.archived.answered, b""
             run.archived.answered = True
-            edits = answer.trimmed.compacted or (first and bool(answer.trimmed.trims))
+            edits = answer.trimmed.compacted or (first and bool(answer.trimmed.cuts))
             batch = Batch(
                 originals, revision, run.figures(self._clocks.ahead()), run.tasks.state() if first else None, edits
             )

@@ -36,6 +36,7 @@ from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.tokens.calibration import Factors
+from prompt_sidecar.trim.entries import Action
 
 KEY_DIGITS: Final = 24
 """Hexadecimal digits of the digest that names a run where its journal is shown."""
@@ -230,6 +231,8 @@ class Run:
             iteration=was.iteration,
             messages=was.messages,
             trimmed_items=was.trimmed_items,
+            condensed_items=was.condensed_items,
+            condensed_tokens=was.condensed_tokens,
             repeated=was.repeated,
             stash=here.stash if here.stash.entries else was.stash,
             history=replace(here.history, items=max(here.history.items, was.history.items)),
@@ -238,6 +241,8 @@ class Run:
     def _figures(self, ahead: float) -> RunFigures:
         recorded = self.history.figures()
         ledger = self.memory.ledger
+        trims = self.memory.listed.trims
+        condensed = [trim.tokens_saved for trim in trims if trim.action is Action.CONDENSED]
         return RunFigures(
             run_id=self.name[1],
             started=self.started + ahead,
@@ -249,7 +254,9 @@ class Run:
             cache=self.cache,
             tokens_sent_total=self.sent_total,
             tokens_returned_total=self.returned_total,
-            trimmed_items=len(self.memory.listed.trims),
+            trimmed_items=len(trims) - len(condensed),
+            condensed_items=len(condensed),
+            condensed_tokens=sum(condensed),
             stash=self._stash.figures(self.stash_key),
             history=HistoryFigures(
                 items=recorded.items,

@@ -13,7 +13,7 @@ from typing import Final
 
 from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, ToolNews, Trim
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.trim.entries import Action, Entry, Record
+from prompt_sidecar.trim.entries import CUTS, Action, Entry, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
 from prompt_sidecar.trim.own_text import plain_name
@@ -50,6 +50,8 @@ class Gathered:
     texts_forgotten: int = 0
     ambiguous: int = 0
     names_cut: int = 0
+    condensed: dict[str, int] = field(default_factory=dict)
+    """Tokens that condensing has saved, by reduction."""
     tools: dict[str, ToolNews] = field(default_factory=dict)
     sizes: list[tuple[str, int]] = field(default_factory=list)
 
@@ -83,21 +85,29 @@ class Gathered:
                 continue
             self._add(again.tool, repeats=1)
             older = [(ledger.records[at], item) for at, item in again.older if at < len(ledger)]
-            if any(record.dropped or record.entries[item].action is not None for record, item in older):
+            if any(record.dropped or record.entries[item].action in CUTS for record, item in older):
                 self.trimmed += 1
             else:
                 self.whole += 1
 
     def trim(self, before: Sequence[Trim], now: Sequence[Trim], record: Record) -> Sequence[Trim]:
-        """A message's trims have changed; those that are new."""
+        """A message's trims have changed; those that are new.
+
+        What was condensed and elided at once is two.
+        """
         known = {trim.item_index: trim for trim in before}
         new: list[Trim] = []
         for trim in now:
             last = known.get(trim.item_index)
             if trim == last or trim.decided_iteration <= self.since:
                 continue
+            entry = record.entries[trim.item_index]
+            if last is None and entry.condensed is not None:
+                last = self._condense(entry, trim)
+                new += [] if last is None else [last]
+                if last is not None and trim.action is Action.CONDENSED:
+                    continue
             if last is None:
-                entry = record.entries[trim.item_index]
                 # What is dropped or clipped now may have been trimmed less before the memory was given up.
                 reported = entry.full_tokens - entry.tokens_at(self.since)
                 new.append(replace(trim, tokens_saved=trim.tokens_saved - reported) if reported else trim)
@@ -108,6 +118,22 @@ class Gathered:
             if trim.kind in _RESULTS and record.entries[trim.item_index].result >= 0:
                 self._add(record.entries[trim.item_index].tool, trimmed=trim.tokens_saved)
         return new
+
+    def _condense(self, entry: Entry, trim: Trim) -> Trim | None:
+        """A result was condensed, whatever became of it then; None: that has been reported, or another process did."""
+        how, savings = entry.condensed, entry.condensed.savings if entry.condensed is not None else ()
+        if how is None or not savings or entry.tokens_at(self.since) < entry.full_tokens:
+            return None
+        saved = entry.full_tokens - how.tokens
+        characters = sum(each.characters for each in savings)
+        left = saved
+        for each in savings[1:]:  # the first gets what rounding leaves
+            part = saved * each.characters // characters
+            self.condensed[each.reduction] = self.condensed.get(each.reduction, 0) + part
+            left -= part
+        first = savings[0].reduction
+        self.condensed[first] = self.condensed.get(first, 0) + left
+        return replace(trim, action=Action.CONDENSED, reason=Reason.CONDENSE, tokens_saved=saved)
 
     def show(self, new: Sequence[Trim], entries: Sequence[StashEntry], ledger: Ledger, shown: set[str]) -> None:
         """Ids are shown: by the markers of new trims, and by the registry's entries where it was written again."""
@@ -135,6 +161,7 @@ class Gathered:
             texts_forgotten=self.texts_forgotten,
             ambiguous=self.ambiguous,
             names_cut=self.names_cut,
+            condensed=dict(self.condensed),
             tools=dict(self.tools),
             declared=_declared(self.tools, [each for each in schemas if each]),
             repeated=self.repetitions[-MOST_LISTED:],

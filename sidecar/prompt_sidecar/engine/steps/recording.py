@@ -22,7 +22,9 @@ from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
 from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
+from prompt_sidecar.trim.first_sight import is_long_enough
 from prompt_sidecar.trim.ids import mint, sealed
 from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
@@ -92,9 +94,9 @@ class Recorder:
     """Bytes of the largest original that the stash can hold."""
     other_keys: Sequence[bytes] = ()
     """What the run's key would be by the sidecar's other keys; what was signed with one is known, too."""
-    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each call id the tool's name and the start of its arguments, of the newest call: for results that answer no
-    open one."""
+    calls: dict[str, tuple[str, str, Call | None]] = field(default_factory=dict)
+    """For each call id the tool's name, the start of its arguments and what it says of its result, of the newest call:
+    for results that answer no open one."""
     ids: dict[tuple[int, int, bytes], str] = field(default_factory=dict)
     """Ids of items that were made before their message was masked, by place, item and the message's identity."""
     ids_of_revision: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -159,14 +161,14 @@ class Recorder:
     def _entry(self, came: Came, item: Item, number: int, said: Said) -> tuple[Entry, Recognised | None]:
         index, tokens, whole = came.place, came.weight.items[number], came.size
         call = item.call_id
-        ours = None
+        ours = about = None
         if item.kind is ItemKind.ARGUMENTS:
             tool, arguments = item.tool, item.text[: own_text.ARGUMENTS_CHARACTERS]
             tool = tool[: own_text.NAME_CHARACTERS + 1]
-            self.calls[call] = (tool, arguments)
+            self.calls[call] = (tool, arguments, self.repeated.about(item.path))
         elif item.result >= 0:
-            tool, arguments = self.repeated.answered(item.result) or self.calls.get(
-                call, (item.tool[: own_text.NAME_CHARACTERS + 1], "")
+            tool, arguments, about = self.repeated.answered(item.result) or self.calls.get(
+                call, (item.tool[: own_text.NAME_CHARACTERS + 1], "", None)
             )
             if item.kind is ItemKind.RESULT and is_own_tool(tool):
                 ours = recognise(self.of_run, item.text, self.other_keys)
@@ -176,6 +178,9 @@ class Recorder:
         if item.kind is ItemKind.OPAQUE:
             size = whole
         recalled = ours is not None and ours.kind is AnswerKind.RECALLED
+        fixed = item.fixed or (item.result >= 0 and said.keeps(tool))
+        as_sent = fixed or item.raw_json or item.spelled or item.cited or ours is not None or came.settled
+        condensable = item.kind is ItemKind.RESULT and is_long_enough(size) and not (as_sent or is_own_tool(tool))
         entry = Entry(
             index,
             number,
@@ -191,9 +196,11 @@ class Recorder:
             holdable=(whole if item.raw_json or item.spelled else size) <= self.hold_bytes,
             recalled=recalled,
             tag=ours.tag if recalled and ours is not None else "",
-            fixed=item.fixed or (item.result >= 0 and said.keeps(tool)),
+            fixed=fixed,
             advertised=item.kind is not ItemKind.REASONING,
             opaque=0 if came.unseen else item.opaque,
+            condensable=condensable,
+            call=about if condensable else None,
         )
         return entry, ours
 

@@ -19,11 +19,15 @@ from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
+from prompt_sidecar.trim.entries import Action, Condensing, Entry, Reason, Record
+from prompt_sidecar.trim.first_sight import Condenser, Made, again
 from prompt_sidecar.trim.ledger import Ledger
 
 KEPT_BYTES: Final = 1_048_576
 """Least bytes of a message that stays decoded from its recording until the call ends; see `Sources.keep`."""
+CONDENSED_BYTES: Final = 8_388_608
+"""Bytes of condensed texts that are kept until the call ends, from the decision to the rendering; further ones are made
+again. A prompt that begins a run with a long history may bring more."""
 
 
 @dataclass(slots=True)
@@ -129,8 +133,17 @@ class Sources:
     """
 
     def __init__(
-        self, ledger: Ledger, rendered: Rendered, sent: Callable[[int], tuple[bytes, bytes] | None], format_: Format
+        self,
+        ledger: Ledger,
+        rendered: Rendered,
+        sent: Callable[[int], tuple[bytes, bytes] | None],
+        format_: Format,
+        condenser: Condenser | None = None,
     ) -> None:
+        self._condenser = condenser
+        self._looked: dict[tuple[int, int], Made | None] = {}
+        """For results that may be condensed, by message and item, what was made of them; None: they stay."""
+        self._condensed_bytes = 0
         self._ledger = ledger
         self._rendered = rendered
         self._sent = sent
@@ -175,8 +188,7 @@ class Sources:
 
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
         """The first and last bytes of an item's text: more than `most` or all of it, or what its elision keeps."""
-        item = self._present(entry)
-        text, kept = item.text, entry.kept
+        text, kept = self._base(entry), entry.kept
         if kept is not None:
             tail = text[max(0, len(text) - kept.tail) :].encode()
             return text[: kept.head].encode()[: kept.head], tail[max(0, len(tail) - kept.tail) :]
@@ -185,10 +197,48 @@ class Sources:
         whole = utf8(text)
         return whole, whole
 
-    def whole(self, entry: Entry) -> tuple[Item, bytes]:
-        """An item and the UTF-8 of its text, as the message in the prompt has it."""
-        item = self._present(entry)
-        return item, utf8(item.text)
+    def base(self, entry: Entry) -> bytes:
+        """The UTF-8 of the text that an item's elision starts from."""
+        return utf8(self._base(entry))
+
+    def _base(self, entry: Entry) -> str:
+        text = self._present(entry).text
+        how = entry.condensed
+        if how is None or not self.source(entry.message)[2]:  # else it came as it was returned
+            return text
+        key = entry.message, entry.item
+        made = self._looked.get(key)
+        alike = made is not None and (made.how.version, made.how.level, made.how.page, made.advertised) == (
+            how.version,
+            how.level,
+            how.page,
+            entry.advertised,
+        )
+        if made is None or not alike:
+            made = Made(again(entry, text), how, entry.advertised)
+            self._keep_made(key, made)
+        return made.text
+
+    def look(self, entry: Entry, text: str) -> Condensing | None:
+        """How a new result is condensed; None: it stays as it is."""
+        made = None if self._condenser is None else self._condenser.condense(entry, text)
+        self._keep_made((entry.message, entry.item), made)
+        return None if made is None else made.how
+
+    def condensed(self, entry: Entry) -> Condensing | None:
+        """The same of one that has been looked at, in this call or one that had to end."""
+        key = entry.message, entry.item
+        if key not in self._looked:
+            return self.look(entry, self._present(entry).text)
+        made = self._looked[key]
+        return None if made is None else made.how
+
+    def _keep_made(self, key: tuple[int, int], made: Made | None) -> None:
+        if made is not None:
+            self._condensed_bytes += made.how.size
+            if self._condensed_bytes > CONDENSED_BYTES:
+                return
+        self._looked[key] = made
 
     def has(self, entry: Entry) -> bool:
         """Whether the prompt in hand holds an item, whole or trimmed; reasoning may be absent from its message."""
@@ -276,6 +326,8 @@ class Sources:
     def _text(self, entry: Entry, item: Item) -> Replacement:
         """What an item becomes; `item` is as it is in the message at hand, whole or clipped already."""
         label = entry.stash_id if entry.advertised else ""
+        if entry.action is Action.CONDENSED:
+            return self._base(entry)
         if entry.action is Action.COLLAPSED:
             return elide.collapsed(entry.counts) if entry.counts else elide.COLLAPSED
         if entry.action is Action.CLIPPED or entry.kept is None:
@@ -290,7 +342,7 @@ class Sources:
             shown = elide.placeholder(entry.kind, label, entry.size)
             return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
         head, tail = self.ends(entry)
-        return elide.elided(head, tail, entry.size, entry.kept, label)
+        return elide.elided(head, tail, entry.base_size, entry.kept, label)
 
 
 def items_of(record: Record, message: Message) -> Sequence[Item | None]:

@@ -37,7 +37,8 @@ from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.tokens.weigh import Weight, weigh
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept, refitted
-from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.entries import CUTS, Condensing, Entry, Record
+from prompt_sidecar.trim.first_sight import Condenser
 from prompt_sidecar.trim.inputs import aim
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
@@ -145,7 +146,9 @@ class _Turn:
         memory, opened = self._memory, self._opened
         self._ledger, self._rendered = memory.ledger, memory.rendered
         self._sent = Sent(opened.body, opened.reads, memory.sent_at)
-        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
+        condenser = Condenser.of(opened.policy, self._work.count, recall=self._work.inputs.recall)
+        memory.recorder.repeated.looks = condenser.level is not None
+        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format, condenser)
 
     def take(self) -> Result:
         """See `take`."""
@@ -204,7 +207,7 @@ class _Turn:
             recalls=self._recalls(known),
             same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
             size=size,
-            compacted=bool(dirty) and applied is not True,
+            compacted=applied is not True and not all(ledger.records[index].only_condensed for index in dirty),
             news=self._brought.news.news(broken, self._schemas()),
             revision_applied=applied,
         )
@@ -401,6 +404,7 @@ class _Turn:
                 came = Came(message, weight, size, place, now, self._unmasked(index, place), settled, unseen)
                 record, items = memory.recorder.record(came, chain, said)
                 self._brought.news.record(record, now)
+                self._condense(record, message)
                 pending.append(record)
                 recorded += self._originals(index, message, items)
                 if len(recorded) >= RECORD_AT_ONCE or size > RECORD_BYTES:
@@ -428,6 +432,13 @@ class _Turn:
             weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
             weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
         return message, weight.nothing() if index < self._unseen else weight
+
+    def _condense(self, record: Record, message: Message) -> None:
+        """Condense the results of a new message while its text is at hand; the fold decides whether that is sent."""
+        revision = self._work.revision
+        for entry in record.entries:
+            if entry.condensable and not (record.pinned or (revision is not None and entry.message < revision.length)):
+                self._sources.look(entry, message.items[entry.item].text)
 
     def _originals(
         self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
@@ -512,7 +523,7 @@ class _Turn:
                     ledger.queues.repeat(ledger.records[at].entries[item], again.iteration)
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 masked_since = bool(self._opened.guard.unmasked)
-                applied = apply_state(ledger, sealed, self._refitted if masked_since else None)
+                applied = apply_state(ledger, sealed, self if masked_since else None)
                 if masked_since and applied:
                     self._weigh_masked()
                 memory.own.choose(
@@ -544,12 +555,21 @@ class _Turn:
             chain = recorder.chain(chain, unmasked.get(sent_at[place], record.identity))
         return chain
 
-    def _refitted(self, entry: Entry, kept: Kept) -> Kept | None:
-        """What an elision keeps of a text that may have been masked since."""
-        if self._memory.sent_at[entry.message] not in self._opened.guard.unmasked:
+    def _is_masked_since(self, entry: Entry) -> bool:
+        return self._memory.sent_at[entry.message] in self._opened.guard.unmasked
+
+    def kept(self, entry: Entry, kept: Kept) -> Kept | None:
+        """See `Fit`."""
+        if not self._is_masked_since(entry):
             return kept
-        _, text = self._sources.whole(entry)
-        return refitted(text, kept, masks.OPENING.encode(), masks.CLOSING.encode())
+        return refitted(self._sources.base(entry), kept, masks.OPENING.encode(), masks.CLOSING.encode())
+
+    def condensed(self, entry: Entry, how: Condensing) -> Condensing:
+        """See `Fit`."""
+        if not self._is_masked_since(entry):
+            return how
+        text = self._sources.base(entry)
+        return replace(how, size=len(text), tokens=self._count(text.decode()))
 
     def _weigh_masked(self) -> None:
         """Count what is shown of trimmed items whose messages were masked since."""
@@ -693,7 +713,7 @@ class _Turn:
             new += self._brought.news.trim(listed.get(index, ()), trims, record)
             listed[index] = trims
         trims = [trim for index in sorted(listed) for trim in listed[index]]
-        labelled = sum(trim.kind is not ItemKind.REASONING for trim in trims)
+        labelled = sum(trim.kind is not ItemKind.REASONING and trim.action in CUTS for trim in trims)
         memory.listed = Listed(trims, labelled, pack_state(self._ledger))
         return new
 

@@ -69,7 +69,7 @@ class Call:
     searches: bool = False
     """Whether it looks for files, or in them."""
     words: tuple[str, ...] = ()
-    """Of the arguments: they may name tests."""
+    """Of the arguments, where it ran a program: they may name tests."""
 
 
 def call_of(tool: str, arguments: str) -> Call:
@@ -77,11 +77,12 @@ def call_of(tool: str, arguments: str) -> Call:
     named = _named(arguments)
     command = next((text for name, text in named if name in _COMMANDS), "")
     of_name = _name_words(tool)
-    asked = dict.fromkeys(word for _, text in named for word in _WORD.findall(text))
+    shell = bool(command or of_name & _SHELLS)
+    asked = dict.fromkeys(word for _, text in named for word in _WORD.findall(text)) if shell else ()
     return Call(
         tool=tool,
         reads=bool(of_name & _READS and not of_name & (_FINDS | _SHELLS)) or _shows_files(command),
-        shell=bool(command or of_name & _SHELLS),
+        shell=shell,
         runs=bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
         searches=bool(_SEARCHES.search(command)),
         words=tuple(islice(asked, MOST_WORDS)),

@@ -18,7 +18,7 @@ not be told from one. All is linear in the text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -31,11 +31,14 @@ from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
 
 VERSION: Final = 1
-"""Of what `condensed` makes of a result; a change that makes other bytes of any result has to raise it."""
+"""Of what `condensed` makes of a result. A change that makes other bytes of any result has to raise it, together with
+`RULES` of revisions, and to keep what was before in `VERSIONS`: a run goes on with what it began with."""
 LEAST_BYTES: Final = 2_048
 """Smaller results have 17 % of the tokens of all, and 4 % of what can be saved (27 recorded runs)."""
 LEAST_TOKENS: Final = 24
 """Twice what the label of a condensed result takes."""
+_LABEL: Final = "[condensed"
+_LINE_END: Final = "\n"
 
 
 class Level(IntEnum):
@@ -77,6 +80,10 @@ REDUCTIONS: Final = (
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )
 """In the order in which they are tried: what a terminal would not show first, what counts lines behind it."""
+READ_BACK: Final = tuple(reduction for reduction in REDUCTIONS if reduction.can_be_read_back)
+"""Those whose results tell the whole text."""
+VERSIONS: Final[Mapping[int, Sequence[Reduction]]] = {VERSION: REDUCTIONS}
+"""The reductions of each version that a revision may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +135,10 @@ def condensed(
     """
     if len(text) < LEAST_BYTES and len(text.encode(errors="surrogatepass")) < LEAST_BYTES:
         return None
+    if is_labelled(text):
+        return None
     if only_what_can_be_read_back:
-        reductions = [reduction for reduction in reductions if reduction.can_be_read_back]
+        reductions = READ_BACK
     made = reduced(Output(text, call), level, fetch_tools, reductions)
     if made is None:
         return None
@@ -163,7 +172,17 @@ def reduced(
 
 def label(stash_id: str) -> str:
     """The last line of a condensed result. `stash_id` is empty if the model has no recall tools."""
-    return f"[condensed — id={stash_id}]" if stash_id else "[condensed]"
+    return f"{_LABEL} — id={stash_id}]" if stash_id else f"{_LABEL}]"
+
+
+def labelled(text: str, stash_id: str) -> str:
+    """A condensed result with its label."""
+    return f"{text}{'' if text.endswith(_LINE_END) else _LINE_END}{label(stash_id)}"
+
+
+def is_labelled(text: str) -> bool:
+    """Whether a text ends as condensed results do: it may come back from an agent that keeps what it was returned."""
+    return text.endswith("]") and text.startswith(_LABEL, text.rfind("\n") + 1)
 
 
 def _is_marked(text: str) -> bool:

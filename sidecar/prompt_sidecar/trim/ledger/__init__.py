@@ -32,7 +32,7 @@ from typing import Final
 
 import msgspec
 
-from prompt_sidecar.trim.entries import Entry, Group, Record
+from prompt_sidecar.trim.entries import CUTS, Entry, Group, Record
 from prompt_sidecar.trim.ledger.decisions import Decisions, DecisionsState, Fit
 from prompt_sidecar.trim.ledger.drops import Drops, DropsState
 from prompt_sidecar.trim.ledger.feedback import Stretches
@@ -167,9 +167,9 @@ class Ledger:
         return any_held
 
     def trimmed(self) -> Iterator[tuple[Record, Entry]]:
-        """Trimmed entries in the order of their messages."""
+        """Entries of which something is hidden, in the order of their messages."""
         for record in self.records:
             if record.dropped or record.touched:
                 for entry in record.entries:
-                    if entry.action is not None or record.dropped:
+                    if entry.action in CUTS or record.dropped:
                         yield record, entry

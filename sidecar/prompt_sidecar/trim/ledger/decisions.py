@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.condense.condensing import Level
 from prompt_sidecar.trim.elide import Kept
-from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
+from prompt_sidecar.trim.entries import CUTS, Action, Condensing, Entry, Reason, Record
 from prompt_sidecar.trim.ledger.messages import Messages
 from prompt_sidecar.trim.ledger.sums import Sums
 
-Fit = Callable[[Entry, Kept], Kept | None]
-"""Gives what an elision keeps of a text that has been masked since; None: it stays whole."""
+
+class Fit(Protocol):
+    """Takes decisions over to texts that have been masked since."""
+
+    def kept(self, entry: Entry, kept: Kept) -> Kept | None:
+        """What an elision keeps; None: the text stays whole, or condensed."""
+        ...
+
+    def condensed(self, entry: Entry, how: Condensing) -> Condensing:
+        """How a result is condensed."""
+        ...
+
+
 BESIDE_PINNED: Final = 60
 """Tokens, roughly, that clipping leaves of an iteration besides a message that is pinned: its call, other labels."""
-_ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
+_ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED, Action.CONDENSED)
+"""As revisions number them."""
 _REASONS: Final = tuple(Reason)
 _ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
 _REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(_REASONS)}
+
+
+class CondensingState(msgspec.Struct, frozen=True, array_like=True):
+    """How a result was condensed."""
+
+    version: int
+    level: int
+    page: bool
+    size: int
+    tokens: int
 
 
 class EntryState(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +61,8 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     counts: tuple[int, ...]
     again: int
     leaves: bool
+    condensed: CondensingState | None = None
+    """Before version 7 nothing was."""
 
 
 class DecisionsState(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +76,14 @@ class DecisionsState(msgspec.Struct, frozen=True, array_like=True):
 def weighed(opaque: int, factor: float) -> int:
     """Tokens to add for encrypted text, whose calibration factor is `factor` times that of other text."""
     return round(opaque * (factor - 1.0))
+
+
+def _state_of(how: Condensing | None) -> CondensingState | None:
+    return None if how is None else CondensingState(how.version, how.level, how.page, how.size, how.tokens)
+
+
+def _condensing(was: CondensingState) -> Condensing:
+    return Condensing(was.version, Level(was.level), was.page, was.size, was.tokens)
 
 
 def is_words(entry: Entry) -> bool:
@@ -147,6 +179,7 @@ class Decisions:
                 entry.counts,
                 entry.again,
                 entry.leaves,
+                _state_of(entry.condensed),
             )
             for record in self._records
             if record.touched
@@ -172,9 +205,16 @@ class Decisions:
             self.append(record)
         for was in state.entries:
             entry = self._records[was.message].entries[was.item]
+            if was.condensed is not None:
+                entry.advertised = was.advertised  # as its label, which is part of the text that an elision starts from
+                entry.condensed = _condensing(was.condensed)
+                entry.condensed = entry.condensed if fit is None else fit.condensed(entry, entry.condensed)
             kept = Kept(was.head, was.tail) if _ACTIONS[was.action] is Action.ELIDED else None
-            if kept is None or fit is None or (kept := fit(entry, kept)) is not None:
+            if kept is None or fit is None or (kept := fit.kept(entry, kept)) is not None:
                 self._load_entry(entry, was, kept)
+            elif entry.condensed is not None:
+                self.decide(entry, Action.CONDENSED, None, entry.condensed.tokens, Reason.CONDENSE)
+                entry.decided = was.decided
         for first, end, iteration, reason in state.dropped:
             for index in range(first, end):
                 self.drop_record(index, iteration, _REASONS[reason])
@@ -222,7 +262,7 @@ class Decisions:
             entry.earlier = (*entry.earlier, (entry.decided, entry.tokens))
         entry.action, entry.kept, entry.reason, entry.again, entry.leaves = action, kept, reason, again, leaves
         entry.decided = self._messages.iteration
-        entry.first = entry.first or entry.decided
+        entry.first = entry.first or (entry.decided if action in CUTS else 0)
         self.set_tokens(entry, tokens)
 
     def set_tokens(self, entry: Entry, tokens: int) -> None:

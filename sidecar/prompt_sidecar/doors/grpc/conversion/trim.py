@@ -23,6 +23,7 @@ _CHOICES = {
     "note_place": policy_pb2.NotePlace,
     "age_stage": policy_pb2.AgeStage,
     "age_arguments": policy_pb2.AgeArguments,
+    "condense": policy_pb2.Condense,
     "reasoning_binding": policy_pb2.ReasoningBinding,
 }
 """The policy's fields that are enums, besides the preset."""

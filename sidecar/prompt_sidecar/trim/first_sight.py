@@ -1,0 +1,99 @@
+"""A result is condensed when it is first seen, and made again from the original whenever that comes back.
+
+What is decided is kept as numbers (`Condensing`), not as text: the same original and call make the same bytes. A
+decision holds for the life of its run, whatever policy or version says later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from prompt_sidecar.prompt.utf8 import utf8_size
+from prompt_sidecar.trim.condense.condensing import (
+    LEAST_BYTES,
+    VERSION,
+    VERSIONS,
+    Level,
+    condensed,
+    labelled,
+    reduced,
+)
+from prompt_sidecar.trim.condense.output import Output
+from prompt_sidecar.trim.entries import Condensing, Entry
+from prompt_sidecar.trim.policy import Condense, Policy
+
+_LEVELS: Final = {Condense.EXACT: Level.EXACT, Condense.SAFE: Level.SAFE, Condense.FULL: Level.FULL}
+
+
+class Made(NamedTuple):
+    """A condensed result."""
+
+    text: str
+    """With its label."""
+    how: Condensing
+    advertised: bool
+    """Whether the label shows the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condenser:
+    """Condenses what is new, by a policy."""
+
+    level: Level | None
+    """None: nothing is condensed."""
+    skip_tools: Collection[str]
+    fetch_tools: Collection[str]
+    recall: bool
+    """Whether the model can recall. If not, only what can be read back is taken out."""
+    count: Callable[[str], int]
+
+    @classmethod
+    def of(cls, policy: Policy, count: Callable[[str], int], *, recall: bool) -> Condenser:
+        """The one that a policy asks for."""
+        return cls(_LEVELS.get(policy.condense), policy.condense_skip_tools, policy.condense_fetch_tools, recall, count)
+
+    def condense(self, entry: Entry, text: str) -> Made | None:
+        """Condense a result; None: it stays as it is."""
+        if self.level is None or entry.tool in self.skip_tools:
+            return None
+        call = entry.call
+
+        def count(of: str) -> int:
+            return entry.full_tokens if of is text else self.count(of)
+
+        made = condensed(
+            text,
+            call,
+            self.level,
+            count,
+            fetch_tools=self.fetch_tools,
+            only_what_can_be_read_back=not self.recall,
+        )
+        if made is None:
+            return None
+        shown = labelled(made.text, entry.stash_id if self.recall else "")
+        size, tokens = utf8_size(shown), self.count(shown)
+        if size >= entry.size or tokens >= entry.full_tokens:
+            return None
+        page = call is not None and call.tool in self.fetch_tools
+        return Made(shown, Condensing(VERSION, self.level, page, size, tokens, made.savings), self.recall)
+
+
+def again(entry: Entry, text: str) -> str:
+    """A condensed result, made again from its original; that may have been masked since it was decided."""
+    how, call = entry.condensed, entry.call
+    if how is None:
+        return text
+    reductions = VERSIONS[how.version]
+    if not entry.advertised:
+        reductions = [reduction for reduction in reductions if reduction.can_be_read_back]
+    fetch_tools = (call.tool,) if how.page and call is not None else ()
+    made = reduced(Output(text, call), how.level, fetch_tools, reductions)
+    return labelled(text if made is None else made.text, entry.stash_id if entry.advertised else "")
+
+
+def is_long_enough(size: int) -> bool:
+    """Whether a result of so many bytes is looked at."""
+    return size >= LEAST_BYTES
