@@ -259,7 +259,8 @@ SUMS: Final = Row(
             Unit.PER_MINUTE,
             (
                 Query(
-                    PANEL.each_minute(PROMPTS, where={"outcome": ("trimmed", "condensed", "untouched", "over_budget")}), "answered"
+                    PANEL.each_minute(PROMPTS, where={"outcome": ("trimmed", "condensed", "untouched", "over_budget")}),
+                    "answered",
                 ),
                 Query(PANEL.each_minute(PROMPTS, where={"outcome": "refused"}), "refused"),
                 Query(PANEL.each_minute(PROMPTS_ASIDE), "dry runs and side calls"),

@@ -12,6 +12,7 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     COMPARED_PROMPTS,
+    CONDENSED_TOKENS,
     COST,
     COST_UNPRICED,
     ENVOY_REQUESTS,
@@ -23,8 +24,10 @@ from prompt_sidecar.telemetry.catalog import (
     RUNS_ACTIVE,
     STASH_LOSSES,
     TOOL_TOKENS,
+    TRIMMED_TOKENS,
     UNFIT,
 )
+from prompt_sidecar.trim.entries import Reason
 
 IDLE: Final = "No prompt came in during the time shown. If agents do run, they do not reach this sidecar."
 UNUSED: Final = "No tool of an agent answered in the time shown, or its prompts do not reach this sidecar."
@@ -218,6 +221,8 @@ SAVES: Final = Row(
     ),
 )
 
+_CUTS: Final = tuple(reason.value for reason in Reason if reason not in {Reason.CONDENSE, Reason.CAP})
+"""Why something is cut that the model has seen, or would have."""
 MONEY: Final = Row(
     "What it saves",
     (
@@ -268,6 +273,33 @@ MONEY: Final = Row(
             "report is of use until eight later prompts of its run have come.",
             "No prompt came in during the time shown.",
             width=6,
+        ),
+        Panel(
+            "Tokens taken out, at first sight and later",
+            Look.BARS,
+            Unit.TOKENS_PER_SECOND,
+            (
+                Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": ("condense",)}), "condensed"),
+                Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": ("cap",)}), "capped"),
+                Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": _CUTS}), "cut"),
+            ),
+            "Tokens that trims took out, once each. condensed: results made smaller when they were first seen, their "
+            "exact originals in reach. capped: results too large by themselves. cut: what had to go near the limit or "
+            "for its age. What is condensed or capped is paid at no call.",
+            "Nothing condensed: `policy.condense` is off, or results hold nothing that it takes out.",
+            IDLE,
+            width=12,
+        ),
+        Panel(
+            "Tokens condensed, by what was taken out",
+            Look.BARS,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(CONDENSED_TOKENS, by=("reduction",)), "{{reduction}}"),),
+            "Tokens that condensing took out of new results, once each, by reduction: codes of colours, lines that "
+            "were overwritten, rows of JSON, paths of a search, and so on.",
+            "`prompt-sidecar condense FILE` shows what one result becomes, and what of it cannot be read back.",
+            "No result was condensed in the time shown.",
+            width=12,
         ),
     ),
 )

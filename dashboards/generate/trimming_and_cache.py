@@ -233,7 +233,8 @@ TRIMMED: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(TRIMS, by=("reason",)), "{{reason}}"),),
-            "Newly trimmed items. cap: a result too large by itself. fit: the prompt was near its limit. age: older "
+            "Newly trimmed items. condense: a result made smaller at first sight. cap: one too large by itself. "
+            "fit: the prompt was near its limit. age: older "
             "than the policy keeps. residue: what trimming had left was dropped. feedback and repeated: superseded.",
             "cap at every prompt: a tool returns very much; make it page, or raise `policy.cap_text_bytes`.",
             UNSEEN,
@@ -252,7 +253,8 @@ TRIMMED: Final = Row(
             Look.BARS,
             Unit.TOKENS_PER_SECOND,
             (Query(PANEL.rate(TRIMMED_TOKENS, by=("action",)), "{{action}}"),),
-            "Tokens that new trims took out, once each: elided (head and tail stay), clipped (a placeholder stays), "
+            "Tokens that new trims took out, once each: condensed (made smaller at first sight), elided (head and "
+            "tail stay), clipped (a placeholder stays), "
             "collapsed (feedback became one line), dropped (whole old iterations).",
             "Much dropped: limits are so small that even placeholders do not fit.",
             UNSEEN,

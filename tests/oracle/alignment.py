@@ -18,6 +18,13 @@ MARKED = re.compile(r"\[[^\[\]]{0,40}\b(?:elided|clipped)\b[^\[\]]{0,120}\]")
 """How a marker reads, by design.md: brackets around a label that says elided or clipped."""
 
 
+CONDENSED = re.compile(r"\[condensed(?: — id=\w+)?\]\Z")
+"""How the last line of a condensed result reads."""
+_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_BRACKETED = re.compile(r"^\[.*\]$", re.MULTILINE)
+_WORD = re.compile(r"\w{3,}")
+
+
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """Pairs (index in the trimmed prompt, index in the sent one), and the trimmed messages that stand for none."""
@@ -116,11 +123,21 @@ def _block_may_stand_for(sent: object, shown: object) -> bool:
 
 
 def text_may_stand_for(sent: str, shown: str) -> bool:
-    """Tell whether `shown` is `sent`, or its head, a marker and its tail."""
+    """Tell whether `shown` is `sent`, or its head, a marker and its tail, or either of `sent` as it was condensed."""
     if sent == shown:
         return True
-    for found in MARKED.finditer(shown):
+    markers = list(MARKED.finditer(shown))
+    for found in markers:
         head, tail = shown[: found.start()].rstrip("\r\n"), shown[found.end() :].lstrip("\r\n")
         if sent.startswith(head) and sent.endswith(tail):
             return True
-    return False
+    cuts = 2 * len(markers)  # words that an elision may have cut in two
+    return bool(markers or CONDENSED.search(shown)) and _made_of(sent, shown, cuts)
+
+
+def _made_of(sent: str, shown: str, cuts: int) -> bool:
+    """Whether a condensed text has words of the sent one only, but in lines in brackets, which are ours."""
+    plain = _CODES.sub("", sent)
+    known = set(_WORD.findall(plain))
+    words = [word for word in _WORD.findall(_BRACKETED.sub("", shown)) if word not in known]
+    return len(shown) < len(sent) and len(words) <= cuts

@@ -42,6 +42,7 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
     residue = sorted(draw(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1.0))))
     values: dict[str, Any] = {
         "fit_stage": draw(st.sampled_from(["off", "oldest_first", "largest_first"])),
+        "condense": draw(st.sampled_from(["off", "exact", "safe", "full"])),
         "cap_text_bytes": draw(st.integers(1_024, 60_000)),
         "cap_media_bytes": draw(st.sampled_from([0, 300, 8_388_608])),
         "cap_head_share": draw(st.floats(0.0, 1.0)),

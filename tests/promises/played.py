@@ -25,7 +25,13 @@ from tests.promises.engine import Engine
 
 LIMITS = (300, 2_000, 6_000, 12_000, 40_000)
 """Tokens: from one that nothing fits to one that all fits; our own text has room from 4,000 on."""
-_RANKS = {Action.ELIDED: 1, Action.CLIPPED: 2, Action.COLLAPSED: 2, Action.DROPPED: 3}
+_POLICIES: tuple[dict[str, object], ...] = (
+    {},
+    {"registry_share": 0.02},
+    {"registry_share": 0.02, "cap_text_bytes": 1_024, "condense": "off"},
+    {"registry_share": 0.02, "cap_text_bytes": 1_024, "condense": "full"},
+)
+_RANKS = {Action.CONDENSED: 0, Action.ELIDED: 1, Action.CLIPPED: 2, Action.COLLAPSED: 2, Action.DROPPED: 3}
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -154,7 +160,7 @@ def plays(draw: st.DrawFn, case: Case, *, most_iterations: int = 12) -> Played:
         limit=draw(st.sampled_from(LIMITS)),
         preset=draw(st.sampled_from(list(PRESETS))),
         bare=draw(st.sampled_from([False, False, False, True])),
-        policy=draw(st.sampled_from([{}, {"registry_share": 0.02}, {"registry_share": 0.02, "cap_text_bytes": 1_024}])),
+        policy=draw(st.sampled_from(_POLICIES)),
     )
 
 

@@ -89,8 +89,8 @@ def _condense(policy: Policy) -> Iterator[str]:
     but = f", but for those of {', '.join(policy.condense_skip_tools)}" if policy.condense_skip_tools else ""
     yield (
         f"A tool result of {LEAST_BYTES:,} bytes and more{but} is condensed when it is first seen: "
-        f"{_TAKEN_OUT[policy.condense]} is taken out, where that saves {LEAST_TOKENS} tokens and more. Files, diffs and "
-        "source stay as they are."
+        f"{_TAKEN_OUT[policy.condense]} is taken out, where that saves {LEAST_TOKENS} tokens and more. Files, diffs "
+        "and source stay as they are."
     )
     if policy.condense is Condense.FULL and policy.condense_fetch_tools:
         yield f"Pages that {', '.join(policy.condense_fetch_tools)} fetched become text."

@@ -301,7 +301,8 @@ PROMPTS: Final = Metric(
     "prompt_sidecar.prompts",
     Kind.COUNTER,
     "{prompt}",
-    "Prompts taken: trimmed, untouched, over_budget (answered, but too large still) or refused with an error.",
+    "Prompts taken: trimmed, condensed (results were made smaller at first sight, and nothing was cut), untouched, "
+    "over_budget (answered, but too large still) or refused with an error.",
     {
         "outcome": ("trimmed", "condensed", "untouched", "over_budget", "refused"),
         "format": (*_FORMATS, OTHER),

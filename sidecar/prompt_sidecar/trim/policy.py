@@ -121,9 +121,9 @@ class Policy:
     condense: Condense = setting(
         Condense.EXACT,
         choice(*Condense),
-        "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show or can "
-        "be read back from the text (exact), tests that passed (safe), also padding, the middle of long outputs and the "
-        "markup of pages (full). The exact original stays in reach of recall and search.",
+        "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show or "
+        "can be read back from the text (exact), tests that passed too (safe), padding, the middle of long outputs and "
+        "the markup of pages too (full). The exact original stays in reach of recall and search.",
         "What was never sent rewrites no cache, and exact hides nothing. No live model has judged a result without its "
         "passed tests yet.",
     )

@@ -129,9 +129,11 @@ def history(format: str, shape: Shape, calls: int, text: str = RED, command: str
     return messages
 
 
-def bare(*, preset: str = "cache_first", guard: GuardOptions | None = None, **policy: object) -> Engine:
+def bare(
+    policy: Mapping[str, object] | None = None, *, preset: str = "cache_first", guard: GuardOptions | None = None
+) -> Engine:
     """A process that writes no text of its own."""
-    return Engine(limit=WINDOW, preset=preset, policy=BARE | policy, guard=guard or GuardOptions())
+    return Engine(limit=WINDOW, preset=preset, policy={**BARE, **(policy or {})}, guard=guard or GuardOptions())
 
 
 def raw(shape: Shape, messages: list[Any], **spelled: Any) -> bytes:
@@ -195,7 +197,7 @@ def test_whoever_sees_it_makes_the_same_bytes(format: str, shape: Shape) -> None
 def test_what_was_condensed_shrinks_further(format: str, shape: Shape) -> None:
     """The cap, and later cuts, start from the condensed text; a fresh process with the revision goes on alike."""
     policy = {"cap_text_bytes": 20_000}
-    engine = bare(**policy)
+    engine = bare(policy)
     first = engine.trim(format, raw(shape, history(format, shape, 1, LONG)))
     (trim,) = first.trimmed.trims
     assert (Action.ELIDED, Reason.CAP) == (trim.action, trim.reason)
@@ -210,7 +212,7 @@ def test_what_was_condensed_shrinks_further(format: str, shape: Shape) -> None:
     (again,) = [each for each in small.trimmed.trims if each.stash_id == trim.stash_id]
     assert again.tokens_saved > trim.tokens_saved
     sent = raw(shape, history(format, shape, 9, LONG))
-    fresh = bare(**policy)
+    fresh = bare(policy)
     answer = fresh.trim(format, sent, context_window=4_000, revision=small.prompt.revision)
     assert small.prompt.body == answer.prompt.body
     assert LONG.encode() == fresh.original(trim.stash_id)
@@ -240,7 +242,7 @@ def test_a_policy_without(policy: dict[str, object]) -> None:
     """The prompt is returned as it was sent."""
     shape = SHAPES["openai_chat"][1]
     sent = raw(shape, history("openai_chat", shape, 2))
-    assert sent == bare(**policy).trim("openai_chat", sent).prompt.body
+    assert sent == bare(policy).trim("openai_chat", sent).prompt.body
 
 
 @pytest.mark.parametrize("preset", ["lean", "fit_only", "cap_only"])
@@ -257,7 +259,7 @@ def test_levels() -> None:
     passed = "".join(f"(pass) suite > case number {number} does what it should [1ms]\n" for number in range(60))
     sent = raw(shape, history("openai_chat", shape, 2, f"{passed}(fail) c > d\n 60 pass\n 1 fail\n"))
     assert sent == bare().trim("openai_chat", sent).prompt.body
-    engine = bare(condense="safe")
+    engine = bare({"condense": "safe"})
     (text,) = texts(engine.trim("openai_chat", sent), shape)
     assert "[59 more lines of passed tests left out]" in text
     assert "(fail) c > d" in text
@@ -296,7 +298,7 @@ def test_nothing_is_lost_with_it() -> None:
 def test_a_revision_that_was_made_without() -> None:
     """A run that began uncondensed keeps what the model has seen; what is new is condensed."""
     shape = SHAPES["openai_chat"][1]
-    before = bare(condense="off")
+    before = bare({"condense": "off"})
     sent = history("openai_chat", shape, 3)
     revision = before.trim("openai_chat", raw(shape, sent)).prompt.revision
     sent += shape.call("call_9", "make test", RED)
@@ -315,7 +317,7 @@ def test_a_policy_that_changes() -> None:
     fresh = bare()
     for into in (engine, fresh):
         answer = into.trim(
-            "openai_chat", raw(shape, sent), policy=BARE | {"condense": "off"}, revision=first.prompt.revision
+            "openai_chat", raw(shape, sent), policy={**BARE, "condense": "off"}, revision=first.prompt.revision
         )
         assert texts(first, shape) == texts(answer, shape)
 

@@ -403,8 +403,7 @@ class _Turn:
                 settled, unseen = index < self._compaction, index < self._unseen
                 came = Came(message, weight, size, place, now, self._unmasked(index, place), settled, unseen)
                 record, items = memory.recorder.record(came, chain, said)
-                self._brought.news.record(record, now)
-                self._condense(record, message)
+                self._look_at(record, message, now)
                 pending.append(record)
                 recorded += self._originals(index, message, items)
                 if len(recorded) >= RECORD_AT_ONCE or size > RECORD_BYTES:
@@ -433,8 +432,12 @@ class _Turn:
             weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
         return message, weight.nothing() if index < self._unseen else weight
 
-    def _condense(self, record: Record, message: Message) -> None:
-        """Condense the results of a new message while its text is at hand; the fold decides whether that is sent."""
+    def _look_at(self, record: Record, message: Message, iteration: int) -> None:
+        """Take what is news of a new message, and condense its results while their text is at hand.
+
+        The fold decides whether that is sent.
+        """
+        self._brought.news.record(record, iteration)
         revision = self._work.revision
         for entry in record.entries:
             if entry.condensable and not (record.pinned or (revision is not None and entry.message < revision.length)):
