@@ -82,7 +82,8 @@ def test_tools_are_told_apart() -> None:
         for end in (*range(3, len(sent) + 1, 2), len(sent)):
             stub.TrimPrompt(prompt_of(sent[:end]))
         answer = stub.TrimPrompt(prompt_of([*sent, *again]))
-        read = next(each for each in answer.trims if each.message_index == 2 * 2)  # the second iteration's result
+        results = [each for each in answer.trims if each.kind == trim_pb2.ITEM_KIND_RESULT]
+        read = next(each for each in results if each.message_index // 2 % 3 != 1)  # not of every third iteration
         page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=read.stash_id))
         figures = server.scrape()
     metric = catalog.TOOL_TOKENS
@@ -91,7 +92,6 @@ def test_tools_are_told_apart() -> None:
     assert 1 == figures.of(catalog.TOOL_RESULTS, tool="search", seen="repeated")
     assert 25 == figures.of(catalog.TOOL_RESULT_SIZE)
     assert figures.of(metric, tool="search", flow="brought") < figures.of(metric, tool="read_file", flow="brought")
-    results = [each for each in answer.trims if each.kind == trim_pb2.ITEM_KIND_RESULT]
     assert results
     assert sum(each.tokens_saved for each in results) == figures.of(metric, flow="trimmed")
     assert 0 < figures.of(metric, flow="trimmed") < figures.of(metric, flow="brought")

@@ -9,7 +9,7 @@ from prompt_sidecar.facts.figures import RequestFigures
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.money import Spending
 from prompt_sidecar.facts.trim_calls import CacheBreak
-from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.entries import CUTS, Action, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class PromptEntry:
     trimmed: Sequence[TrimmedItems] = ()
     findings: Sequence[Found] = ()
     observed_only: bool = False
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something was hidden, not only condensed."""
+        return any(each.action in CUTS for each in self.trimmed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,9 @@ class RunSummary:
     spending: Spending = field(default_factory=Spending)
     """What the reported calls cost."""
     trimmed: int = 0
-    """Items, each once for each change."""
+    """Items of which something was cut, each once for each change."""
+    condensed: int = 0
+    """Tokens that condensing results at first sight has saved, once each."""
     recalls: int = 0
     searches: int = 0
     breaks: int = 0

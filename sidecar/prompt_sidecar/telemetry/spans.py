@@ -141,8 +141,9 @@ class Spans:
             "prompt_sidecar.prefix.tokens.rewritten": cache.rewritten,
             "prompt_sidecar.trims": len(answer.trimmed.cuts),
             "prompt_sidecar.trims.new": len(news.cuts),
-            "prompt_sidecar.condensed.tokens": sum(news.condensed.values()),
         }
+        if news.condensed:
+            attributes["prompt_sidecar.condensed.tokens"] = sum(news.condensed.values())
         if model != OTHER:
             attributes["gen_ai.request.model"] = model
         if tokens.ceiling:

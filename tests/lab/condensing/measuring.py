@@ -107,16 +107,23 @@ class Material:
 
     def measure(self, condense: Condense) -> Figures:
         """Measure a way of condensing."""
-        figures = Figures(self.run.name, results=len(self.results))
+        figures = Figures(self.run.name)
         made: dict[int, str] = {}
         for result in self.results:
             text, seconds = _timed(condense, result)
             figures.characters[text is not None] += len(result.text)
             figures.seconds[text is not None] += seconds
-            figures.tokens += weigh_text(result.text)
             if text is not None:
                 made[result.place] = text + LABEL
-                figures.saved += weigh_text(result.text) - weigh_text(text + LABEL)
+        return self.judge(made, figures)
+
+    def judge(self, made: Mapping[int, str], figures: Figures | None = None) -> Figures:
+        """What results that were made smaller save and hide; `made`: the texts by the places of their messages."""
+        figures = figures or Figures(self.run.name)
+        figures.results = len(self.results)
+        figures.tokens = sum(weigh_text(result.text) for result in self.results)
+        whole = {result.place: result.text for result in self.results}
+        figures.saved = sum(weigh_text(whole[place]) - weigh_text(text) for place, text in made.items())
         figures.changed = len(made)
         figures.hidden = self._hidden(made)
         self._count_edits(made, figures)

@@ -3,6 +3,7 @@
 Recorded runs are replayed turn by turn at limits that are shares of their size. What an action refers to (paths, URLs,
 hashes, error codes, names, numbers, quoted strings, whole lines) is looked for in earlier messages; then it is said
 whether the trimmed prompt still shows it, names it, or lets a search find it. docs/evidence.md has the definitions.
+Last it is said what condensing saves with no limit near, and what that hides.
 
 Some uses:
 
@@ -33,6 +34,7 @@ from prompt_sidecar.errors import SidecarError
 from tests.lab.evidence import ceilings
 from tests.lab.evidence.contenders import CONTROL, NEVER, PEER_NAMES, PLAIN, Contender
 from tests.lab.evidence.core import checked_policy, presets
+from tests.lab.evidence.first_sight import first_sight, first_sight_table
 from tests.lab.evidence.measuring import ASKED, Cell, Task, measured
 from tests.lab.evidence.recordings import paths, recorded
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
@@ -77,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = [*known, *_measured(tasks, asked.jobs, asked.json)]
     board = Board(cell for cell in cells if cell.limit >= asked.least_limit)
     _show(board, asked)
+    console(WIDTH).print(first_sight_table(first_sight([recorded(paths()[run]) for run in runs])))
     return 0
 
 

@@ -187,7 +187,7 @@ class Pages:
         )
         if as_json:
             return _json(asdict(journal))
-        changed = [each for each in journal.prompts if each.trimmed or each.cache_break is not None]
+        changed = [each for each in journal.prompts if each.is_cut or each.cache_break is not None]
         found = [each for each in journal.prompts if each.findings]
         return self._page(
             "run.html.jinja",

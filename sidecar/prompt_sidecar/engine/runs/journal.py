@@ -16,7 +16,7 @@ from typing import Final
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.journals import Found, PromptEntry, RecallEntry, RunJournal, RunSummary, TrimmedItems
 from prompt_sidecar.facts.trim_calls import TrimAnswer
-from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.entries import CUTS, Action, Reason
 
 ENTRY_BYTES: Final = 500
 """What a prompt's entry takes, without what follows; a recall's takes less."""
@@ -54,7 +54,8 @@ class Journal:
         with self._lock:
             self._iteration = answer.iteration
             self._sums["prompts"] += 1
-            self._sums["trimmed"] += sum(each.items for each in entry.trimmed)
+            self._sums["trimmed"] += sum(each.items for each in entry.trimmed if each.action in CUTS)
+            self._sums["condensed"] += sum(each.tokens for each in entry.trimmed if each.action not in CUTS)
             self._sums["breaks"] += entry.cache_break is not None
             self._sums["findings"] += sum(each.count for each in answer.guard.findings)
             self._add(self._prompts, entry)
@@ -89,6 +90,7 @@ class Journal:
                 run,
                 prompts=sums["prompts"],
                 trimmed=sums["trimmed"],
+                condensed=sums["condensed"],
                 recalls=sums["recalls"],
                 searches=sums["searches"],
                 breaks=sums["breaks"],
