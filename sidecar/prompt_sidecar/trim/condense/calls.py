@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import orjson
 import re2
 
 ARGUMENT_CHARACTERS: Final = 16_384
@@ -34,6 +34,7 @@ _READS: Final = frozenset(
 _SHELLS: Final = frozenset(
     {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
 )
+_NO_READS: Final = _FINDS | _SHELLS
 
 _READ: Final[Any] = re2.compile(
     r"(?i)(?:^|[;&\n({`]|\|\||-l?c\s+[\"']|-command\s+[\"']?|-exec\s|\b(?:do|then|else|sudo|time|xargs)\s)[ \t]*"
@@ -55,9 +56,8 @@ _SEARCHES: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag
 _WORD: Final = re.compile(r"\w{4,80}")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A tool call, as far as it says what its result holds."""
+class Call(NamedTuple):
+    """A tool call, as far as it says what its result holds. A tuple: one is made for each call of a run."""
 
     tool: str
     reads: bool = False
@@ -81,7 +81,7 @@ def call_of(tool: str, arguments: str) -> Call:
     asked = dict.fromkeys(word for _, text in named for word in _WORD.findall(text)) if shell else ()
     return Call(
         tool=tool,
-        reads=bool(of_name & _READS and not of_name & (_FINDS | _SHELLS)) or _shows_files(command),
+        reads=bool(of_name & _READS and not of_name & _NO_READS) or (command != "" and _shows_files(command)),
         shell=shell,
         runs=bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
         searches=bool(_SEARCHES.search(command)),
@@ -92,15 +92,23 @@ def call_of(tool: str, arguments: str) -> Call:
 def _named(arguments: str) -> Sequence[tuple[str, str]]:
     """The arguments that are strings or lists of strings, by name, in the order of their names."""
     try:
-        decoded: Any = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        decoded = arguments
+        decoded: Any = orjson.loads(arguments or "{}")
+    except ValueError:
+        decoded = _decoded(arguments)
     if isinstance(decoded, str):
         return [("", decoded[:ARGUMENT_CHARACTERS])]
     if not isinstance(decoded, dict):
         return []
     named = ((name, _text(value)) for name, value in sorted(decoded.items()))
     return [(name, text[:ARGUMENT_CHARACTERS]) for name, text in named if text]
+
+
+def _decoded(arguments: str) -> Any:
+    """Arguments that are no strict JSON, as models write too; free text is itself."""
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _text(value: object) -> str:
