@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import Entry, Feedback, Record
+from prompt_sidecar.trim.entries import Condensing, Entry, Feedback, Record
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_used
@@ -105,6 +105,9 @@ class Fold:
         """A text's first and last bytes: the whole text twice."""
         text = self.messages[entry.message].items[entry.item][1].encode()
         return text, text
+
+    def condensed(self, entry: Entry) -> Condensing | None:
+        """How a result is condensed; `tests.engine.steps.test_condensing` looks at that."""
 
     def has(self, entry: Entry) -> bool:
         """Whether the prompt holds an item: it holds all of the history."""

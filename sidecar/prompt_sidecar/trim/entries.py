@@ -40,7 +40,7 @@ class Reason(StrEnum):
 
 CUTS: Final = frozenset(Action) - {Action.CONDENSED}
 """What hides something. A condensed result says all that it takes out, or is meant to hide nothing that is missed: it
-stands in no registry and no note, and counts in nothing that tells what was lost."""
+is listed in no registry and no note, and counts in nothing that tells what was lost."""
 ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
 """Reasons for which a single message is dropped and the rest of its iteration stays."""
 

@@ -253,12 +253,7 @@ class Evaluation:
         for entry in record.entries:
             if not entry.condensable or entry.action is not None:
                 continue
-            how = self._texts.condensed(entry)
-            if how is None:
-                entry.call = None  # nothing else asks for it
-            else:
-                self._decide(entry, Action.CONDENSED, None, how.tokens, Reason.CONDENSE)
-                entry.condensed = how
+            self._ledger.decisions.condense(entry, self._texts.condensed(entry), advertised=self._inputs.recall)
 
     # -- cap ---------------------------------------------------------------------------------------------------------
 

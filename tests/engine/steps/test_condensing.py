@@ -253,7 +253,7 @@ def test_other_presets(preset: str) -> None:
     assert sent == bare(preset=preset).trim("openai_chat", sent).prompt.body
 
 
-def test_levels() -> None:
+def test_passed_tests_are_counted_where_the_policy_says_so() -> None:
     """Passed tests are counted where the policy says so."""
     shape = SHAPES["openai_chat"][1]
     passed = "".join(f"(pass) suite > case number {number} does what it should [1ms]\n" for number in range(60))

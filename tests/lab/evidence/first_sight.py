@@ -34,8 +34,8 @@ def first_sight(runs: Sequence[Recording]) -> Mapping[str, Sequence[Figures]]:
 def condensed(material: Material, level: str) -> dict[int, str]:
     """The results that a level changes, as they are returned, by the places of their messages."""
     run = material.run
-    policy = {"condense": level, "condense_fetch_tools": FETCH_TOOLS, "fit_stage": "off", "age_stage": "off"}
-    policy |= {"cap_text_bytes": 8_388_608, "own_text_max_tokens": 0, "note_max_tokens": 0}
+    policy: dict[str, object] = {"condense": level, "condense_fetch_tools": FETCH_TOOLS, "cap_text_bytes": 8_388_608}
+    policy |= {"fit_stage": "off", "age_stage": "off", "own_text_max_tokens": 0, "note_max_tokens": 0}
     engine = Trimmer(CHAT, MODELS[CHAT], PLENTY, PRESET, policy)
     _, returned = run.split(engine.trim(run.body(run.slices)))
     texts = ("\n".join(text for _, text in texts_of(CHAT, orjson.loads(raw))) for raw in returned)

@@ -265,6 +265,14 @@ class Decisions:
         entry.first = entry.first or (entry.decided if action in CUTS else 0)
         self.set_tokens(entry, tokens)
 
+    def condense(self, entry: Entry, how: Condensing | None, *, advertised: bool) -> None:
+        """Record how a new result is condensed; None: it stays as it is, and its call is not asked again."""
+        if how is None:
+            entry.call = None
+            return
+        self.decide(entry, Action.CONDENSED, None, how.tokens, Reason.CONDENSE, advertised=advertised)
+        entry.condensed = how
+
     def set_tokens(self, entry: Entry, tokens: int) -> None:
         """Set what is left of an item to so many tokens, with nothing decided."""
         record = self._records[entry.message]
