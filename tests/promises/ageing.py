@@ -30,7 +30,7 @@ from tests.promises.engine import Engine, counter
 
 STRANGE = -2
 """Place of a returned message that stands for none that was sent: nothing is forgiven there."""
-RANKS = {Action.ELIDED: 1, Action.CLIPPED: 2, Action.COLLAPSED: 2, Action.DROPPED: 3}
+RANKS = {Action.CONDENSED: 0, Action.ELIDED: 1, Action.CLIPPED: 2, Action.COLLAPSED: 2, Action.DROPPED: 3}
 
 
 # -- what is drawn ---------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def sticky_complaints(result: Replay) -> list[str]:
 
 
 def _grown(old: Verdict, new: Verdict) -> list[str]:
-    ranks = {"elided": 1, "clipped": 2, "collapsed": 2, "dropped": 3}
+    ranks = {"condensed": 0, "elided": 1, "clipped": 2, "collapsed": 2, "dropped": 3}
     complaints = []
     for place, (action, saved, stash_id) in old.trims.items():
         if place not in new.trims:
