@@ -13,6 +13,7 @@ import pytest
 from prompt_sidecar.app import build_runs
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.errors import GuardRefused, RunUnknown
+from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import faults
 from prompt_sidecar.v1 import conversation_pb2 as pb
@@ -134,7 +135,8 @@ def test_a_value_in_signed_reasoning(format: str, body: dict[str, Any]) -> None:
         answer = engine.trim(format, sent, recall_unavailable=True)
         assert KEY.encode() in (answer.prompt.body or b"")
         assert SIGNATURE.encode() in (answer.prompt.body or b"")
-        findings += [(each.rule, each.action.value) for each in answer.guard.findings]
+        found = [(each.rule, each.action.value) for each in answer.guard.findings]
+        findings += [each for each in found if each[0] != UNANSWERED_CALL]  # some go on without the result of a call
         _goes_on(format, body)
     assert [("github_token", "observed")] == findings
 

@@ -25,7 +25,8 @@ from tests.promises.judge import prompt_of
 formats = pytest.mark.parametrize("format", FORMATS)
 
 LIMIT = 12_000
-FILLER = "ordinary line of output, with nothing in it\n"
+FILLER = "ordinary line of output,\nwith nothing in it\n"
+"""Two lines, as one that is repeated would be condensed."""
 INJECTIONS = "injections/agentdojo-payloads.jsonl.gz"
 TELLING = 24
 """Characters of a payload that cannot stand in our own text by chance."""

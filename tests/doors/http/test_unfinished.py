@@ -15,7 +15,7 @@ from tests.doors.http.test_sdks import OURS
 from tests.doors.http.upstream import scripted
 
 BEDROCK = ["bedrock", "bedrock-stream"]
-LOG = "a line of the log\n"
+LOG = "a line of\nthe log\n"
 RECALL = ("own-1", OURS[0], {"id": "none"})
 
 
@@ -40,7 +40,7 @@ def test_a_hidden_turn_goes_on_from_the_models_own_words(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gemini", "bedrock"])
 def test_half_a_character_does_not_keep_a_prompt_from_being_trimmed(name: str) -> None:
-    """Agents cut results at any place; what is cut so stays as it came, and the rest is trimmed."""
+    """Agents cut results at any place; what is cut so is trimmed as any other."""
     with proxied(scripted()) as here:
         there = PathUpstream(lambda _: Says("Go on."), WAYS[name])
         here.upstream.other = there
@@ -55,6 +55,6 @@ def test_half_a_character_does_not_keep_a_prompt_from_being_trimmed(name: str) -
     assert (200, "true") == (status, headers["x-prompt-sidecar-fits"])
     assert "x-prompt-sidecar-untrimmed" not in headers
     assert int(headers["x-prompt-sidecar-trims"]) > 0
-    assert 1 == there.raw[0].count(b"half of \\ud83d")
+    assert b"half of" not in there.raw[0]
     assert len(there.raw[0]) < len(agent.body()) // 2
     assert json.dumps(there.bodies[0]).count("recall_elided_content") > 0

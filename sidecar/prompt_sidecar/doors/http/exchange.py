@@ -158,7 +158,7 @@ class Exchange:
 
     async def _turns(self, asked: Asked) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
-        self.outcome.failed_open = prompt.left is not None
+        self.outcome.failed_open = prompt.failed_open
         self.work.shared.use_cases.handled(self._handled(prompt))
         while True:
             try:

@@ -142,6 +142,11 @@ class Prompt:
         return self.answer.untrimmed if self.answer is not None else self.left
 
     @property
+    def failed_open(self) -> bool:
+        """Whether it should have been taken through its run, and could not."""
+        return self.left not in (None, Untrimmed.NO_NEED)
+
+    @property
     def run(self) -> tuple[str, str]:
         """Caller and id of its run."""
         assert self.conversation is not None
