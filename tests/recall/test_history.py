@@ -61,8 +61,9 @@ class Recorder:
 
     def found(self, term: str, query: SearchQuery = ALL) -> list[str]:
         """Ids of the items that hold a term, best first, by the index as it is."""
-        hits, total = self.history.best_items([term], 1_000, query)
-        assert total == len(hits)
+        best = self.history.best_items([term], 1_000, query).best
+        hits = best.hits
+        assert best.total == len(hits)
         items = self.history.at([hit.item for hit in hits])
         return [items[hit.item].stash_id for hit in hits]
 

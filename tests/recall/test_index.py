@@ -185,12 +185,14 @@ def test_items_are_ranked_by_their_best_passage(
     expected = list({hit.item: hit for hit in reversed(every)}.values())
     expected.sort(key=every.index)
 
-    hits, matching = index.best_of_items(query, most, allowed)
+    found = index.best_of_items(query, most, allowed)
+    hits, matching = found.hits, found.total
     assert expected[:most] == hits
     assert len(expected) == matching
     first = [hit for hit in expected if hit.item not in behind][:most]
     last = [hit for hit in expected if hit.item in behind][:most]
-    assert (first + last, len(expected)) == index.best_of_items(query, most, allowed, behind)
+    found = index.best_of_items(query, most, allowed, behind)
+    assert (first + last, len(expected)) == (found.hits, found.total)
     assert every[:most] == index.best(query, most, allowed)
 
 
@@ -202,7 +204,7 @@ def test_of_equal_passages_the_newest_comes_first() -> None:
 
     hits = index.best(["same"], 5)
     assert [(299, 1), (299, 0), (298, 1), (298, 0), (297, 1)] == [(hit.item, hit.passage) for hit in hits]
-    assert [(299, 1), (298, 1)] == [(hit.item, hit.passage) for hit in index.best_of_items(["same"], 2)[0]]
+    assert [(299, 1), (298, 1)] == [(hit.item, hit.passage) for hit in index.best_of_items(["same"], 2).hits]
 
 
 def test_steps_are_bounded_and_can_be_searched_between() -> None:
@@ -259,7 +261,7 @@ def test_items_without_words_are_known_and_never_found(text: str) -> None:
 
     assert [(1, 0, 0, 9)] == [(hit.item, hit.passage, hit.start, hit.end) for hit in index.best(["any"], 5)]
     assert [] == index.best([], 5)
-    assert ([], 0) == index.best_of_items([], 5)
+    assert ([], 0) == (index.best_of_items([], 5).hits, index.best_of_items([], 5).total)
     assert [] == index.best(["any"], 0)
     index.remove(0)
     index.remove(99)

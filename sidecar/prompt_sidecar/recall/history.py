@@ -32,13 +32,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from prompt_sidecar import slots
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits, SearchQuery
-from prompt_sidecar.recall.index import Hit, Index
+from prompt_sidecar.recall.index import Best, Hit, Index
 from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.lending import ANSWERS, Lender
 from prompt_sidecar.recall.record import Allowed, Record
 
 RECORDED_ITEMS: Final = 100_000
@@ -82,6 +83,14 @@ class IndexFigures:
     """First iteration that the index covers."""
     recorded_bytes: int = 0
     """Bytes of all recorded originals, whether or not they are still stored."""
+
+
+class Matches(NamedTuple):
+    """What the index has for a query."""
+
+    best: Best
+    lenders: Mapping[int, Sequence[Lender]]
+    """The items beside each of the hits, and beside those beside them that may be ranked; whether or not they match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,14 +332,25 @@ class History:
 
     def best_items(
         self, terms: Sequence[str], most: int, query: SearchQuery, behind: AbstractSet[int] = frozenset()
-    ) -> tuple[list[Hit], int]:
-        """The best passage of each of the best items within the query's filters, and the number of matching items.
+    ) -> Matches:
+        """The best passage of each of the best items within the query's filters, and what lends to what.
 
         The items `behind` come after all others, at most `most` of each.
         """
+        lenders: dict[int, Sequence[Lender]] = {}
+
+        def beside(numbers: Iterable[int]) -> list[int]:
+            with self._record_lock:
+                lenders.update((number, self._record.lenders(number)) for number in numbers)
+            return [lender.number for number in numbers for lender in lenders[number]]
+
         with slots.holding(self._index_lock):
             self._take_removed()
-            return self._index.best_of_items(terms, most, self._allowed(query), behind)
+            best = self._index.best_of_items(terms, most, self._allowed(query), behind, beside)
+        others = {hit.item for hit in best.beside}
+        others.update(lender.number for hit in best.hits[:ANSWERS] for lender in lenders[hit.item])
+        beside(others - lenders.keys())
+        return Matches(best, lenders)
 
     def best_of(self, number: int, terms: Sequence[str]) -> Hit | None:
         """The best passage of one item."""

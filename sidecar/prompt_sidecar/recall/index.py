@@ -31,7 +31,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from operator import add
 from typing import Final
@@ -65,6 +65,25 @@ Analyse = Callable[[bytes, str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
+class Best:
+    """The best items for a query."""
+
+    hits: Sequence[Hit]
+    """The best passage of each, best first."""
+    beside: Sequence[Hit]
+    """Those of the items that were named beside them, if they match and are not among the hits."""
+    total: int
+    """Number of items that match."""
+    constant: float
+    """The part of the score that every hit has alike."""
+
+
+def _nobody(_: Sequence[int]) -> Iterable[int]:
+    """No item is beside others."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
 class Bm25:
     """The parameters of the score; the defaults are the library's. `k1` and `b` as in BM25, `delta` as in BM25+."""
 
@@ -84,6 +103,8 @@ class Hit:
     end: int
     score: float
     """As rank_bm25's BM25Plus."""
+    of: int = field(default=1, compare=False)
+    """Passages of its item, as far as it is indexed."""
 
 
 class Index:
@@ -178,10 +199,11 @@ class Index:
         most: int,
         allowed: Sequence[int] | None = None,
         behind: AbstractSet[int] = frozenset(),
-    ) -> tuple[list[Hit], int]:
-        """The best passages of the best items, one each, at most `most`, ordered as by `best`; how many items match.
+        beside: Callable[[Sequence[int]], Iterable[int]] = _nobody,
+    ) -> Best:
+        """The best passages of the best items, one each, at most `most`, ordered as by `best`.
 
-        The items `behind` come after all others, at most `most` of them too.
+        The items `behind` come after all others, at most `most` of them too. `beside` names items beside those found.
         """
         scores, constant = self._matching(terms, allowed)
         best: dict[int, tuple[int, float]] = {}
@@ -195,7 +217,14 @@ class Index:
         last = {item: best[item] for item in best.keys() & behind}
         first = (found for item, found in best.items() if item not in last) if last else best.values()
         top = _top(dict(first), most) + _top(dict(last.values()), most)
-        return [self._hit(number, score + constant) for number, score in top], len(best)
+        found = dict.fromkeys(item_of[number] for number, _ in top)
+        others = [best[item] for item in dict.fromkeys(beside(list(found))) if item in best and item not in found]
+        return Best(
+            hits=[self._hit(number, score + constant) for number, score in top],
+            beside=[self._hit(number, score + constant) for number, score in others],
+            total=len(best),
+            constant=constant,
+        )
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Number of passages with each term."""
@@ -329,7 +358,7 @@ class Index:
         at = bisect_right(self._firsts, number) - 1
         first, last = self._range(at)
         end = self._starts[number + 1] if number + 1 < last else self._sizes[at]
-        return Hit(self._items[at], number - first, self._starts[number], end, score)
+        return Hit(self._items[at], number - first, self._starts[number], end, score, last - first)
 
     @property
     def bytes(self) -> int:  # the last one: in what follows it in the class, the name would mean this

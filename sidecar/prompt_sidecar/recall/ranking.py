@@ -1,7 +1,8 @@
 """Which items of a history a query finds, best first.
 
 Theory. Items whose stash id or call id the query names come first, the newest before the others. After them come items
-by their best passage: BM25 ranks all, and the best few dozen are ranked again by the proximity of terms
+by their best passage: BM25 ranks all, the best of them lend to what stands beside them
+(`prompt_sidecar.recall.lending`), and the best few dozen are ranked again by the proximity of terms
 (`prompt_sidecar.recall.rerank`). Equal items are ordered by recency, as an agent most likely means what it saw last.
 Items that the returned prompt shows whole come after all others: a search most likely looks for what is not shown. They
 are moved before the second ranking, so that it is spent on hidden items.
@@ -22,9 +23,10 @@ from typing import Final
 from prompt_sidecar.recall import rerank
 from prompt_sidecar.recall.analysis import plain, query_terms
 from prompt_sidecar.recall.found import SearchQuery
-from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.history import History, Matches
 from prompt_sidecar.recall.index import Hit
 from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.lending import ANSWERS, divisor, is_message, lent
 
 RANKED: Final = 128
 """Items ranked at once: twice the most of one answer, as some are gone or alike."""
@@ -53,7 +55,7 @@ class Candidate:
     score: float
     """BM25's; 0 where the query names the item."""
     strength: float
-    """The score with the bonus of the second look."""
+    """Its score, divided by its length, with what is lent to it and the bonus of the second look."""
     hit: Hit | None
     """Its best passage; None: show its start."""
 
@@ -125,16 +127,22 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     while not ended or named:
         if not ended:
             check()
-            hits, total = history.best_items(terms, most, query, behind)
-            ranking.total = max(ranking.total, total)
-            unseen = [(hit.item, hit) for hit in hits if hit.item not in ranking.seen]
-            found = _candidates(history, unseen, behind, ranking)
+            matches = history.best_items(terms, most, query, behind)
+            best = matches.best
+            ranking.total = max(ranking.total, best.total)
+            unseen: list[tuple[int, Hit | None]] = [
+                (hit.item, hit) for hit in (*best.hits, *best.beside) if hit.item not in ranking.seen
+            ]
+            if most == RANKED:
+                answers = _answers(history, matches, query)
+                unseen += [(number, None) for number in answers if number not in ranking.seen]
+            found = _candidates(history, unseen, behind, ranking, matches)
             if most == RANKED:
                 found = _reranked(history, found, weights, ranking)
-            ended = len(hits) >= total
+            ended = len(best.hits) >= best.total
             rest = [candidate for candidate in found if not candidate.visible]
             last += [candidate for candidate in found if candidate.visible]
-            if ended or sum(hit.item not in behind for hit in hits) < most:
+            if ended or sum(hit.item not in behind for hit in best.hits) < most:
                 rest, last = rest + last, []
             most *= WIDER
         for candidate in named:
@@ -146,11 +154,19 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
 
 
 def _candidates(
-    history: History, matches: Sequence[tuple[int, Hit | None]], behind: AbstractSet[int], ranking: Ranking
+    history: History,
+    found: Sequence[tuple[int, Hit | None]],
+    behind: AbstractSet[int],
+    ranking: Ranking,
+    matches: Matches | None = None,
 ) -> list[Candidate]:
-    """The items of numbers by strength, of equals the newest first, and whether they are still there."""
-    items = history.at([number for number, _ in matches])
+    """The items of numbers by strength, of equals the newest first, and whether they are still there.
+
+    Without `matches` the query names them, and their strength is infinite.
+    """
+    items = history.at([number for number, _ in found])
     living = history.alive([item.stash_id for item in items.values()])
+    strengths = _strengths(items, found, matches) if matches else {}
     candidates = [
         Candidate(
             number=number,
@@ -158,10 +174,10 @@ def _candidates(
             alive=item.stash_id in living,
             visible=number in behind,
             score=hit.score if hit else 0.0,
-            strength=hit.score if hit else math.inf,
+            strength=strengths.get(number, math.inf),
             hit=hit,
         )
-        for number, hit in matches
+        for number, hit in found
         if (item := items.get(number)) is not None
     ]
     ranking.seen.update(items)
@@ -169,7 +185,20 @@ def _candidates(
     ranking.alive += alive
     ranking.hidden += sum(candidate.alive and not candidate.visible for candidate in candidates)
     ranking.gone += len(candidates) - alive
-    return sorted(candidates, key=lambda found: (-found.strength, -found.item.iteration, -found.number))
+    return sorted(candidates, key=lambda one: (-one.strength, -one.item.iteration, -one.number))
+
+
+def _strengths(
+    items: Mapping[int, HistoryItem], found: Sequence[tuple[int, Hit | None]], matches: Matches
+) -> dict[int, float]:
+    """What each item has by its best passage and its length, and what others beside it lend to it."""
+    constant = matches.best.constant
+    own = {
+        number: (hit.score - constant) / divisor(items[number], hit.of) if hit else 0.0
+        for number, hit in found
+        if number in items
+    }
+    return {number: score + lent(number, own, matches.lenders) for number, score in own.items()}
 
 
 def _named(history: History, query: str) -> tuple[list[int], list[str]]:
@@ -200,12 +229,29 @@ def _reranked(
         again = {candidate.number: candidate for each in looked for candidate in each}
         originals = history.read([candidate.item.stash_id for candidate in again.values()])
         passages = [_passage(candidate, originals) for candidate in again.values()]
-        strengths = {one.item: one.score + one.bonus for one in rerank.rerank(weights, passages)}
+        bonuses = {one.item: one.bonus for one in rerank.rerank(weights, passages)}
+        strengths = {
+            one.number: one.strength + bonuses[one.number] / divisor(one.item, one.hit.of if one.hit else 0)
+            for one in again.values()
+        }
         hidden, visible, regardless = (_by_strength(each, strengths) for each in lists)
     else:
         regardless = candidates[:RANKED]
     ranking.regardless = ranking.regardless + regardless
     return hidden + visible
+
+
+def _answers(history: History, matches: Matches, query: SearchQuery) -> list[int]:
+    """The messages beside the best few hits that hold no term themselves, such as answers to a question."""
+    matching = {hit.item for hit in (*matches.best.hits, *matches.best.beside)}
+    numbers = dict.fromkeys(
+        lender.number
+        for hit in matches.best.hits[:ANSWERS]
+        for lender in matches.lenders.get(hit.item, ())
+        if lender.number not in matching
+    )
+    items = history.at(numbers)
+    return history.within([number for number in numbers if number in items and is_message(items[number])], query)
 
 
 def _first(candidates: list[Candidate]) -> list[Candidate]:
@@ -223,7 +269,8 @@ def _by_strength(candidates: list[Candidate], strengths: Mapping[int, float]) ->
 
 def _passage(candidate: Candidate, originals: Mapping[str, bytes]) -> rerank.Candidate:
     hit = candidate.hit
-    assert hit is not None
+    if hit is None:
+        return rerank.Candidate(item=candidate.number, passage=0, score=0.0, text="")
     stretch = originals.get(candidate.item.stash_id, b"")[hit.start : hit.end]
     text = plain(stretch, candidate.item.content_type)
     return rerank.Candidate(item=candidate.number, passage=hit.passage, score=hit.score, text=text)

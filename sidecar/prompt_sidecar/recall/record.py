@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import and_
@@ -18,6 +18,15 @@ from typing import Final
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall.found import SearchQuery
 from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.lending import (
+    CALL_SHARE,
+    MESSAGE_SHARE,
+    MOST_OF_CALL,
+    NEIGHBOUR_REACH,
+    OF_CALLS,
+    Lender,
+    is_message,
+)
 from prompt_sidecar.trim.own_text import plain_name
 
 Allowed = bytes
@@ -119,6 +128,36 @@ class Record:
             return []
         ids = [name, *reversed(self._calls.get(name, ()))]
         return list(dict.fromkeys(self._numbers[stash_id] for stash_id in ids if stash_id in self._numbers))
+
+    def lenders(self, number: int) -> list[Lender]:
+        """The items beside one: the other part of its call, or the messages before and after a message."""
+        item = self._items[number]
+        if item is None:
+            return []
+        if item.kind in OF_CALLS:
+            ids = self._calls.get(item.call_id, ())[:MOST_OF_CALL]
+            numbers = [self._numbers[stash_id] for stash_id in ids]
+            return [Lender(other, CALL_SHARE) for other in numbers if self._is_other_part(other, item)]
+        if not is_message(item):
+            return []
+        before = range(number - 1, max(number - NEIGHBOUR_REACH, 0) - 1, -1)
+        after = range(number + 1, min(number + NEIGHBOUR_REACH + 1, len(self._items)))
+        found = [self._first_message(side) for side in (before, after)]
+        return [Lender(other, MESSAGE_SHARE) for other in found if other is not None]
+
+    def _is_other_part(self, number: int, of: HistoryItem) -> bool:
+        item = self._items[number]
+        return item is not None and item.kind in OF_CALLS and item.kind is not of.kind
+
+    def _first_message(self, numbers: Iterable[int]) -> int | None:
+        """The first of some numbers that is a message, unless a part of a call comes before it."""
+        for number in numbers:
+            item = self._items[number]
+            if item is not None and item.kind in OF_CALLS:
+                return None
+            if item is not None and is_message(item):
+                return number
+        return None
 
     def allowed(self, query: SearchQuery) -> Allowed | None:
         """Which numbers pass the query's filters; None: all."""

@@ -10,6 +10,7 @@ numbered by their text; a word's postings are the lines that hold it; a referenc
 rarest word.
 
 What may be a reference is a string of a kind that people and models copy rather than make up; each kind is a pattern.
+What an agent writes by habit at many calls (`1,240p`, `in_progress`, `*** Update File: x`) refers to nothing.
 """
 
 from __future__ import annotations
@@ -58,6 +59,16 @@ _NUMBER = re.compile(r"(?<![\w.])[0-9]{4,}(?!\w)")
 _QUOTED = re.compile(r"(?<!\w)(?:\"([^\"\n]{6,80})\"|'([^'\n]{6,80})'|`([^`\n]{6,80})`)(?!\w)")
 _LETTER = re.compile(r"\w")
 
+_HABIT = re.compile(
+    r"(?:[0-9]+,)?[0-9]+p"  # sed -n '1,240p'
+    r"|in_progress|completed|pending"  # plans
+    r"|require_escalated|use_default|with_escalated_permissions"  # Codex's sandbox
+    r"|\*\*\* (?:Begin Patch|End Patch|End of File|(?:Add|Update|Delete) File:.*|Move to:.*)|@@.*"  # apply_patch
+)
+"""Strings that agents write at many calls without having read them."""
+_IDENTIFIER = re.compile(r"\w*(?:[A-Za-z0-9]_\w|[a-z][A-Z]|[A-Za-z][0-9]|[0-9][A-Za-z])\w*")
+"""Words that nobody says but who means one thing: snake and camel case, letters with digits."""
+
 _NAMES = ((_DOTTED, NAME_CHARACTERS), (_SNAKE, NAME_CHARACTERS), (_CAMEL, NAME_CHARACTERS))
 _MORE_NAMES = ((_CONSTANT, NAME_CHARACTERS), (_KEBAB, KEBAB_CHARACTERS))
 
@@ -67,7 +78,7 @@ def references(texts: Iterable[str]) -> dict[str, ReferenceKind]:
     found: dict[str, ReferenceKind] = {}
     for text in texts:
         for name, kind in _candidates(text):
-            if _LETTER.search(name):
+            if _LETTER.search(name) and not _HABIT.fullmatch(name):
                 found[name] = min(kind, found.get(name, kind))
     return found
 
@@ -133,7 +144,7 @@ class Need:
     """Iterations since the newest message that holds it; 1: what the last call brought or said."""
     source_age: int
     context: str
-    """Other rare words of the action; empty: there are none."""
+    """Other rare words of the action, identifiers first; empty: there are none."""
 
 
 @dataclass(slots=True)
@@ -264,13 +275,14 @@ class History:
         return {place for line in lines for place in self._where[line].messages}
 
     def _rare_words(self, texts: Sequence[str], start: int) -> list[str]:
-        """Words of the action that few messages hold, and in one before the turn; the rarest so far first."""
+        """Words of the action that few messages hold, and one before the turn; identifiers first, then the rarest."""
         seen: dict[str, int] = {}
         for word in (word for text in texts for word in _WORD.findall(text) if len(word) >= CONTEXT_CHARACTERS):
             if word not in seen:
                 places = self._messages_of(word)
                 seen[word] = bisect_left(places, start) if len(places) <= self.common else 0
-        return sorted((word for word, count in seen.items() if count), key=seen.__getitem__)
+        known = (word for word, count in seen.items() if count and not _HABIT.fullmatch(word))
+        return sorted(known, key=lambda word: (not _IDENTIFIER.fullmatch(word), seen[word]))
 
     def _messages_of(self, word: str) -> list[int]:
         places = self._word_messages.get(word)

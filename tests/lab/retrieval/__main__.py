@@ -1,6 +1,7 @@
 """`python -m tests.lab.retrieval`: what each part of search is worth, and how often a fact of a run is found.
 
-With `--rpc` the last rows are made once more by the SearchHistory of a real server.
+With `--rpc` the last rows are made once more by the SearchHistory of a real server. Manuals in Info format that the
+system has are searched as conversations in prose.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from rich.table import Table
 
 from prompt_sidecar.recall.analysis import Analyser
 from tests.lab.harness.tables import console, options, sorry, table
-from tests.lab.retrieval import asking
-from tests.lab.retrieval.search import Search, by_index, by_library
+from tests.lab.retrieval import asking, manuals
+from tests.lab.retrieval.search import Search, by_history, by_index, by_library
 from tests.oracle.data import ENVIRONMENT, present
 
 WIDTH = 120
@@ -30,11 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = options("python -m tests.lab.retrieval", __doc__)
     parser.add_argument("--rpc", action="store_true", help="also ask a real server")
     asked = parser.parse_args(arguments)
+    to = console(WIDTH)
+    if manuals.present():
+        to.print(_prose())
     files = [path for name in (asking.CHUNKS, asking.QUESTIONS) for path in present(name)]
     runs = [path for name in asking.RUNS for path in present(name)]
     if len(files) < 2 and not runs:
         return sorry("retrieval", f"no recorded data; {ENVIRONMENT} names the folder that holds it", 2)
-    to = console(WIDTH)
     if len(files) == 2:
         to.print(_retrieval(*asking.load(*files), rpc=asked.rpc))
     if runs:
@@ -87,6 +90,17 @@ def _facts(runs: dict[str, list[str]], *, rpc: bool) -> Table:
         with by_server(list(runs.values())) as searches:
             for run, search in zip(runs, searches, strict=True):
                 row(run, "SearchHistory", search)
+    return made
+
+
+def _prose() -> Table:
+    title = f"Entries of manuals' indices, {manuals.QUESTIONS} of each at most: found among the first 5 / 10, per cent"
+    made = table(title, ("manual", "half", "messages", "each entry alike", "each section alike"), left=(0, 1))
+    for name in manuals.present():
+        manual = manuals.manual(name)
+        entries, sections = manuals.recall(by_history(manual.messages), manual)
+        half = "tuned on" if name in manuals.TUNED else "held out"
+        made.add_row(name, half, f"{len(manual.messages)}", _slashed(entries), _slashed(sections))
     return made
 
 

@@ -6,18 +6,23 @@ By the wire the texts are tool results of one run, and a real server searches th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import rank_bm25
 
+from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall import analysis
+from prompt_sidecar.recall.found import SearchLimits, SearchQuery
 from prompt_sidecar.recall.index import Hit, Index
+from prompt_sidecar.recall.ranking import Ranking, ranked, weigh
 from prompt_sidecar.recall.rerank import CANDIDATES, Candidate, rerank, weights
 from prompt_sidecar.v1 import search_pb2, trim_pb2
 from prompt_sidecar.v1.conversation_pb2 import ROLE_TOOL
 from tests.doors.grpc.serving import Serving, request, serving
+from tests.recall.test_history import Recorder, no_check
 
 Search = Callable[[str], Sequence[int]]
 """The numbers of the texts that a query finds, best first, each once."""
@@ -50,7 +55,7 @@ def by_index(texts: Sequence[str], *, reranked: bool = True) -> Search:
 
     def search(query: str) -> Sequence[int]:
         terms = analysis.query_terms(query)
-        hits, _ = index.best_of_items(terms, max(SHOWN, CANDIDATES))
+        hits = index.best_of_items(terms, max(SHOWN, CANDIDATES)).hits
         found = [hit.item for hit in hits]
         if reranked:
             weighed = weights(terms, index.document_frequencies(terms), index.passages)
@@ -61,6 +66,25 @@ def by_index(texts: Sequence[str], *, reranked: bool = True) -> Search:
     return search
 
 
+def by_history(messages: Sequence[str]) -> Search:
+    """Messages of a user and a model in turn, ranked by a history's search in this process."""
+    run = Recorder(SearchLimits(index_bytes=_INDEX))
+    for number, text in enumerate(messages):
+        role = Role.ASSISTANT if number % 2 else Role.USER
+        run.put(f"{number}", text, number // 2 + 1, tool="", role=role)
+    run.finish()
+
+    def search(query: str) -> Sequence[int]:
+        asked = SearchQuery(query)
+        weighed, _ = weigh(run.history, analysis.query_terms(query), SearchLimits().query_terms)
+        found = ranked(run.history, asked, weighed, Ranking(), no_check)
+        return [int(candidate.item.stash_id) for candidate in itertools.islice(found, SHOWN)]
+
+    return search
+
+
+_INDEX: Final = 1_000_000_000
+"""Bytes: all of a conversation is searched."""
 _WINDOW: Final = 100_000_000
 """Tokens: nothing is to be trimmed here; search is the same either way."""
 _DEADLINE: Final = 60.0

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tests.lab.retrieval import asking
-from tests.lab.retrieval.search import by_index
+from tests.lab.retrieval import asking, manuals
+from tests.lab.retrieval.search import by_history, by_index
 from tests.oracle.data import need
 
 LEAST = (80.9, 86.5, 89.3)
@@ -66,3 +66,38 @@ def test_facts_are_drawn_alike() -> None:
     drawn = asking.sample(texts, count=10)
     assert drawn == asking.sample(texts, count=10)
     assert [True] * 10 == [fact.telling and fact.line in texts[min(fact.holders)] for fact in drawn]
+
+
+MANUAL = """\x1f
+File: made.info,  Node: Top,  Up: (dir)
+
+Made
+****
+
+Words of welcome.
+\x1f
+File: made.info,  Node: Sorting,  Next: Index,  Up: Top
+
+1 Sorting lines
+===============
+
+The lines are ordered by their keys.
+\x1f
+File: made.info,  Node: Index,  Prev: Sorting,  Up: Top
+
+Index
+*****
+
+* Menu:
+
+* keys, order by:                        Sorting.              (line  5)
+* lines:                                 Sorting.              (line  5)
+"""
+
+
+def test_a_manual_is_a_conversation() -> None:
+    """Titles and texts of sections in turn; index entries of two terms and more are questions on them."""
+    made = manuals.conversation(MANUAL)
+    sections = ("Made", "Words of welcome.", "1 Sorting lines", "The lines are ordered by their keys.")
+    assert (sections, (("keys, order by", 3),)) == (made.messages, made.questions)
+    assert ((100.0, 100.0), (100.0, 100.0)) == manuals.recall(by_history(made.messages), made)

@@ -1,0 +1,68 @@
+"""What an item's score owes to the items beside it and to its length.
+
+Theory. A question is often answered beside the text that has its words: a result does not repeat the path that its call
+asks for, and "I did, in March" has no word of the question before it. So an item is lent a share of the score of the
+best item beside it: of the other part of its call (arguments and result, by call id), or of the message before or after
+it, where no tool call stands between. Results that follow each other lend nothing: in runs they are of different
+subjects, and facts are found less often.
+
+What is lent is a share of the score by BM25, without the part that all matching passages have alike and before the
+second look. The best of several lenders counts, and nothing is lent on.
+
+A long text has many passages, of which the best one counts: by chance alone that is better than the one of a short
+text, the more so the more there are. For a long answer of the model its score, and its bonus of the second look, is
+therefore divided by 1 + LENGTH * ln(passages). Not for what a user wrote, as that is what is mostly meant, and not for
+tool results, where facts stand.
+
+docs/search-quality.md has what each of these gives and costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.item import HistoryItem
+
+CALL_SHARE: Final = 0.8
+"""Share of its score that a call lends to its result, and a result to its call; 0.4 finds a little less by context."""
+MESSAGE_SHARE: Final = 0.3
+"""Share of its score that a message lends to the ones before and after it; from 0.2 to 0.4 it is much the same."""
+LENGTH: Final = 0.2
+"""By how much a long answer is divided: one of 20 passages by 1.6."""
+ANSWERS: Final = 20
+"""Best items whose neighbouring messages are ranked too, though they hold no term."""
+NEIGHBOUR_REACH: Final = 8
+"""Items looked at on each side for the neighbour of a message: reasoning and images may stand between."""
+MOST_OF_CALL: Final = 8
+"""Items of one call id that lend to each other: some agents number the calls of each answer from 0."""
+
+OF_CALLS: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.RESULT})
+"""Kinds of the two parts of a call."""
+_SPOKEN: Final = frozenset({Role.USER, Role.ASSISTANT})
+
+
+class Lender(NamedTuple):
+    """An item that lends a share of its score to one beside it."""
+
+    number: int
+    share: float
+
+
+def is_message(item: HistoryItem) -> bool:
+    """Whether an item is a text that the user or the model wrote."""
+    return item.kind is ItemKind.TEXT and item.role in _SPOKEN
+
+
+def divisor(item: HistoryItem, passages: int) -> float:
+    """By what an item's score and bonus are divided, given the number of its passages."""
+    if passages < 2 or item.kind is not ItemKind.TEXT or item.role is not Role.ASSISTANT:
+        return 1.0
+    return 1 + LENGTH * math.log(passages)
+
+
+def lent(number: int, scores: Mapping[int, float], lenders: Mapping[int, Sequence[Lender]]) -> float:
+    """What the best lender of an item lends to it, given what each has of itself; 0 if none of them matches."""
+    return max((share * scores.get(other, 0.0) for other, share in lenders.get(number, ())), default=0.0)
