@@ -38,12 +38,21 @@ from tests.lab.evidence.first_sight import first_sight, first_sight_table
 from tests.lab.evidence.measuring import ASKED, Cell, Task, measured
 from tests.lab.evidence.recordings import paths, recorded
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
-from tests.lab.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table, picture
+from tests.lab.evidence.table import (
+    LEGEND,
+    band_table,
+    board_table,
+    cell_table,
+    choice_table,
+    gain_table,
+    group_table,
+    picture,
+)
 from tests.lab.harness.environments import cache_folder, prepared, vocabularies
 from tests.lab.harness.parallel import in_processes
 from tests.lab.harness.tables import console, options, sorry, write_facts
 
-SHARES = (30.0, 60.0)
+SHARES = (15.0, 30.0, 60.0)
 """Limits, in per cent of a run's size."""
 QUICK_TURNS = 50
 """With --quick, runs of more turns are left out."""
@@ -141,6 +150,7 @@ def _show(board: Board, asked: argparse.Namespace) -> None:
     to.print(board_table(summaries))
     to.print(gain_table([one for one in summaries if one.contender != CONTROL]))
     to.print(band_table(summaries))
+    to.print(group_table([group for one in summaries for group in board.groups(one.contender)]))
     if asked.cells:
         to.print(cell_table(board))
     if choices:
@@ -200,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = options("python -m tests.lab.evidence", __doc__)
     add = parser.add_argument
     add("--runs", nargs="+", metavar="RUN", help="names of recorded runs (default: all)")
-    limits = "limits, in per cent of a run's size (default: 30 60)"
+    limits = "limits, in per cent of a run's size (default: 15 30 60)"
     add("--shares", nargs="+", type=float, default=SHARES, metavar="PERCENT", help=limits)
     some = (
         f"some of: {', '.join(names)} (default: all; with --policy or --grid: {DEFAULT}); the control is always there"

@@ -34,14 +34,19 @@ class Estimate:
     runs: int
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean of some runs' figures with its interval; None where there is none."""
-    if not values:
+def estimate(values: Sequence[float], weights: Sequence[float] | None = None) -> Estimate | None:
+    """The mean of some runs' figures with its interval; None where there is none, or no weight."""
+    pairs = [(value, weight) for value, weight in zip(values, weights or [1.0] * len(values), strict=True) if weight]
+    if not pairs:
         return None
     chance = random.Random(1)
-    means = sorted(fmean(chance.choices(values, k=len(values))) for _ in range(DRAWS))
+    means = sorted(_weighed(chance.choices(pairs, k=len(pairs))) for _ in range(DRAWS))
     tail = round((1 - LEVEL) / 2 * DRAWS)
-    return Estimate(fmean(values), means[tail], means[-1 - tail], len(values))
+    return Estimate(_weighed(pairs), means[tail], means[-1 - tail], len(pairs))
+
+
+def _weighed(pairs: Sequence[tuple[float, float]]) -> float:
+    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
 
 
 def by_run(cells: Iterable[Cell], figure: Figure) -> dict[str, float]:
@@ -59,9 +64,50 @@ def share_of(part: str, whole: str = "total") -> Figure:
     return lambda cell: cell.sums.share(part, whole)
 
 
-def searched(part: str, whole: str) -> Figure:
-    """The same, of cells whose strategy can be searched and was."""
-    return lambda cell: cell.sums.share(part, whole) if cell.searched else None
+def of_hidden(cells: Iterable[Cell], part: str) -> Estimate | None:
+    """A sum as a share of what is hidden, each cell weighed by the share that it hides; None: nothing, or not asked.
+
+    An unweighed mean counts a cell that hides six references as much as one that hides a third of all.
+    """
+    parts: dict[str, float] = {}
+    hidden: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for cell in cells:
+        if cell.sums.total and (part == "askable" or cell.searched):
+            parts[cell.run] = parts.get(cell.run, 0.0) + getattr(cell.sums, part) / cell.sums.total
+            hidden[cell.run] = hidden.get(cell.run, 0.0) + cell.sums.hidden / cell.sums.total
+            counts[cell.run] = counts.get(cell.run, 0) + 1
+    runs = [run for run in hidden if hidden[run]]
+    return estimate([parts[run] / hidden[run] for run in runs], [hidden[run] / counts[run] for run in runs])
+
+
+KINDS = {"cc-": "Claude Code", "claude-code": "Claude Code", "codex": "Codex", "opencode": "OpenCode"}
+"""Agents by how the names of their runs begin."""
+OTHER = "other"
+
+
+def agent_of(run: str) -> str:
+    """The kind of agent that a run is of, by its name."""
+    return next((kind for start, kind in KINDS.items() if run.startswith(start)), OTHER)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The figures of a strategy for one kind of agent at one limit."""
+
+    contender: str
+    agent: str
+    """Empty: all."""
+    share: float
+    runs: int
+    visible: Estimate | None
+    source: Estimate | None
+    hidden: Estimate | None
+    by_name: Estimate | None
+    by_context: Estimate | None
+    lost: Estimate | None
+    cost: Estimate | None
+    """Of the control's, small limits too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +120,10 @@ class Summary:
     source: Estimate | None
     lines: Estimate | None
     askable: Estimate | None
-    """Of what is hidden."""
+    """Of what is hidden, as `of_hidden` weighs it; the next two too."""
     by_name: Estimate | None
     by_context: Estimate | None
-    """Of all that was asked, whether or not there was something to ask by."""
+    """Whether or not there was something to ask by."""
     lost: Estimate | None
     lost_without_names: Estimate | None
     cost: Estimate | None
@@ -152,9 +198,9 @@ class Board:
             visible=over_runs(visible),
             source=over_runs(source),
             lines=over_runs(share_of("lines", "quoted")),
-            askable=over_runs(share_of("askable", "hidden")),
-            by_name=over_runs(searched("by_name", "asked")),
-            by_context=over_runs(searched("by_context", "asked")),
+            askable=of_hidden(cells, "askable"),
+            by_name=of_hidden(cells, "by_name"),
+            by_context=of_hidden(cells, "by_context"),
             lost=over_runs(_lost("lost")),
             lost_without_names=over_runs(_lost("lost_without_names")),
             cost=over_runs(self.cost),
@@ -173,6 +219,33 @@ class Board:
                 for cell in self.cells
                 if cell.contender == contender and cell.failure
             ),
+        )
+
+    def groups(self, contender: str) -> list[Group]:
+        """The figures of a strategy by kind of agent and limit, those of all agents last."""
+        cells = self.of(contender)
+        agents = sorted({agent_of(cell.run) for cell in cells}, key=lambda name: (name == OTHER, name))
+        shares = sorted({cell.share for cell in cells})
+        return [self._group(contender, agent, share) for agent in (*agents, "") for share in shares]
+
+    def _group(self, contender: str, agent: str, share: float) -> Group:
+        cells = [one for one in self.of(contender) if one.share == share and agent in {"", agent_of(one.run)}]
+
+        def over_runs(figure: Figure) -> Estimate | None:
+            return estimate(list(by_run(cells, figure).values()))
+
+        return Group(
+            contender=contender,
+            agent=agent,
+            share=share,
+            runs=len({cell.run for cell in cells}),
+            visible=over_runs(share_of("visible")),
+            source=over_runs(share_of("source", "sourced")),
+            hidden=over_runs(share_of("hidden")),
+            by_name=of_hidden(cells, "by_name"),
+            by_context=of_hidden(cells, "by_context"),
+            lost=over_runs(_lost("lost")),
+            cost=over_runs(lambda cell: self.cost(cell) or self.cost(cell, small=True)),
         )
 
 

@@ -9,14 +9,15 @@ from statistics import fmean
 from rich.table import Table
 
 from tests.lab.evidence.measuring import BAND_NAMES, Cell
-from tests.lab.evidence.summary import Board, Choice, Estimate, Summary
+from tests.lab.evidence.summary import Board, Choice, Estimate, Group, Summary
 from tests.lab.harness.tables import TITLED, table, table_of
 
 LEGEND = (
     "Per cent of what the next actions used, the mean over runs, with its 95 % bootstrap interval. visible: the "
     "prompt has a line that holds it. source: it has one of the newest tool result or user message that holds it, "
-    "outside of what the model itself wrote. lines: visible, of whole lines quoted. Of what is hidden: askable (its "
-    "name is in the prompt), found by name, found by context (search, first five snippets). lost: hidden, neither "
+    "outside of what the model itself wrote. lines: visible, of whole lines quoted. Of what is hidden, each cell "
+    "weighed by how much it hides: askable (its name is in the prompt), found by name, found by context (search, first "
+    "five snippets). lost: hidden, neither "
     "askable nor found by context; in brackets without regard to names. cost: 0.1 x kept + 1.25 x rewritten tokens, "
     "of the control's; in brackets at limits below 16,000 tokens. over, invalid: prompts over a limit that could be "
     "kept, and with a new defect."
@@ -50,6 +51,24 @@ def band_table(summaries: Sequence[Summary]) -> Table:
         for one in summaries
     ]
     return table("By age of the evidence, in iterations", headings, rows, **TITLED)
+
+
+def group_table(groups: Sequence[Group]) -> Table:
+    """By kind of agent and limit."""
+    columns: dict[str, Callable[[Group], str]] = {
+        "strategy": lambda one: one.contender,
+        "agent": lambda one: one.agent or "all",
+        "limit": lambda one: f"{one.share:.0%}",
+        "runs": lambda one: f"{one.runs}",
+        "visible": lambda one: percent(one.visible),
+        "source": lambda one: percent(one.source),
+        "hidden": lambda one: percent(one.hidden),
+        "by name": lambda one: percent(one.by_name),
+        "by context": lambda one: percent(one.by_context),
+        "lost": lambda one: percent(one.lost),
+        "cost": lambda one: "" if one.cost is None else f"{one.cost.mean:.3f}",
+    }
+    return table_of("By kind of agent and limit", columns, groups, no_wrap=True, **TITLED)
 
 
 def gain_table(summaries: Sequence[Summary]) -> Table:

@@ -46,6 +46,33 @@ def test_prose_is_no_reference(text: str) -> None:
     assert {} == references([text])
 
 
+@pytest.mark.parametrize(
+    "text", ['"1,240p"', "in_progress", '"240p" and "pending"', "*** Begin Patch", "require_escalated"]
+)
+def test_habits_of_agents_are_no_reference(text: str) -> None:
+    """What agents write at many calls without having read it refers to nothing."""
+    assert {} == references([text])
+
+
+def test_the_path_of_a_patch_is_a_reference_and_its_header_is_none() -> None:
+    """Of `*** Update File: path` the path counts, not the line."""
+    found = references(["*** Update File: src/core/fold.py\n@@ def fold(self, first, second):"])
+    assert {"src/core/fold.py": K.PATH, "core/fold.py": K.PATH, "fold.py": K.NAME} == found
+
+
+def test_a_question_by_context_begins_with_identifiers() -> None:
+    """A model asks by identifiers before it asks by words, however rare these are."""
+    steps = [
+        Step(result="needle_name, zebra, crossing, readFile and v2beta stand here"),
+        Step(result="readFile v2beta again"),
+        *map(filler, range(4)),
+        Step(says="Use needle_name at the zebra crossing with readFile and v2beta."),
+    ]
+    need = _need(History(made(CHAT, steps)).needs(6), "needle_name")
+    assert need is not None
+    assert ["readFile", "v2beta"] == sorted(need.context.split()[:2])
+
+
 FORMATS = (ANTHROPIC, CHAT, RESPONSES, GEMINI)
 formats = pytest.mark.parametrize("format", FORMATS)
 

@@ -17,8 +17,16 @@ from tests.lab.evidence import __main__ as program
 from tests.lab.evidence.making import filler, made
 from tests.lab.evidence.measuring import Cell, Sums
 from tests.lab.evidence.recordings import CHAT, paths
-from tests.lab.evidence.summary import Board, chosen, estimate, left_out
-from tests.lab.evidence.table import band_table, board_table, cell_table, choice_table, gain_table, picture
+from tests.lab.evidence.summary import Board, agent_of, chosen, estimate, left_out, of_hidden
+from tests.lab.evidence.table import (
+    band_table,
+    board_table,
+    cell_table,
+    choice_table,
+    gain_table,
+    group_table,
+    picture,
+)
 
 RUNS = ("one", "two", "three")
 
@@ -47,6 +55,34 @@ def test_the_mean_lies_within_its_interval() -> None:
     assert same is not None
     assert (0.5, 0.5, 0.5) == (same.low, same.mean, same.high)
     assert estimate([]) is None
+
+
+def test_a_cell_that_hides_little_counts_little() -> None:
+    """Shares of what is hidden are weighed by how much that is; a cell that hides nothing changes nothing."""
+    cells = []
+    for run, hidden, found in (("one", 4.0, 2.0), ("two", 1.0, 1.0), ("three", 0.0, 0.0)):
+        cell = _cell(run, "plain", 0.5, 1)
+        cell.searched = True
+        cell.sums = Sums(total=10.0, hidden=hidden, askable=found, asked=hidden, by_name=found)
+        cells.append(cell)
+    for part in ("askable", "by_name"):
+        found_of = of_hidden(cells, part)
+        assert found_of is not None
+        assert pytest.approx(0.6) == found_of.mean
+        assert 2 == found_of.runs
+    assert of_hidden(cells[2:], "by_name") is None
+
+
+def test_groups_by_agent_and_limit() -> None:
+    """Each kind of agent has its figures at each limit, and all together last."""
+    names = ("cc-one", "claude-code-two", "codex-three", "opencode-four", "pi-five")
+    kinds = ["Claude Code", "Claude Code", "Codex", "OpenCode", "other"]
+    assert kinds == [agent_of(name) for name in names]
+    board = Board([_cell(name, who, 0.5, cost) for name in names for who, cost in (("control", 1_000), ("plain", 900))])
+    found = board.groups("plain")
+    assert [*dict.fromkeys(kinds), ""] == [group.agent for group in found]
+    assert [2, 1, 1, 1, 5] == [group.runs for group in found]
+    assert all(group.cost and pytest.approx(0.9) == group.cost.mean for group in found)
 
 
 def test_a_run_counts_once() -> None:
@@ -117,6 +153,7 @@ def test_picture_and_tables() -> None:
         board_table(summaries),
         gain_table(summaries),
         band_table(summaries),
+        group_table([group for one in summaries for group in board.groups(one.contender)]),
         cell_table(board),
         choice_table(left_out(board, ["good"])),
     ):
@@ -192,4 +229,4 @@ def test_several_processes_measure_as_one(tmp_path: Path) -> None:
         cells = orjson.loads(json.read_bytes())["cells"]
         told.append([{key: value for key, value in cell.items() if key != "seconds"} for cell in cells])
     assert told[0] == told[1]
-    assert 4 == len(told[0])
+    assert 6 == len(told[0])
