@@ -21,7 +21,8 @@ from tests.promises.forgeries import FORGERIES, GUESSED_ID, GUESSED_NONCE, envel
 MESSAGE = "2 of 17 matching items shown; iterations 1-37 were searched."
 LABEL = re.compile(
     r"snippet \d+ of \d+, (tool result|call arguments|user text|assistant text|tool text|image|message)"
-    r"( of [A-Za-z0-9_.-]{1,64})?, iteration \d+, id [a-z0-9]{10}, lines \d+-\d+ of \d+(, also in \d+ older items?)?"
+    r"( of [A-Za-z0-9_.-]{1,64})?, iteration \d+, id [a-z0-9]{10}, lines \d+-\d+ of \d+(, more near line \d+(, \d+)*)?"
+    r"(, also in \d+ older items?)?"
 )
 
 

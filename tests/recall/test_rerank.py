@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.recall.analysis import terms
-from prompt_sidecar.recall.rerank import PAIR, REACH, Candidate, rerank, weights
+from prompt_sidecar.recall.rerank import PAIR, REACH, Candidate, identifiers, rerank, weights
 
 WEIGHTS = {"error": 2.0, "class": 1.0, "code": 3.0}
 TEXTS = st.lists(st.sampled_from(["error", "class", "code", "other", "thing"]), max_size=12).map(" ".join)
@@ -68,3 +68,18 @@ def test_one_term_changes_nothing() -> None:
 def test_weights_are_idf() -> None:
     """Rare terms weigh most; a term in no passage weighs nothing."""
     assert {"a": math.log(11), "b": math.log(11 / 10), "c": 0.0} == weights(["a", "b", "c"], [1, 10, 0], 10)
+
+
+def test_a_part_of_an_identifier_finds_the_whole() -> None:
+    """Of passages with the same words side by side, the one with the identifier to the letter comes first."""
+    asked = {"agent_config": 3.0, "agent": 1.0, "config": 1.5}
+    names = identifiers("Where is `agent_config`?", asked)
+    assert {"agent_config": 1.5} == names
+    apart = Candidate(0, 0, 1.0, "an agent config of some kind")
+    whole = Candidate(1, 0, 1.0, "an agent_config_path of some kind")
+    assert [1, 0] == [candidate.item for candidate in rerank(asked, [apart, whole], names)]
+
+
+def test_words_are_no_identifiers() -> None:
+    """Only names of several parts count to the letter."""
+    assert {} == identifiers("where is the error, class?", WEIGHTS)

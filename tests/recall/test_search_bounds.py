@@ -11,7 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.recall import search as search_module
+from prompt_sidecar.recall.analysis import terms
 from prompt_sidecar.recall.found import MOST_TOTAL_TOKENS, SearchLimits, SearchQuery
+from prompt_sidecar.recall.passages import passages
 from prompt_sidecar.recall.ranking import RANKED
 from prompt_sidecar.recall.search import search
 from tests.recall.test_history import Recorder, no_check
@@ -212,3 +214,37 @@ def test_searches_beside_recording_and_indexing() -> None:
         thread.join(60)
     assert [] == failures
     assert ["299"] == ids(ask(run, "needle299"))[:1]
+
+
+def test_the_passage_with_most_of_the_words_is_shown_and_others_are_named() -> None:
+    """Not the one that repeats one word, which BM25 prefers; where that is, the line above the snippet says."""
+    run = Recorder()
+    lines = [f"line {number} of other matters entirely" for number in range(200)]
+    lines[20] = "harbour " * 60
+    lines[150] = "the harbour was dredged by ships"
+    run.put("log", "\n".join(lines), 1)
+    (snippet,) = ask(run, SearchQuery("harbour dredged ships", snippet_tokens=60)).snippets
+    assert "dredged by ships" in snippet.text
+    (line,) = snippet.elsewhere
+    assert line <= 21 <= line + 10
+    assert f", more near line {line}\n" in ask(run, SearchQuery("harbour dredged ships", snippet_tokens=60)).rendered
+
+
+@given(st.lists(st.sampled_from(["harbour", "ships", "x", "y"]), max_size=60), st.lists(st.booleans(), max_size=60))
+def test_passages_and_the_terms_they_hold(words: list[str], breaks: list[bool]) -> None:
+    """What the index says a passage holds is what its text holds, also for the first and the last one."""
+    text = "".join(word * 30 + (" \n" if broken else " ") for word, broken in zip(words, breaks, strict=False))
+    text = " ".join([text, *(word for word in words for _ in range(20))])
+    run = Recorder()
+    run.put("before", "harbour ships", 1)
+    run.put("text", text, 1)
+    run.put("after", "harbour ships", 1)
+    run.finish()
+    (number,) = run.history.named("text")
+    raw = text.encode()
+    expected = [
+        ((start, end), held)
+        for start, end in passages(raw)
+        if (held := {"harbour", "ship"} & set(terms(raw[start:end].decode())))
+    ]
+    assert expected == run.history.holding(number, ["harbour", "ship"])

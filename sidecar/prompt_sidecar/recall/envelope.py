@@ -163,6 +163,8 @@ def _snippet_line(snippet: Snippet, place: int, shown: int) -> str:
         f"snippet {place} of {shown}, {_what(item)}, iteration {item.iteration}, id {item.stash_id}, "
         f"lines {snippet.first_line}-{snippet.last_line} of {snippet.total_lines}"
     )
+    if snippet.elsewhere:
+        line += f", more near line {', '.join(map(str, snippet.elsewhere))}"
     if snippet.repeats:
         line += f", also in {snippet.repeats} older item{'' if snippet.repeats == 1 else 's'}"
     return line

@@ -107,6 +107,8 @@ class Snippet:
     tokens: int
     repeats: int = 0
     """Number of older items with the same text, which are not shown."""
+    elsewhere: tuple[int, ...] = ()
+    """Lines of the item near which more of the query's words stand, outside of what is shown; a few at most."""
 
 
 @dataclass(frozen=True, slots=True)

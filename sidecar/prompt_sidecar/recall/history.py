@@ -365,6 +365,11 @@ class History:
         with slots.holding(self._index_lock):
             return self._index.passages_of(number)
 
+    def holding(self, number: int, terms: Iterable[str]) -> list[tuple[tuple[int, int], set[str]]]:
+        """The byte ranges of an item's passages that hold one of the terms, and which of them each holds."""
+        with slots.holding(self._index_lock):
+            return self._index.holding(number, terms)
+
     def frequencies(self, terms: Sequence[str]) -> list[int]:
         """Number of passages with each term."""
         with slots.holding(self._index_lock):

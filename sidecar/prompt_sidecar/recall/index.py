@@ -246,6 +246,25 @@ class Index:
         starts = self._starts[first:last].tolist()
         return list(pairwise([*starts, self._sizes[at]])) if starts else ()
 
+    def holding(self, item: int, terms: Iterable[str]) -> list[tuple[tuple[int, int], set[str]]]:
+        """The passages of an item that hold one of the terms, as byte ranges, in order, each with those it holds."""
+        at = self._place(item)
+        if at is None:
+            return []
+        first, last = self._range(at)
+        found: dict[int, set[str]] = {}
+        segments = [one for one in self._segments if one.first < last and first < one.first + one.count]
+        for term in terms:
+            head = hash_of(term)
+            for segment in segments:
+                places, _ = segment.postings(head, *segment.find(head))
+                for place in places[bisect_left(places, first) : bisect_left(places, last)]:
+                    found.setdefault(place, set()).add(term)
+        ends = {last - 1: self._sizes[at]}
+        return [
+            ((self._starts[place], ends.get(place) or self._starts[place + 1]), found[place]) for place in sorted(found)
+        ]
+
     @property
     def passages(self) -> int:
         """Passages that can be found."""

@@ -138,7 +138,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
                 unseen += [(number, None) for number in answers if number not in ranking.seen]
             found = _candidates(history, unseen, behind, ranking, matches)
             if most == RANKED:
-                found = _reranked(history, found, weights, ranking)
+                found = _reranked(history, found, weights, ranking, query.query)
             ended = len(best.hits) >= best.total
             rest = [candidate for candidate in found if not candidate.visible]
             last += [candidate for candidate in found if candidate.visible]
@@ -218,7 +218,7 @@ def _named(history: History, query: str) -> tuple[list[int], list[str]]:
 
 
 def _reranked(
-    history: History, candidates: list[Candidate], weights: Mapping[str, float], ranking: Ranking
+    history: History, candidates: list[Candidate], weights: Mapping[str, float], ranking: Ranking, query: str
 ) -> list[Candidate]:
     """The candidates, hidden ones first, the best of each ranked again; lost ones keep their place by BM25."""
     hidden = [candidate for candidate in candidates if not candidate.visible]
@@ -229,7 +229,8 @@ def _reranked(
         again = {candidate.number: candidate for each in looked for candidate in each}
         originals = history.read([candidate.item.stash_id for candidate in again.values()])
         passages = [_passage(candidate, originals) for candidate in again.values()]
-        bonuses = {one.item: one.bonus for one in rerank.rerank(weights, passages)}
+        names = rerank.identifiers(query, weights)
+        bonuses = {one.item: one.bonus for one in rerank.rerank(weights, passages, names)}
         strengths = {
             one.number: one.strength + bonuses[one.number] / divisor(one.item, one.hit.of if one.hit else 0)
             for one in again.values()

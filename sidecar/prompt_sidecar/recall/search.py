@@ -37,6 +37,7 @@ from prompt_sidecar.recall.found import (
     Snippet,
 )
 from prompt_sidecar.recall.history import History, Unindexed
+from prompt_sidecar.recall.index import Hit
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.ranking import Candidate, Ranking, ranked, weigh
 from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Cut, Range, anchor, cut, neighbourhood
@@ -55,10 +56,18 @@ UNINDEXED_TOKENS: Final = 32
 """Estimated tokens of a sentence on what is not indexed."""
 IN_PROMPT_SHARE: Final = 5
 """Divisor of an answer's tokens that bounds the lines of items that are in the prompt; the rest is for snippets."""
+ELSEWHERE: Final = 3
+"""Most other places of an item that the line above its snippet names."""
+LINE_TOKENS: Final = 4
+"""Estimated tokens of one of these numbers, and its part of the words before."""
 REPEATS: Final = 1_000
 """Items with a text already shown that one search looks at; the rest is not counted."""
 REPEAT_BYTES: Final = 16_777_216
 """Bytes of originals read for them: some 30 ms."""
+
+
+Held = Sequence[tuple[Range, AbstractSet[str]]]
+"""An item's passages, and which of the query's terms each holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +137,27 @@ class _Shown:
             return False
         if len(original) != item.size:
             item = item._replace(size=len(original))
-        best = self._best(candidate, original)
-        passage = original[slice(*best)]
+        hit = candidate.hit
+        passage = original[hit.start : hit.end] if hit else b""
         known = None
         if not self.full or passage in self.passages:
+            held = self.history.holding(candidate.number, self.weights) if hit else []
+            best = self._best(hit, original, held)
             within = self._within(candidate, original, best)
             window = original[slice(*within)]
             known = self.windows.get(window)
             if known is None and not self.full:
                 if room < min(LEAST_SHOWN_TOKENS, self.bounds.snippet_tokens):
                     return None
-                around = anchor(original, item.content_type, best, self.weights, room) if candidate.hit else best
+                around = anchor(original, item.content_type, best, self.weights, room) if hit else best
                 made = cut(original, within, around, room, self.count)
                 known = self.texts.get(made.text)
                 if known is None:
                     self.windows[window] = self.texts[made.text] = len(self.snippets)
                     self.passages.add(passage)
-                    self.used += made.tokens + QUOTE_TOKENS
-                    self.snippets.append(_snippet(item, made, candidate.score))
+                    elsewhere = self._elsewhere(original, held, made)
+                    self.used += made.tokens + QUOTE_TOKENS + LINE_TOKENS * len(elsewhere)
+                    self.snippets.append(_snippet(item, made, candidate.score, elsewhere))
                     return True
         self.again += 1
         self.again_bytes += len(original)
@@ -153,9 +165,28 @@ class _Shown:
             self.snippets[known] = replace(self.snippets[known], repeats=self.snippets[known].repeats + 1)
         return False
 
-    def _best(self, candidate: Candidate, original: bytes) -> Range:
-        hit = candidate.hit
-        return (min(hit.start, len(original)), min(hit.end, len(original))) if hit else (0, 0)
+    def _best(self, hit: Hit | None, original: bytes, held: Held) -> Range:
+        """The passage with the most of the query's words by weight; of equal ones the best by its score."""
+        if hit is None:
+            return 0, 0
+        own = (hit.start, hit.end)
+        weights = {passage: self._weight(terms) for passage, terms in held}
+        start, end = max(weights, key=lambda passage: (weights[passage], passage == own), default=own)
+        return min(start, len(original)), min(end, len(original))
+
+    def _weight(self, terms: AbstractSet[str]) -> float:
+        return math.fsum(self.weights[term] for term in terms)
+
+    def _elsewhere(self, original: bytes, held: Held, made: Cut) -> tuple[int, ...]:
+        """First lines of the other passages that hold the most of the query's words, at most a few, in order."""
+        others = [
+            (self._weight(terms), passage[0])
+            for passage, terms in held
+            if terms and not (passage[0] < made.end and made.start < passage[1])
+        ]
+        others.sort(key=lambda other: (-other[0], other[1]))
+        starts = sorted(start for _, start in others[:ELSEWHERE])
+        return tuple(dict.fromkeys(1 + original.count(b"\n", 0, start) for start in starts))
 
     def _within(self, candidate: Candidate, original: bytes, best: Range) -> Range:
         """The bytes that a snippet is cut from."""
@@ -330,7 +361,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         )
 
 
-def _snippet(item: HistoryItem, made: Cut, score: float) -> Snippet:
+def _snippet(item: HistoryItem, made: Cut, score: float, elsewhere: tuple[int, ...]) -> Snippet:
     return Snippet(
         item=item,
         start_byte=made.start,
@@ -341,6 +372,7 @@ def _snippet(item: HistoryItem, made: Cut, score: float) -> Snippet:
         text=made.text,
         score=score,
         tokens=made.tokens,
+        elsewhere=elsewhere,
     )
 
 
