@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.found import SearchQuery
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.recall.lending import CALL_SHARE, LENGTH, Lender, divisor, lent
+from prompt_sidecar.recall.lending import LENGTH, Lender, divisor, lent
 from tests.recall.test_history import RUN, Recorder
 from tests.recall.test_search import ask, ids
 
@@ -111,7 +111,7 @@ def test_only_long_answers_are_divided(passages: int, role: Role, kind: ItemKind
 def test_the_best_lender_counts_once() -> None:
     """Of several lenders the one whose share is largest, by its own score alone."""
     scores = {1: 5.0, 2: 4.0}
-    lenders = {0: [Lender(1, CALL_SHARE), Lender(2, 0.3), Lender(3, 1.0)]}
+    lenders = {0: [Lender(1, 0.8), Lender(2, 0.3), Lender(3, 1.0)]}
     assert math.isclose(4.0, lent(0, scores, lenders))
     assert 0.0 == lent(5, scores, lenders)
 

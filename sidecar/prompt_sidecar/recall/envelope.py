@@ -1,7 +1,7 @@
 """Envelopes: quoted text in fences, so that text of tools cannot be mistaken for text of the sidecar.
 
     2 of 17 matching items shown; iterations 1-37 were searched. Quotes stand between <<483920 and 483920>>.
-    snippet 1 of 2, tool result of read_file, iteration 3, id ab3dq7ghjk, lines 120-148 of 900
+    snippet 1 of 2, tool result of read_file, iteration 3, id ab3dq7ghjk, lines 120-148 of 900, more near line 40, 312
     <<483920
     the text, to the character
     483920>>

@@ -2,9 +2,8 @@
 
 Theory. A question is often answered beside the text that has its words: a result does not repeat the path that its call
 asks for, and "I did, in March" has no word of the question before it. So an item is lent a share of the score of the
-best item beside it: of the other part of its call (arguments and result, by call id), or of the message before or after
-it, where no tool call stands between. Results that follow each other lend nothing: in runs they are of different
-subjects, and facts are found less often.
+best item beside it: a result of its call, by call id, and a message of the one before or after it, where no tool call
+stands between. A result lends nothing to its call, which says less, nor to other results, which are of other subjects.
 
 What is lent is a share of the score by BM25, without the part that all matching passages have alike and before the
 second look. The best of several lenders counts, and nothing is lent on.
@@ -26,8 +25,8 @@ from typing import Final, NamedTuple
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.item import HistoryItem
 
-CALL_SHARE: Final = 0.8
-"""Share of its score that a call lends to its result, and a result to its call; 0.4 finds a little less by context."""
+CALL_SHARE: Final = 0.4
+"""Share of its score that a call lends to its result; with 0.8 less is found by name."""
 MESSAGE_SHARE: Final = 0.3
 """Share of its score that a message lends to the ones before and after it; from 0.2 to 0.4 it is much the same."""
 LENGTH: Final = 0.2
@@ -37,10 +36,10 @@ ANSWERS: Final = 20
 NEIGHBOUR_REACH: Final = 8
 """Items looked at on each side for the neighbour of a message: reasoning and images may stand between."""
 MOST_OF_CALL: Final = 8
-"""Items of one call id that lend to each other: some agents number the calls of each answer from 0."""
+"""Items of one call id that are looked at: some agents number the calls of each answer from 0."""
 
 OF_CALLS: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.RESULT})
-"""Kinds of the two parts of a call."""
+"""Kinds of the parts of a call."""
 _SPOKEN: Final = frozenset({Role.USER, Role.ASSISTANT})
 
 

@@ -15,7 +15,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.found import SearchQuery
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.lending import (
@@ -130,14 +130,13 @@ class Record:
         return list(dict.fromkeys(self._numbers[stash_id] for stash_id in ids if stash_id in self._numbers))
 
     def lenders(self, number: int) -> list[Lender]:
-        """The items beside one: the other part of its call, or the messages before and after a message."""
+        """The items that lend to one: the call of a result, the messages before and after a message."""
         item = self._items[number]
         if item is None:
             return []
-        if item.kind in OF_CALLS:
-            ids = self._calls.get(item.call_id, ())[:MOST_OF_CALL]
-            numbers = [self._numbers[stash_id] for stash_id in ids]
-            return [Lender(other, CALL_SHARE) for other in numbers if self._is_other_part(other, item)]
+        if item.kind is ItemKind.RESULT:
+            numbers = [self._numbers[stash_id] for stash_id in self._calls.get(item.call_id, ())[:MOST_OF_CALL]]
+            return [Lender(other, CALL_SHARE) for other in numbers if self._is_call(other)]
         if not is_message(item):
             return []
         before = range(number - 1, max(number - NEIGHBOUR_REACH, 0) - 1, -1)
@@ -145,9 +144,9 @@ class Record:
         found = [self._first_message(side) for side in (before, after)]
         return [Lender(other, MESSAGE_SHARE) for other in found if other is not None]
 
-    def _is_other_part(self, number: int, of: HistoryItem) -> bool:
+    def _is_call(self, number: int) -> bool:
         item = self._items[number]
-        return item is not None and item.kind in OF_CALLS and item.kind is not of.kind
+        return item is not None and item.kind is ItemKind.ARGUMENTS
 
     def _first_message(self, numbers: Iterable[int]) -> int | None:
         """The first of some numbers that is a message, unless a part of a call comes before it."""

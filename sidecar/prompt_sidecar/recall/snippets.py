@@ -1,10 +1,10 @@
 """Choosing the part of an original that a search shows, around the passage that it found.
 
-Theory. A passage is cut to be ranked; a snippet is cut to be read. It is the best passage with its neighbours that hold
-a term too; where that is short, with some lines around it. Whatever is longer than a snippet may be, is cut down to
-what surrounds the piece of the passage (a line, or part of a long one) that holds the most of the query's terms by
-weight: at line ends if some are near, else between characters. Only a window of a few bytes a token is ever decoded or
-counted, so an original of one 5 MB line costs as much as one of 5 KB.
+Theory. A passage is cut to be ranked; a snippet is cut to be read. It is the passage with most of the query's words,
+with its neighbours that hold a term too; where that is short, with some lines around it. Whatever is longer than a
+snippet may be, is cut down to what surrounds the piece of the passage (a line, or part of a long one) that holds the
+most of the query's terms by weight: at line ends if some are near, else between characters. Only a window of a few
+bytes a token is ever decoded or counted, so an original of one 5 MB line costs as much as one of 5 KB.
 """
 
 from __future__ import annotations
