@@ -40,6 +40,12 @@ def secrets(chance: random.Random, count: int = 4) -> list[tuple[str, str]]:
     return made
 
 
+def _at(message: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        message = message[step]
+    return message
+
+
 def named(chance: random.Random) -> str:
     """A value that a rule finds behind the name of a secret only."""
     kinds = (string.ascii_uppercase, string.ascii_lowercase, string.digits)
@@ -64,6 +70,8 @@ def planted(format: str, chance: random.Random, iterations: int, values: Sequenc
         changes: dict[int, list[Edit]] = {}
         for leaf in form.strings.leaves(raw, "message"):
             if leaf.use not in {Use.TEXT, Use.ARGUMENTS} or chance.random() < 0.6:
+                continue
+            if _at(message, leaf.path) != leaf.text:  # the name of a member, which is never filled
                 continue
             edit = _arguments(leaf.text, chance, values, met) if leaf.use is Use.ARGUMENTS else None
             if leaf.use is Use.TEXT:

@@ -47,7 +47,9 @@ from prompt_sidecar.prompt.strings import (
     Use,
     ambiguous_leaves,
     in_string,
+    is_setting,
     leaves_of,
+    leaves_of_member,
     nested,
 )
 from prompt_sidecar.recall.tag import recognise
@@ -357,8 +359,9 @@ class Masker:
             raw = sent.field(name) or b""
             if (before is not None and before.sent.field(name) == raw) or raw[:1] not in _HOLDS_TEXT:
                 continue
+            apart = name != system
             yield self._known_part(-1, name) or Part(
-                -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, observed=name != system), JSON
+                -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, apart=apart), JSON, apart=apart
             )
 
     def _messages(
@@ -384,15 +387,18 @@ class Masker:
                 continue  # reading it says what is wrong
             yield Part(index, "", where, raw, leaves, format_.strings)
 
-    def _leaves(self, raw: bytes, name: str, *, observed: bool) -> Sequence[Leaf]:
+    def _leaves(self, raw: bytes, name: str, *, apart: bool) -> Sequence[Leaf]:
+        """The strings of a member; `apart`: of one beside the system prompt."""
         where = f"{FIELD}.{name}"
         try:
+            if apart:
+                return leaves_of_member(raw, where, name)
             try:
-                return leaves_of(raw, where, observed=observed)
+                return leaves_of(raw, where)
             except AmbiguousJson:
-                return ambiguous_leaves(raw, where, observed=observed)
+                return ambiguous_leaves(raw, where)
         except InvalidRequest:
-            if self.masks and not observed:
+            if self.masks and not is_setting(name):
                 raise
             return ()
 
@@ -600,9 +606,9 @@ class Masker:
 
     def _take(self, rule: Rule, text: str, part: Part) -> Value:
         """A value in the vault. Where that has no room the value has its mask, and no tool gets it back."""
-        value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.message))
+        value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.first))
         if value is None:
-            return Value(rule.kind, mint(self._key, text), text, rule.name, part.message)
+            return Value(rule.kind, mint(self._key, text), text, rule.name, part.first)
         if is_new:
             self._added.append(value)
             self._known().add(value)
@@ -658,7 +664,7 @@ class Masker:
             if find.rule.action is Action.MASK
         ]
         found = self._known().find(text)
-        if at.part.message == OUTSIDE:
+        if at.part.first == OUTSIDE:
             found += self._outside().find(text)
         for start, end, value in found:
             if value.first > at.part.message >= 0:
@@ -692,7 +698,7 @@ class _Place:
 
 def _knew_as_mask(value: Value, part: Part) -> bool:
     """Whether the model knew a value as a mask only when it wrote a message. Outside a history that is assumed."""
-    return part.message == OUTSIDE or value.first < part.message
+    return part.first == OUTSIDE or value.first < part.message
 
 
 def _together(found: Iterable[Piece]) -> Iterable[Sequence[Piece]]:

@@ -10,6 +10,7 @@ import orjson
 from prompt_sidecar.errors import GuardRefused
 from prompt_sidecar.guard.rule import Find
 from prompt_sidecar.guard.rules import RuleSet
+from prompt_sidecar.guard.vault import OUTSIDE
 from prompt_sidecar.prompt.literals import Changes
 from prompt_sidecar.prompt.strings import Leaf, Strings
 
@@ -32,6 +33,13 @@ class Part:
     """The rules have looked at so many of them."""
     imitates: bool = False
     """Whether it holds something to be defanged."""
+    apart: bool = False
+    """Whether it is a member of the body beside system prompt and history, which the next prompt need not have."""
+
+    @property
+    def first(self) -> int:
+        """`Value.first` of what is found in it: what only a member apart holds is masked outside the history alone."""
+        return OUTSIDE if self.apart else self.message
 
     def written(self, changes: Changes) -> bytes:
         """Its bytes with other texts."""

@@ -8,7 +8,7 @@ What a string is follows from the names on its way, as providers use them: the s
 
     text        what a user, the model or a tool wrote, and the values of calls' arguments
     arguments   JSON in a string: the strings in it are texts
-    file        a plain text in base64
+    file        a text in base64, also in an address (`data:`): looked at decoded
     observed    read by the provider and not to be changed: addresses, whatever a signature covers
     signed      the arguments of a call that a signature covers: as the model wrote them
     kept        names, ids, types, signatures, pictures: no text
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -56,6 +57,62 @@ _SIGNED: Final = frozenset(
 """Signatures and encrypted text."""
 _BLOBS: Final = frozenset({"data", "bytes", "blob", "image", "file_data", "fileData", "video", "audio"})
 _ADDRESSES: Final = frozenset({"url", "uri", "image_url", "file_url", "fileUri", "file_uri", "source", "href"})
+_SPOKEN_NAMES: Final = frozenset({"system", "developer", "user", "assistant"})
+"""Roles of messages whose `name` says who speaks, and is text; that of others is the name of a tool."""
+_KNOWN_TYPES: Final = frozenset(
+    {
+        # Messages: docs.claude.com/en/api/messages.
+        *("text", "image", "document", "search_result", "tool_use", "tool_result", "server_tool_use", "mcp_tool_use"),
+        *("container_upload", "tool_reference", "tool_addition", "tool_removal", "mid_conv_system", "fallback"),
+        *("base64", "url", "file", "content", "char_location", "page_location", "content_block_location"),
+        *("web_search_result", "web_search_result_location", "search_result_location", "web_fetch_result"),
+        # Chat completions and responses: platform.openai.com/docs/api-reference.
+        *("message", "function", "custom", "image_url", "input_audio", "refusal", "input_text", "input_image"),
+        *("input_file", "output_text", "summary_text", "item_reference", "mcp_list_tools", "additional_tools"),
+        *("mcp_approval_request", "mcp_approval_response", "computer_screenshot", "url_citation", "file_citation"),
+        *("container_file_citation", "file_path", "audio", "video_url", "json_schema", "json_object"),
+        # The AI SDK, ai-sdk.dev/docs/reference/ai-sdk-core/model-message; MCP, modelcontextprotocol.io/specification.
+        *("media", "file-data", "file-url", "file-id", "image-data", "image-url", "image-file-id", "json"),
+        *("error-text", "error-json", "execution-denied", "resource", "resource_link"),
+    }
+)
+"""Types of parts and of objects in them, as providers' pages list them. A part of another type is read as any JSON is:
+nothing is known of its members, so none of them is passed over."""
+_KNOWN_ENDS: Final = (
+    "_call",
+    "_output",
+    "_tool_result",
+    "_result_error",
+    "tool-call",
+    "tool-result",
+    "-request",
+    "-response",
+)
+_KNOWN_IN: Final = ("thinking", "reasoning", "compaction", "code_execution")
+"""How types of calls, of what answers them, and of what a model thought end, and what they hold."""
+_KNOWN_MEMBERS: Final = frozenset(
+    {
+        # Gemini: ai.google.dev/api/caching, Part.
+        *("parts", "inlineData", "inline_data", "fileData", "file_data", "functionCall", "function_call", "toolCall"),
+        *("functionResponse", "function_response", "executableCode", "executable_code", "videoMetadata"),
+        *("codeExecutionResult", "code_execution_result", "video_metadata", "partMetadata", "mediaResolution"),
+        *("toolResponse",),
+        # Bedrock: docs.aws.amazon.com/bedrock/latest/APIReference, ContentBlock.
+        *("content", "image", "document", "video", "audio", "toolUse", "toolResult", "guardContent", "searchResult"),
+        *("reasoningContent", "cachePoint", "citationsContent", "source", "location"),
+        # Parts without a type, as some agents write them.
+        *("function", "custom", "image_url", "input_audio", "file", "resource", "text", "output", "value"),
+    }
+)
+"""Members that hold what a part without a type is; of another nothing is known."""
+_SETTINGS: Final = frozenset(
+    {
+        *("tools", "functions", "toolConfig", "tool_config", "tool_choice", "toolChoice", "function_call"),
+        *("mcp_servers", "model", "models", "previous_response_id", "conversation", "container", "cachedContent"),
+        *("cached_content", *CACHE_MARKS, "providerOptions"),
+    }
+)
+"""Members of a body that the provider acts on: tools with their credentials, names of what it holds. Observed alone."""
 _OPTIONS: Final = frozenset({*CACHE_MARKS, "providerOptions", "providerMetadata", "cachePoint", "_meta"})
 """Members for the provider, some with signatures in them."""
 _THOUGHT_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
@@ -97,6 +154,8 @@ class Leaf(NamedTuple):
     path: Path
     text: str
     use: Use
+    prefix: str = ""
+    """Of a file: what stands before its base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +171,30 @@ class Strings:
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def leaves_of(raw: bytes | memoryview, field: str, *, observed: bool = False) -> Sequence[Leaf]:
-    """The strings of a message or member in JSON; `observed`: none of them may be changed. Raises InvalidJson."""
+def leaves_of(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
+    """The strings of a message or system prompt in JSON. Raises InvalidJson."""
     walk = _Walk()
-    walk.walk(load(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
+    walk.walk(load(raw, field), (), _Mode.PART)
     return walk.found
+
+
+def leaves_of_member(raw: bytes | memoryview, field: str, name: str) -> Sequence[Leaf]:
+    """The strings of another member of a prompt's body: text, but for what the provider acts on.
+
+    Raises as `leaves_of_any`.
+    """
+    walk = _Walk()
+    walk.walk(_load_any(raw, field), (name,), _of_member(name))
+    return walk.found
+
+
+def is_setting(name: str) -> bool:
+    """Whether the provider acts on a member of a body, so that nothing in it is changed."""
+    return name in _SETTINGS
+
+
+def _of_member(name: str) -> _Mode:
+    return _Mode.OBSERVED if is_setting(name) else _Mode.ANY
 
 
 JSON: Final = Strings(leaves_of, changed)
@@ -164,6 +242,8 @@ class _Walk:
         elif kind is dict or kind is _Pairs:
             if (mode is _Mode.PART or mode is _Mode.ANY) and _is_observed(value):
                 mode = _Mode.OBSERVED
+            elif mode is _Mode.PART and _is_new(value):
+                mode = _Mode.ANY
             for name, member in value.items():
                 if mode is _Mode.ANY and len(name) >= LEAST_NAME:
                     self.found.append(Leaf(self._place, path, name, Use.TEXT))
@@ -172,7 +252,10 @@ class _Walk:
                 if of_member is str:
                     self._string(value, name, member, path, mode)
                 elif of_member is dict or of_member is list or of_member is _Pairs:
-                    self.walk(member, (*path, name), _inside(value, name, mode))
+                    inside = _inside(value, name, mode)
+                    if inside is _Mode.PART and name not in _KNOWN_MEMBERS and _is_block(value, member, path):
+                        inside = _Mode.ANY
+                    self.walk(member, (*path, name), inside)
         elif kind is list:
             for index, member in enumerate(value):
                 self.walk(member, (*path, index), mode)
@@ -181,14 +264,15 @@ class _Walk:
         """Walk the body of a prompt, in whose members `texts` the strings are text."""
         for name, member in value.items() if isinstance(value, dict) else ():
             self._place += 1
-            self.walk(member, (name,), _Mode.PART if name in texts else _Mode.OBSERVED)
+            self.walk(member, (name,), _Mode.PART if name in texts else _of_member(name))
 
     def _string(self, part: dict[str, Any], name: str, text: str, path: Path, mode: _Mode) -> None:
         use = _use(part, name, text, mode)
         if use is not None and text:
+            prefix = ""
             if use is Use.FILE:
-                text = _decoded(text)
-            self.found.append(Leaf(self._place, (*path, name), text, use))
+                prefix, text = _prefix(text), _decoded(text)
+            self.found.append(Leaf(self._place, (*path, name), text, use, prefix))
         self._place += 1
 
 
@@ -201,6 +285,21 @@ def _is_observed(part: dict[str, Any]) -> bool:
         return True
     thinks = "thinking" in kind or "reasoning" in kind
     return _is_signed(part, _THINKING_SIGNATURES if thinks else _THOUGHT_SIGNATURES)
+
+
+def _is_new(part: dict[str, Any]) -> bool:
+    """Whether a part is of a type that is not known."""
+    kind = part.get("type")
+    if type(kind) is not str or kind in _KNOWN_TYPES or kind.endswith(_KNOWN_ENDS):
+        return False
+    return not any(each in kind for each in _KNOWN_IN)
+
+
+def _is_block(part: dict[str, Any], member: Any, path: Path) -> bool:
+    """Whether an object in a list says by the name of a member what it is, and this is that member."""
+    return (
+        type(member) is not list and bool(path) and type(path[-1]) is int and "type" not in part and "role" not in part
+    )
 
 
 def _is_signed(part: dict[str, Any], names: Sequence[str]) -> bool:
@@ -251,6 +350,8 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
         return _of_any(part, name, text)
     if mode is _Mode.SIGNED or (mode is _Mode.OBSERVED and name in _ARGUMENTS):
         return Use.SIGNED
+    if name == "name" and mode is _Mode.PART and part.get("role") in _SPOKEN_NAMES:
+        return Use.TEXT
     if mode is _Mode.KEPT or name in _SIGNED or name in _KEPT:
         return None
     if name in _BLOBS or name in _ADDRESSES:
@@ -261,37 +362,77 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
 
 
 def _of_any(part: dict[str, Any], name: str, text: str) -> Use | None:
-    """What a string is in a body of an unknown kind; None: a file."""
+    """What a string is in a body of an unknown kind; None: a file that is no text."""
     if name in _SIGNED:
         return Use.OBSERVED
-    if name == "data" and _of_blob(part, name, text, _Mode.PART) is Use.FILE:
-        return Use.FILE
-    if _is_file(name, text):
-        return None
+    if text[:5] == "data:" or name in _FILES:
+        return _of_file(part, text, _LEAST_BLOB)
     return Use.ARGUMENTS if name == "arguments" else Use.TEXT
 
 
 def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
     """What a file's content or address is."""
-    if mode is _Mode.PART and name == "data" and part.get("type") == "text":
+    is_address = "://" in text[:16] and text[:5] != "data:"
+    if mode is not _Mode.PART:
+        return Use.OBSERVED if is_address or (name in _ADDRESSES and text[:5] != "data:") else None
+    if name == "data" and part.get("type") == "text":
         return Use.TEXT
-    if text[:5] == "data:":
-        return None
-    if name in _ADDRESSES or "://" in text[:16]:
+    if is_address:
         return Use.OBSERVED
-    plain = (part.get("mimeType") or part.get("mime_type")) == "text/plain"
-    return Use.FILE if mode is _Mode.PART and name == "data" and plain and _decoded(text) else None
+    return _of_file(part, text)
+
+
+def _of_file(part: dict[str, Any], text: str, least: int = 0) -> Use | None:
+    """What a file is that stands in a body: a text in base64, a text as it is, or no text.
+
+    `least`: characters of base64 that must be a file.
+    """
+    kind = part.get("type")
+    if type(kind) is str and ("redacted" in kind or "encrypted" in kind):
+        return None
+    if text[:5] == "data:" and ";base64," not in text[:_DATA_HEAD]:
+        return Use.TEXT
+    if _decoded(text):
+        return Use.FILE
+    return None if text[:5] == "data:" or (len(text) >= least and _is_base64(text)) else Use.TEXT
+
+
+def _prefix(text: str) -> str:
+    """What stands before the base64 of a file: nothing, or the head of its address."""
+    return text[: text.index(",") + 1] if text[:5] == "data:" else ""
 
 
 def _decoded(data: str) -> str:
-    """The text in base64, in either alphabet; empty if it is no text."""
+    """The text in base64, in either alphabet; empty if it is no text. Pictures and sound show it at their beginning."""
+    plain = data[len(_prefix(data)) :] if ";base64," in data[:_DATA_HEAD] else data
     try:
-        return base64.b64decode(data.translate(_STANDARD) + "=" * (-len(data) % 4), validate=True).decode()
+        start = codecs.getincrementaldecoder("utf-8")().decode(_bytes(plain[:_SAMPLE]))
+        if _NO_TEXT.search(start) is not None:
+            return ""
+        found = _bytes(plain).decode()
     except (binascii.Error, ValueError):
         return ""
+    return "" if "\0" in found else found
 
 
-_STANDARD: Final = str.maketrans("-_", "+/")
+def _bytes(data: str) -> bytes:
+    plain = data.translate(_STANDARD)
+    return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return not text.encode("ascii").translate(None, _ALPHABET)
+    except UnicodeEncodeError:
+        return False
+
+
+_STANDARD: Final = str.maketrans("-_", "+/", "\r\n")
+_ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
+_SAMPLE: Final = 1_024
+"""Characters of a file in base64 by which most that are no text are told; four for each three bytes."""
+_NO_TEXT: Final = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
+"""Characters that no text has; a terminal's codes begin with the one that is left out."""
 
 
 def in_string(leaf: Leaf, edits: Sequence[Edit]) -> Sequence[Edit]:
@@ -299,7 +440,7 @@ def in_string(leaf: Leaf, edits: Sequence[Edit]) -> Sequence[Edit]:
     if leaf.use is not Use.FILE:
         return edits
     encoded = base64.b64encode(applied(leaf.text, edits).encode()).decode()
-    return [Edit(0, _TO_THE_END, encoded)]
+    return [Edit(0, _TO_THE_END, leaf.prefix + encoded)]
 
 
 _TO_THE_END: Final = 1 << 62
@@ -311,7 +452,6 @@ LEAST_NAME: Final = 8
 """Characters of a member's name from which on it is looked at, in a body of an unknown kind: no secret is shorter."""
 _LEAST_BLOB: Final = 1_024
 """Characters in base64 that are a file, where the name of their member says so: twenty milliseconds of sound."""
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 
 
 def leaves_of_any(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
@@ -325,7 +465,7 @@ def leaves_of_any(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
 
 
 def leaves_of_body(raw: bytes | memoryview, field: str, texts: Collection[str]) -> Sequence[Leaf]:
-    """The strings of a prompt's body: those in the members `texts` as in a message, others observed.
+    """The strings of a prompt's body: those in the members `texts` as in a message, others as `leaves_of_member` says.
 
     Raises as `leaves_of_any`.
     """
@@ -339,13 +479,6 @@ def _load_any(raw: bytes | memoryview, field: str) -> Any:
         return load(raw, field)
     except AmbiguousJson:
         return load_all(raw, field)
-
-
-def _is_file(name: str, text: str) -> bool:
-    """Whether a string is a file in base64, or an address that is one."""
-    if text[:5] == "data:":
-        return ";base64," in text[:_DATA_HEAD]
-    return name in _FILES and len(text) >= _LEAST_BLOB and _BASE64.fullmatch(text) is not None
 
 
 _FILES: Final = _BLOBS | {"b64_json"}
@@ -424,13 +557,13 @@ def values_in(raw: bytes) -> Sequence[tuple[int, str]] | None:
     return values_of_text(plain)
 
 
-def ambiguous_leaves(raw: bytes | memoryview, field: str, *, observed: bool = False) -> Sequence[Leaf]:
+def ambiguous_leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
     """The strings of JSON that two parsers may read differently, of members with one name all; as `leaves_of`.
 
     So whichever reading a parser chooses, each string in it was looked at. Raises InvalidJson.
     """
     walk = _Walk()
-    walk.walk(load_all(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
+    walk.walk(load_all(raw, field), (), _Mode.PART)
     return walk.found
 
 
