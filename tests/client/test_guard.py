@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from prompt_sidecar.client import (
     Client,
     ClientError,
     GuardRefused,
+    MaskedRun,
     MustNotBeSent,
     RunCeiling,
     Unreachable,
@@ -199,6 +201,52 @@ def test_without_a_sidecar_nothing_goes_unmasked() -> None:
         assert 0 == asked.untrimmed
     with client(NOBODY) as asked:
         assert HELLO == asked.trim("r", HELLO).prompt
+
+
+@pytest.mark.parametrize("asked_for", ["full", "edits"])
+def test_a_run_with_masks_is_never_failed_open(asked_for: str, tmp_path: Path) -> None:
+    """Once a mask was seen, a prompt that nobody masks raises a typed error, until the sidecar is back."""
+    messages = [{"role": "user", "content": f"Deploy with {KEY}."}]
+    more = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": f"and {KEY[::-1]}"}]
+    socket = f'[server]\nlisten = "127.0.0.1:0"\nsocket = "{tmp_path}/s"\n[telemetry]\nmetrics_listen = ""\n{GUARD}'
+    (tmp_path / "s.toml").write_text(socket)
+    settings = load({}, config=str(tmp_path / "s.toml"))
+
+    def given(prompt: list[dict[str, str]]) -> Any:
+        return prompt if asked_for == "edits" else json.dumps(prompt).encode()
+
+    seconds = itertools.count(0, 60)
+    running = start(settings)
+    with (
+        client(f"unix:{tmp_path}/s", clock=lambda: float(next(seconds))) as asked,
+        client(f"unix:{tmp_path}/s", fail_open_masked=True, clock=lambda: float(next(seconds))) as open_,
+    ):
+        for each in (asked, open_):
+            assert each.trim("r", given(messages)).trimmed
+            assert each.trim("plain", given(HELLO)).trimmed
+        running.stop(0)
+        for _ in range(2):
+            with pytest.raises(MaskedRun, match="masks") as caught:
+                asked.trim("r", given(more))
+            assert (True, "MASKED_RUN") == (isinstance(caught.value, MustNotBeSent), caught.value.reason)
+            assert isinstance(caught.value.__cause__, ClientError)
+            assert KEY not in str(caught.value)
+        with pytest.raises(MaskedRun), asked.run("r") as run:
+            run.complete("openai_chat", Model(), model="gpt-5", messages=more)
+        assert not asked.trim("plain", given(HELLO)).trimmed
+        assert not open_.trim("r", given(more)).trimmed
+        running = start(settings)
+        try:
+            assert any(_answers(lambda: asked.trim("r", given(more)).trimmed) for _ in range(200))
+        finally:
+            running.stop(0)
+
+
+def _answers(ask: Callable[[], bool]) -> bool:
+    try:
+        return ask()
+    except MaskedRun:  # gRPC leaves a pause between tries to connect
+        return False
 
 
 def test_masks_stay_where_the_sidecar_is_gone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.client import AsyncClient, Client
+from prompt_sidecar.client import AsyncClient, Client, MaskedRun
 from prompt_sidecar.client.engine import Engine
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.integrations.answers import Events, Values
@@ -284,6 +284,23 @@ def test_a_prompt_without_masks_changes_nothing(client: Client) -> None:
 
     assert raw == got
     assert "gzip" in request.headers["accept-encoding"]
+
+
+@EACH_FORMAT
+def test_a_run_with_masks_is_not_failed_open(format: str) -> None:
+    """What is new would go unmasked: the SDK raises the client's error, or its own from that, and nothing is sent."""
+    with Upstream(scripted(Says("ok"))) as there:
+        with masking() as address:
+            opened = Client(address, deadline=PATIENT)
+            http = library().Client(transport=SidecarTransport(opened, "run"))
+            create = made(format, there.url, http)
+            create(**keywords(format, QUESTION))
+        package = sdk("anthropic" if format == "anthropic_messages" else "openai")
+        with opened, pytest.raises((MaskedRun, package.APIConnectionError)) as caught:
+            create(**keywords(format, [*QUESTION, *QUESTION]))
+        http.close()
+        assert isinstance(caught.value if isinstance(caught.value, MaskedRun) else caught.value.__cause__, MaskedRun)
+        assert 1 == len(there.sent)
 
 
 def test_a_sidecar_that_is_gone_leaves_masks() -> None:

@@ -33,11 +33,13 @@ from prompt_sidecar.client.errors import (
     BAD_ANSWER,
     BAD_EDITS,
     CIRCUIT_OPEN,
+    MASKED_RUN,
     NO_PROMPT,
     NOT_JSON,
     REVISION_UNKNOWN,
     ClientError,
     InvalidRequest,
+    MaskedRun,
     Refused,
 )
 from prompt_sidecar.client.facts import Restored, Trimmed, read
@@ -53,6 +55,8 @@ from prompt_sidecar.providers.table import MESSAGES
 _log = logging.getLogger("prompt_sidecar.client")
 
 Result = TypeVar("Result")
+_MASK: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\u27e6)[a-z][a-z0-9_]{0,63}:[a-z0-9]{10}(?:\xe2\x9f\xa7|\\u27e7)")
+"""A mask of the guard, as it stands in JSON."""
 EDITS: Final = 2
 """RESPONSE_MODE_EDITS in the protos."""
 
@@ -88,6 +92,8 @@ class Engine:
         self._lock = threading.Lock()
         self._revisions = Kept[bytes]()
         """The last revision of each run: a sidecar that has not seen the run needs it to make the same edits."""
+        self._masked = Kept[bool]()
+        """Runs in whose prompts masks were seen."""
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
         self._untrimmed: Counter[str] = Counter()
@@ -154,8 +160,10 @@ class Engine:
                 return replace(again, prompt=made)
             if not self.options.goes_without(error) or (_names_option(error) and not self._revisions.of(run_id)):
                 raise
+            self._check_unmasked(run_id, error)
             return self._gave_up(self._fallback.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
+        self._watch_masks(run_id, body, answer)
         return self._fallback.remembered(call, body, answer, trimmed)
 
     def trim_keywords(
@@ -208,11 +216,13 @@ class Engine:
     def forget(self, run_id: str) -> None:
         """Forget a run that ends."""
         self._revisions.forget(run_id)
+        self._masked.forget(run_id)
         self._fallback.forget(run_id)
 
     def forget_all(self) -> None:
         """Forget all runs."""
         self._revisions.forget_all()
+        self._masked.forget_all()
         self._fallback.forget_all()
 
     def refused(self, run_id: str) -> None:
@@ -257,6 +267,19 @@ class Engine:
             accept_bytes=self.options.max_message_bytes,
             **given,
         )
+
+    def _watch_masks(self, run_id: str, body: bytes, answer: Any) -> None:
+        """Remember that a run has masks: whatever it is sent next without the sidecar nobody would mask."""
+        if self._masked.of(run_id) or any(
+            _MASK.search(each) for each in (body, answer.json_body, *(edit.value for edit in answer.edits))
+        ):
+            self._masked.keep(run_id, value=True)
+
+    def _check_unmasked(self, run_id: str, error: ClientError) -> None:
+        """Raise MaskedRun where a prompt may not go to the model without the sidecar."""
+        if self._masked.of(run_id) and not self.options.fail_open_masked:
+            message = f"the run has masks, and the sidecar did not answer ({error.reason}): new text would go unmasked"
+            raise MaskedRun(message, code=error.code, reason=MASKED_RUN) from error
 
     def _succeeded(self, call: Call, revision: bytes) -> None:
         with self._lock:

@@ -8,7 +8,8 @@
         └── MustNotBeSent    FAILED_PRECONDITION                      the prompt may go to no model
             ├── RunCeiling       its run has used what a ceiling allows
             ├── CallerCeiling    its caller has
-            └── GuardRefused     it holds what a rule of the guard refuses
+            ├── GuardRefused     it holds what a rule of the guard refuses
+            └── MaskedRun        made here: its run has masks, and nobody would mask what is new in it
 
 `code` is the name of a gRPC status code. `reason` is the reason in the google.rpc.ErrorInfo that the sidecar sends, or
 the code where the error is not the sidecar's own. `field` is the invalid request field. No message holds text of a
@@ -35,6 +36,8 @@ NO_PROMPT: Final = "NO_PROMPT"
 """The reason where an answer holds no prompt, as that of something else than a sidecar may."""
 BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
 """The reason where an answer's edits do not fit the prompt that was sent."""
+MASKED_RUN: Final = "MASKED_RUN"
+"""The reason where a prompt of a run with masks could only be sent unmasked."""
 BAD_ANSWER: Final = "BAD_ANSWER"
 """The reason where an answer is none to what was asked, as that of something else than a sidecar may be."""
 
@@ -84,6 +87,14 @@ class CallerCeiling(MustNotBeSent):
 
 class GuardRefused(MustNotBeSent):
     """The prompt holds what a rule of the guard refuses."""
+
+
+class MaskedRun(MustNotBeSent):
+    """The sidecar did not answer, and the run has masks: without it what is new would go to the model as it is.
+
+    `code` is that of the sidecar's error, which is the cause. Raised until the sidecar answers again, unless the client
+    has `fail_open_masked`.
+    """
 
 
 _BY_REASON: Final[dict[str, type[ClientError]]] = {

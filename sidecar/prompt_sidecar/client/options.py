@@ -82,6 +82,9 @@ class Options:
     that the sidecar does not trim goes to the model as it was given."""
     fail_open_guard: bool = False
     """Whether a prompt that the guard or a ceiling refused goes to the model all the same, if the client fails open."""
+    fail_open_masked: bool = False
+    """Whether a prompt of a run that has masks goes to the model without the sidecar, if the client fails open: what is
+    new in it goes as it is. Else `MaskedRun` is raised."""
     masking_required: bool = False
     """Whether no prompt may go to the model without the sidecar, as new messages would go unmasked: where it does not
     answer, the error is raised instead of failing open."""
@@ -178,6 +181,7 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
     ("deadline", (int, float), "a number over 0 and at most 86,400: seconds"),
     ("fail_open", bool, "True or False"),
     ("fail_open_guard", bool, "True or False"),
+    ("fail_open_masked", bool, "True or False"),
     ("masking_required", bool, "True or False"),
     ("by_run", bool, "True or False"),
     ("token", str, "a text"),

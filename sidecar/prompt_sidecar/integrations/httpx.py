@@ -169,6 +169,8 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
+            MaskedRun: it did not answer, and the run has masks. OpenAI's SDK hands it on, Anthropic's raises its
+                `APIConnectionError` from it.
         """
         if self._wrapped is None:
             self._wrapped = _library(request).HTTPTransport()
@@ -230,6 +232,8 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
+            MaskedRun: it did not answer, and the run has masks. OpenAI's SDK hands it on, Anthropic's raises its
+                `APIConnectionError` from it.
         """
         if self._wrapped is None:
             self._wrapped = _library(request).AsyncHTTPTransport()

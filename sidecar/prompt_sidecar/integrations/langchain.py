@@ -56,6 +56,7 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
     Raises:
         ValueError: at a model call: no run is named.
         ClientError: the sidecar did not answer, and the client does not fail open.
+        MaskedRun: it did not answer, and the run has masks.
     """
 
     def __init__(

@@ -92,6 +92,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
+            MaskedRun: it did not answer, and the run has masks; the proxy answers with an error.
         """
         format, run_id = _FORMATS.get(str(call_type)), self._run_id(data, user_api_key_dict)
         if format is None or not run_id:

@@ -42,6 +42,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
     Raises:
         ValueError: at a model call: no run is named.
         ClientError: the sidecar did not answer, and the client does not fail open.
+        MaskedRun: it did not answer, and the run has masks.
     """
 
     def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:

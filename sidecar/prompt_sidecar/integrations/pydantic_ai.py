@@ -65,6 +65,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
+        MaskedRun: it did not answer, and the run has masks.
     """
 
     def __init__(
