@@ -29,7 +29,7 @@ from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
 from prompt_sidecar.guard.bodies import Piece, pieces
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.masked_body import Before, are_same, masked_body, same_at_start
-from prompt_sidecar.guard.masks import mint, places
+from prompt_sidecar.guard.masks import mint, places, written
 from prompt_sidecar.guard.parts import Names, Part, Text, name_of, refusal
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RuleSet
@@ -482,16 +482,13 @@ class Masker:
         return [resolved([*finds, *more[index]]) if more.get(index) else finds for index, finds in enumerate(found)]
 
     def _outside_masks(self, text: str, finds: Sequence[Find]) -> Sequence[Find]:
-        """The finds that touch no mask; those of forged masks, in a run whose values are known, may."""
-        masks = places(text)
-        if not masks:
+        """The finds that touch no mask, however it is written; those of forged ones may, where values are known."""
+        found = [((start, end), text[end - ID_CHARACTERS - 1 : end - 1]) for start, end in places(text)]
+        found += [((each.start, each.end), each.id) for each in written(text) if each.spelling != "plain"]
+        if not found:
             return finds
-        forged = [
-            (start, end)
-            for start, end in masks
-            if self._knows and not self._is_known(text[end - ID_CHARACTERS - 1 : end - 1])
-        ]
-
+        masks = [span for span, _ in found]
+        forged = [span for span, mask_id in found if self._knows and not self._is_known(mask_id)]
         return [
             find
             for find in finds
