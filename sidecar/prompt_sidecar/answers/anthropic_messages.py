@@ -61,8 +61,10 @@ class AnthropicMessages(BlockDialect):
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model need not call any of the tools.
 
-        `any` wants a call of one of all tools, and no list of them can be given; `tool` names one. Either goes without
-        thinking. platform.claude.com, "Define tools", "Forcing tool use" (read in November 2026).
+        `any` wants a call of one of all tools, and takes no list of them; `tool` names one
+        (platform.claude.com/cookbook/tool-use-tool-choice and the type ToolChoiceAny in
+        github.com/anthropics/anthropic-sdk-python). Neither goes with thinking: platform.claude.com, "Building with
+        extended thinking", as github.com/anthropics/claude-code/issues/18759 quotes it. All read in November 2026.
         """
         choice = members.get("tool_choice")
         free = choice is None or within(member(choice, "type"), _UNCHANGED)

@@ -96,7 +96,7 @@ examples:
       a program of your own, with a setting changed
 
 The settings are the usual ones, but for addresses, tokens and TLS: the sidecar listens on loopback alone.
-{_SOURCES}exit codes: 0 and others are the agent's; 128 and the signal's number if one ended it; 2 bad flag, setting or program
+{_SOURCES}exit codes: 0 and others: the agent's; 128 and the number of a signal; 2 bad flag, setting or program
 """
 _PROBE: Final = """\
 Asks a running server for its health over gRPC, without TLS. Without --address it is the server that has the same

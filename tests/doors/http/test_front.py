@@ -173,6 +173,21 @@ def test_its_own_paths(here: Proxied) -> None:
     assert (404, True) == (status, "telemetry.metrics_listen" in json.loads(body)["error"]["message"])
 
 
+def test_its_page_says_what_to_set(here: Proxied) -> None:
+    """A text for curl, a page for browsers; the address is the one that was asked, and nothing in it is read as HTML."""
+    status, text, told = asked(here, "GET", "/")
+    lines = text.decode().splitlines()
+    assert (200, "text/plain") == (status, told["content-type"].partition(";")[0])
+    assert {f"OPENAI_BASE_URL={here.url}/v1", f"ANTHROPIC_BASE_URL={here.url}"} <= set(lines)
+    assert "It is ready." in lines[0]
+    status, page, told = asked(here, "GET", "/", accept="text/html,*/*;q=0.8", host="localhost:7780")
+    assert (200, "text/html") == (status, told["content-type"].partition(";")[0])
+    assert b"GOOGLE_GEMINI_BASE_URL=http://localhost:7780" in page
+    assert "default-src 'none'" == told["content-security-policy"]
+    status, page, _ = asked(here, "GET", "/", accept="text/html", host="[::1]<script>")
+    assert (True, False) == (status in {200, 421}, b"<script>" in page)
+
+
 def test_one_line_of_each_kind(here: Proxied, caplog: pytest.LogCaptureFixture) -> None:
     """A page can ask as often as it likes."""
     with caplog.at_level(logging.WARNING):

@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ from tests.client.histories import history
 from tests.client.provider import Says
 from tests.doors.grpc.serving import PATIENCE
 from tests.doors.http.agents import FORMATS, OWN, TOOL, Agent
-from tests.doors.http.serving import proxied
+from tests.doors.http.raw_agents import PROMPT
+from tests.doors.http.serving import Proxied, opened, options, proxied
 from tests.doors.http.upstream import scripted
 
 PATHS = {"openai_chat": "chat/completions", "openai_responses": "responses", "anthropic_messages": "messages"}
@@ -39,6 +41,13 @@ def _asked(format: str, **more: Any) -> bytes:
 async def _post(url: str, body: bytes, **headers: str) -> tuple[int, bytes, Any]:
     async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=headers) as answer:
         return answer.status, await answer.read(), answer.headers
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Proxied]:
+    """A door, before which others are opened."""
+    with proxied(scripted(Says("Hello."))) as here:
+        yield here
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -234,6 +243,59 @@ def test_what_is_not_understood_goes_on_as_it_came(body: bytes) -> None:
     assert ([body], 400) == (seen, status)
     assert b"what?" in answer
     assert "unreadable" == headers["x-prompt-sidecar-untrimmed"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "asked", "sent", "lines"),
+    [
+        ("/v1", "/v1/models", "/v1/models", 1),
+        ("/v1/", "/v1/models?a=b", "/v1/models?a=b", 1),
+        ("/team/v1", "/v1", "/team/v1", 1),
+        ("/v2beta", "/v2beta/files", "/v2beta/files", 1),
+        ("/v1", "/models", "/v1/models", 0),
+        ("/v1", "/v1beta/files", "/v1/v1beta/files", 0),
+        ("/v1", "/v10/models", "/v1/v10/models", 0),
+        ("/v1", "/v1%2Fmodels", "/v1/v1%2Fmodels", 0),
+        ("/api", "/api/models", "/api/api/models", 0),
+        ("", "/v1/v1/models", "/v1/v1/models", 0),
+    ],
+)
+def test_a_version_stands_once(  # noqa: PLR0917
+    ends: str, asked: str, sent: str, lines: int, caplog: pytest.LogCaptureFixture, shared: Proxied
+) -> None:
+    """An upstream is often written as an SDK's base URL, with the version that agents send too; the log says so."""
+    seen: list[str] = []
+
+    async def other(request: web.Request) -> web.StreamResponse:
+        seen.append(request.raw_path)
+        return web.Response(text="here")
+
+    shared.upstream.other = other
+    with opened(options(shared.upstream.url + ends), shared.core) as door:
+        for _ in range(2):
+            asyncio.run(_post(door.address + asked, b""))
+
+    assert [sent, sent] == seen
+    assert lines == sum("http.openai_upstream ends with" in line for line in caplog.messages)
+
+
+def test_a_prompt_behind_a_doubled_version(shared: Proxied) -> None:
+    """It is trimmed and answered as any other."""
+    with opened(options(shared.upstream.url + "/v1"), shared.core) as door:
+        status, body, headers = asyncio.run(_post(f"{door.address}/v1/chat/completions", PROMPT))
+
+    assert (200, True) == (status, b"Hello." in body)
+    assert headers["x-prompt-sidecar-run"].startswith("http-")
+
+
+def test_a_prompt_without_its_provider_tells_of_its_run() -> None:
+    """As the first request of an installation does that has no provider yet."""
+    with proxied(scripted()) as here, opened(options("http://127.0.0.1:9"), here.core) as door:
+        status, body, headers = asyncio.run(_post(f"{door.address}/v1/chat/completions", PROMPT))
+
+    assert (502, "UPSTREAM_UNREACHABLE") == (status, json.loads(body)["error"]["code"])
+    assert headers["x-prompt-sidecar-run"].startswith("http-")
+    assert 0 < int(headers["x-prompt-sidecar-tokens-before"]) == int(headers["x-prompt-sidecar-tokens-after"])
 
 
 def test_nobody_there() -> None:

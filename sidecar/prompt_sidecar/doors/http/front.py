@@ -10,6 +10,7 @@ codex-rs/core/src/client.rs and responses_retry.rs, read in November 2026).
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -22,13 +23,21 @@ from prompt_sidecar.browsers import Sent, Visitors
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.calls.readiness import Readiness, State
 from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket, trimmed_by_websocket
+from prompt_sidecar.providers.table import PROVIDERS
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _PREFLIGHT_SECONDS: Final = 600
 """For which a browser need not ask again; Chromium takes up to 7,200."""
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 """A list of names of headers (RFC 9110, 5.6.2)."""
-_HERE: Final = b"Prompt Sidecar. Agents use this address as the base URL of their model's provider.\n"
+_HERE: Final = "Agents use this address as the base URL of their model's provider."
+_MORE: Final = "Codex and others read it elsewhere: prompt-sidecar wrap AGENT sets it for one agent; see docs/http.md."
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>Prompt Sidecar</title></head>
+<body><main><h1>Prompt Sidecar</h1><p>{here} {state}</p><pre>{variables}</pre><p>{more}</p></main></body></html>
+"""
+_PAGE_HEADERS: Final = {"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff"}
 _PROBES: Final = frozenset({"/health", "/readyz"})
 
 
@@ -63,7 +72,7 @@ class Front:
             return Reply(_preflight(request), name)
         path = request.rel_url.raw_path
         if request.method in {"GET", "HEAD"} and path in {"", "/"}:
-            return Reply(web.Response(body=_HERE, content_type="text/plain"), name)
+            return Reply(self._here(request), name)
         if request.method in {"GET", "HEAD"} and path in _PROBES:
             return Reply(self._health(path), name)
         if request.method in {"GET", "HEAD"} and path == "/metrics":
@@ -72,6 +81,18 @@ class Front:
         if opens_websocket(request) and (prompts := prompts_by_websocket(path)) is not None:
             return None if self.trimmed(request) else Reply(use_http(prompts), prompts.name, "sent_to_http")
         return None
+
+    def _here(self, request: web.Request) -> web.Response:
+        """Say what this is, whether it is ready, and what agents set: a page for browsers, else a text."""
+        address = f"{request.scheme}://{request.host}"
+        own = [each.base_urls[0] for each in PROVIDERS if each.base_urls]
+        lines = [f"{each.variable}={address}{each.path}" for each in own]
+        state = "It is ready." if self._readiness.state is State.SERVING else "It is not ready."
+        if "text/html" not in request.headers.get("accept", ""):
+            return web.Response(text="\n".join([f"Prompt Sidecar. {_HERE} {state}", "", *lines, "", _MORE, ""]))
+        variables = html.escape("\n".join(lines))
+        page = _PAGE.format(here=_HERE, state=state, variables=variables, more=_MORE)
+        return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
 
     def _health(self, path: str) -> web.Response:
         """Say whether calls are answered; as headroom's proxy, whose gateways ask: `/readyz` by its status too."""

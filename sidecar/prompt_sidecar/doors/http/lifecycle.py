@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
 
 from prompt_sidecar.browsers import Sites, Visitors
 from prompt_sidecar.calls import headers as names
@@ -302,7 +303,8 @@ class _Handler:
                 return error_response(found, 408, message, "TOO_SLOW")
             word = "upstream_failed"
             self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
-            return error_response(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
+            message = "the sidecar cannot reach the provider"
+            return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.told))
         except TooLongAnswer:
             word = "upstream_failed"
             self._observer.reached("http.max_body_bytes")

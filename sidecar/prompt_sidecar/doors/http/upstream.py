@@ -7,6 +7,7 @@ verified TLS unless that is on loopback. Nothing is tried again here: an SDK has
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -38,6 +39,9 @@ _HOP_BY_HOP: Final = frozenset(
 )
 """RFC 9110, section 7.6.1, and those that are sent in spite of it. `Expect` is answered by the door, which sends bodies
 without waiting: many servers never say `100 Continue`."""
+_VERSION: Final = re.compile(r"v[0-9]+[a-z0-9]*")
+"""A segment of a path that names a version of an API: v1, v1beta."""
+_log = logging.getLogger("prompt_sidecar.http")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """All but the tab."""
 
@@ -105,6 +109,8 @@ class Upstreams:
 
     def __init__(self, options: HttpOptions) -> None:
         self._bases = {each: getattr(options, f"{each}_upstream", each.upstream) for each in PROVIDERS}
+        self._doubled: set[Provider] = set()
+        """Those of which the log has said that a version stands both in their address and in agents' paths."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
@@ -119,10 +125,29 @@ class Upstreams:
         )
 
     def url(self, provider: Provider, target: URL) -> URL:
-        """Return where a request for `target` goes, of which only path and query are read."""
+        """Return where a request for `target` goes, of which only path and query are read.
+
+        Where the provider's address ends with the version that the path begins with, as an SDK's base URL does, the
+        version stands there once.
+        """
         query = f"?{target.raw_query_string}" if target.raw_query_string else ""
         path = target.raw_path if target.raw_path.startswith("/") else "/" + target.raw_path
-        return URL(self._bases[provider].rstrip("/") + path + query, encoded=True)
+        base = self._bases[provider].rstrip("/")
+        version = base.rpartition("/")[2]
+        if _VERSION.fullmatch(version) and (path + "/").startswith(f"/{version}/"):
+            path = path.removeprefix(f"/{version}")
+            self._say_doubled(provider, version)
+        return URL(base + path + query, encoded=True)
+
+    def _say_doubled(self, provider: Provider, version: str) -> None:
+        if provider in self._doubled:
+            return
+        self._doubled.add(provider)
+        _log.warning(
+            "http.%s_upstream ends with /%s, and agents send it too: it is sent once; leave it out of the setting",
+            provider,
+            version,
+        )
 
     def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: Any) -> Any:
         """Send a request; use the result with `async with`, as aiohttp's."""
