@@ -91,7 +91,7 @@ class Alert:
     """How long it must hold."""
     summary: str
     description: str
-    value: str = "$value | humanizePercentage"
+    value: str = "{{ $value | humanizePercentage }}"
     """How the value is written."""
 
 
@@ -101,6 +101,13 @@ def _above(rule: Recorded, bound: float, enough: str = "") -> str:
 
 def _at_least(query: str) -> str:
     return f"{query} > {FEW}"
+
+
+_DURATION: Final = "{{ $value | humanizeDuration }}"
+_TIMES: Final = '{{ printf "%.0f" $value }}'
+"""Of something counted, whose increase Prometheus estimates with a fraction."""
+_A_SECOND: Final = '{{ if lt $value 1.0 }}{{ printf "%.2g" $value }}{{ else }}{{ $value | humanize }}{{ end }}'
+"""`humanize` writes 0.79 as 790m."""
 
 
 _SIDECAR: Final = f'job="{JOB}"'
@@ -119,7 +126,6 @@ ALERTS: Final = (
         "2m",
         "A sidecar does not answer Prometheus",
         "{{ $labels.instance }} has not answered a scrape for two minutes. Agents that lose it go on without trimming.",
-        "$value",
     ),
     Alert(
         "PromptSidecarAbsent",
@@ -128,7 +134,6 @@ ALERTS: Final = (
         "5m",
         "Prometheus knows no sidecar",
         f"No target of the job {JOB} has been there for five minutes: the scrape configuration lost it.",
-        "$value",
     ),
     Alert(
         "PromptSidecarFailing",
@@ -145,7 +150,7 @@ ALERTS: Final = (
         "10m",
         "Prompts are answered slowly",
         "One prompt in a hundred takes {{ $labels.instance }} longer than {value}.",
-        "$value | humanizeDuration",
+        _DURATION,
     ),
     Alert(
         "PromptSidecarOverBudget",
@@ -200,7 +205,7 @@ ALERTS: Final = (
         "Originals are evicted before their time",
         "{{ $labels.instance }} evicted {value} originals in 15 minutes ({{ $labels.cause }}). Models cannot recall "
         "them.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarRecallMisses",
@@ -218,7 +223,7 @@ ALERTS: Final = (
         "The guard refuses prompts",
         "{{ $labels.instance }} refused {value} prompts in 15 minutes, as they hold what a rule refuses. Their agents "
         "stand still.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarGuardUnread",
@@ -228,7 +233,7 @@ ALERTS: Final = (
         "The guard cannot read requests",
         "{{ $labels.instance }} could not read {value} requests in 15 minutes ({{ $labels.door }}, "
         "{{ $labels.reason }}); they were {{ $labels.outcome }}.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarVaultLoses",
@@ -237,7 +242,7 @@ ALERTS: Final = (
         "5m",
         "Values behind masks are lost",
         "{{ $labels.instance }} lost {value} values in 15 minutes ({{ $labels.cause }}). Tools get their masks.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarCeilingRefuses",
@@ -247,7 +252,7 @@ ALERTS: Final = (
         "A ceiling refuses prompts",
         "{{ $labels.instance }} refused {value} prompts in 15 minutes: a {{ $labels.scope }} passed its ceiling on {{ "
         "$labels.kind }}.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarBoundHit",
@@ -256,7 +261,7 @@ ALERTS: Final = (
         "5m",
         "A resource limit of the sidecar is reached",
         "{{ $labels.bound }} of {{ $labels.instance }} was reached {value} times in 15 minutes.",
-        "$value | humanize",
+        _TIMES,
     ),
     Alert(
         "PromptSidecarStashNearLimit",
@@ -282,7 +287,7 @@ ALERTS: Final = (
         "10m",
         "Calls wait for a thread",
         "One call in a hundred waits longer than {value} before {{ $labels.instance }} begins with it.",
-        "$value | humanizeDuration",
+        _DURATION,
     ),
     Alert(
         "PromptSidecarThrottled",
@@ -303,7 +308,7 @@ ALERTS: Final = (
         "10m",
         "Spans or events are lost",
         "{{ $labels.instance }} loses {value} spans or events a second: the collector is down or slow.",
-        "$value | humanize",
+        _A_SECOND,
     ),
     Alert(
         "PromptSidecarStoreFails",
@@ -313,7 +318,7 @@ ALERTS: Final = (
         "The shared store fails",
         "{value} commands a second of {{ $labels.instance }} to the shared store are {{ $labels.outcome }}. Prompts "
         "are answered, but no other replica could take over its runs.",
-        "$value | humanize",
+        _A_SECOND,
     ),
     Alert(
         "PromptSidecarStoreBehind",
@@ -323,7 +328,7 @@ ALERTS: Final = (
         "The shared store is behind",
         "What {{ $labels.instance }} has to write to the shared store has waited for {value}. Should it be killed "
         "now, no other replica has what its prompts trimmed since then, until the agents send it again.",
-        "$value | humanizeDuration",
+        _DURATION,
     ),
     Alert(
         "PromptSidecarRestarts",
@@ -332,6 +337,6 @@ ALERTS: Final = (
         "1m",
         "A sidecar restarts again and again",
         "{{ $labels.instance }} started {value} times in an hour. Tasks and calibration are lost each time.",
-        "$value | humanize",
+        _TIMES,
     ),
 )

@@ -338,6 +338,7 @@ SATURATION: Final = Row(
             "connections are refused.",
             UNSEEN,
             thresholds=((0.9, RED),),
+            most=1,
         ),
     ),
 )

@@ -273,6 +273,7 @@ MONEY: Final = Row(
             "report is of use until eight later prompts of its run have come.",
             "No prompt came in during the time shown.",
             width=6,
+            most=1,
         ),
         Panel(
             "Tokens taken out, at first sight and later",

@@ -169,7 +169,7 @@ FUNNEL: Final = Row(
             height=10,
         ),
         Panel(
-            "Recalls and searches by caller",
+            "Recalls and searches, of models and programs",
             Look.BARS,
             Unit.PER_MINUTE,
             (

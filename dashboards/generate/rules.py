@@ -22,7 +22,7 @@ def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
         "labels": {"severity": alert.severity.value},
         "annotations": {
             "summary": alert.summary,
-            "description": alert.description.replace("{value}", f"{{{{ {alert.value} }}}}"),
+            "description": alert.description.replace("{value}", alert.value),
             "runbook_url": f"{runbooks}{alert.name}.md",
         },
     }

@@ -34,6 +34,14 @@ def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
     assert "nothing listens there" in run("probe", "--address", f"unix:{path}", *LONG).stderr
 
 
+def test_a_probe_needs_no_key() -> None:
+    """Its environment has the server's settings but not its secrets, such as the key that a store needs."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    told = run("probe", "--listen", f"127.0.0.1:{port}", "--set", "store.url=valkey://127.0.0.1:6379")
+    assert (1, True) == (told.returncode, "connection refused: nothing listens there" in told.stderr)
+
+
 @pytest.mark.parametrize("authority", [False, True])
 def test_a_port_that_speaks_tls(certificates: Path, *, authority: bool) -> None:
     """A TLS port gives plain text no answer, and the probe says that it is one; also where it asks for certificates."""

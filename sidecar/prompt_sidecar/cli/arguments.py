@@ -242,6 +242,11 @@ SHORT: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "--socket": ("server.socket", "PATH", "unix socket (server.socket; default: none)"),
     "--ext-proc": ("envoy.listen", "HOST:PORT", "external processor for Envoy (envoy.listen; default: none)"),
+    "--metrics": (
+        "telemetry.metrics_listen",
+        "HOST:PORT",
+        "TCP address of /metrics; empty: none (telemetry.metrics_listen; default: 127.0.0.1:9464)",
+    ),
     "--preset": (
         "policy.preset",
         "NAME",

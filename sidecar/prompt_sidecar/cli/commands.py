@@ -103,8 +103,10 @@ class _Refused(Exception):
     """What was asked for cannot be; the message says why."""
 
 
-def _settings(asked: Namespace, more: Mapping[str, tuple[str, str]] | None = None) -> Settings:
-    """Load the settings; `more`: values of settings with their sources, which win."""
+def _settings(
+    asked: Namespace, more: Mapping[str, tuple[str, str]] | None = None, *, conflicts: bool = True
+) -> Settings:
+    """Load the settings; `more`: values of settings with their sources, which win; `conflicts`: as for `load`."""
     from prompt_sidecar.config.settings import SETTINGS, SettingsError, load, nearest
 
     flags: dict[str, str] = {}
@@ -121,7 +123,7 @@ def _settings(asked: Namespace, more: Mapping[str, tuple[str, str]] | None = Non
     for name, (value, source) in (more or {}).items():
         flags[name], short[name] = value, source
     try:
-        return load(os.environ, config=asked.config, flags=flags, short=short)
+        return load(os.environ, config=asked.config, flags=flags, short=short, conflicts=conflicts)
     except SettingsError as error:
         raise _unusable(error.problems) from None
 
@@ -250,7 +252,7 @@ def _doctor(asked: Namespace) -> int:
 
 def _own_address(asked: Namespace) -> str:
     """Where a server with these settings can be reached from its own machine."""
-    server = _settings(asked).server
+    server = _settings(asked, conflicts=False).server  # the server has checked them; a probe is not given its key
     if server.socket:
         from prompt_sidecar.doors.grpc.unix_socket import target
 

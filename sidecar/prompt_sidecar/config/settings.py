@@ -288,6 +288,7 @@ def load(
     config: str | None = None,
     flags: Mapping[str, str] | None = None,
     short: Mapping[str, str] | None = None,
+    conflicts: bool = True,
 ) -> Settings:
     """Read the settings from their defaults, a file, the environment and flags, each overriding those before it.
 
@@ -296,6 +297,7 @@ def load(
         config: path of the TOML file; None: the one that PROMPT_SIDECAR_CONFIG names, if any.
         flags: setting name → text, from the command line.
         short: setting name → the flag that it was given by, of those that were not given by --set.
+        conflicts: whether settings that do not go together are refused; not for a program that needs only some.
 
     Raises:
         SettingsError: a source names no setting, a value is not accepted, or settings do not go together.
@@ -313,7 +315,8 @@ def load(
     settings = _build(values, several, sources)
     unread = {name for name, _, _ in given} - values.keys()
     # What has no usable value is at its default here, and a conflict with a default that nobody wants is none.
-    problems += [each for each in _conflicts(settings) if unread.isdisjoint(_NAMES.findall(each))]
+    found = _conflicts(settings) if conflicts else ()
+    problems += [each for each in found if unread.isdisjoint(_NAMES.findall(each))]
     if problems:
         raise SettingsError(problems)
     return settings

@@ -164,6 +164,11 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _folder(text: str) -> Path:
+    """A folder as it is called from any other: the browser is started in one of its own."""
+    return Path(text).absolute()
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = options("python -m tests.lab.observe", __doc__)
     add = parser.add_argument
@@ -174,7 +179,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--dashboards", type=Path, default=dashboards.FOLDER, metavar="FOLDER", help="where the dashboards are")
     into = parser.add_mutually_exclusive_group()
     fresh = "where the pictures go (default: .cache/observe)"
-    into.add_argument("--out", type=Path, default=pictures.FRESH, metavar="FOLDER", help=fresh)
+    into.add_argument("--out", type=_folder, default=pictures.FRESH, metavar="FOLDER", help=fresh)
     update = "overwrite the pictures of the documents, in docs/images"
     into.add_argument("--update", dest="out", action="store_const", const=IMAGES, help=update)
     add("--keep-pages", type=Path, metavar="FOLDER", help="keep the data of each picture there, as JSON")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.lab.observe.__main__ import last_label_fits
+from tests.lab.observe.__main__ import _arguments, last_label_fits
 from tests.lab.observe.dashboards import Moment, step_for, substitute
 
 
@@ -36,3 +38,8 @@ def test_a_time_axis_does_not_end_at_a_tick(now: float) -> None:
 
     assert 0 <= now - end < 30
     assert all(3 <= end % step for step in (5, 10, 15, 30, 60))
+
+
+def test_a_relative_folder_is_that_of_the_caller() -> None:
+    """The browser that writes the pictures is started in a folder of its own."""
+    assert Path.cwd() / "pictures" == _arguments(["--out", "pictures"]).out
