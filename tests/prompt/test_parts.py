@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from time import process_time
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt import anthropic_messages
+from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.jsontext import canonical, load
 from prompt_sidecar.prompt.parts import shown_json, string, text_in_place
 from tests.oracle.respell import SPELLINGS
@@ -73,3 +77,24 @@ def test_too_deep() -> None:
 def test_a_member_of_another_kind_is_no_string(value: object, text: str) -> None:
     """A member of another kind counts as none."""
     assert text == string(value)
+
+
+IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 20}}
+
+
+@pytest.mark.parametrize("spelled", [False, True])
+def test_thousands_of_images_in_one_result(*, spelled: bool) -> None:
+    """Their originals and what replaces them are found in one pass: 4,000 took ten seconds, some quarter of one now."""
+    text = {"type": "text", "text": "\ud800"} if spelled else {"type": "text", "text": "a"}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [text, *[IMAGE] * 4_000]}
+    raw = json.dumps({"role": "user", "content": [result]}).encode()
+    format_ = anthropic_messages.FORMAT
+    images = [item for item in format_.read(raw, "history").items if item.kind is ItemKind.IMAGE]
+    began = process_time()
+    originals = format_.originals(raw, images)
+    written = format_.write(raw, dict.fromkeys(images, "gone"))
+    took = process_time() - began
+
+    assert [IMAGE] * 4_000 == [json.loads(each) for each in originals]
+    assert [text, *[{"type": "text", "text": "gone"}] * 4_000] == json.loads(written)["content"][0]["content"]
+    assert took < 2, f"{took:.1f} s"

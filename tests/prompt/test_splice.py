@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import Path
-from prompt_sidecar.prompt.jsontext import splice, value_at
+from prompt_sidecar.prompt.jsontext import Values, splice, value_at
 from tests.prompt.bodies import chance, few, spelled, values
 
 
@@ -70,6 +70,18 @@ def test_replaces_exactly_the_paths(value: Any, random: Random, data: st.DataObj
         assert [*json.loads(raw)] == [*json.loads(edited)] or () in chosen
 
 
+def value_at_slowly(raw: bytes, path: Path) -> bytes:
+    """The raw JSON at a path, found from the text's beginning for each path anew."""
+    value: bytes | msgspec.Raw = raw
+    for step in path:
+        value = (
+            msgspec.json.decode(value, type=list[msgspec.Raw])[step]
+            if isinstance(step, int)
+            else msgspec.json.decode(value, type=dict[str, msgspec.Raw])[step]
+        )
+    return bytes(value)
+
+
 @few
 @given(values, chance, st.data())
 def test_value_at(value: Any, random: Random, data: st.DataObject) -> None:
@@ -82,6 +94,17 @@ def test_value_at(value: Any, random: Random, data: st.DataObject) -> None:
     found = value_at(raw, path)
     assert expected == json.loads(found)
     assert found in raw
+
+
+@few
+@given(values, chance)
+def test_all_values_of_a_text(value: Any, random: Random) -> None:
+    """In whatever order they are asked for, they are what each path leads to by itself."""
+    raw = spelled(value, random)
+    wanted = paths(value)
+    random.shuffle(wanted)
+    found = Values(raw)
+    assert [value_at_slowly(raw, path) for path in wanted] == [found.at(path) for path in wanted]
 
 
 def test_no_edit_no_change() -> None:

@@ -26,8 +26,8 @@ from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.format import Compaction, Format, ReasoningRule, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
-from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
+from prompt_sidecar.prompt.jsontext import Values, array_length, canonical, splice
+from prompt_sidecar.prompt.parts import originals_at, shown_json, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, string_member
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -153,18 +153,19 @@ def _is_image(part: dict[str, Any]) -> bool:
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     edits, others, label = without_reasoning(replacements)
+    values = Values(raw)
     if edits and len(edits) == array_length(raw, ("content",)):  # a message must have content
         edits[min(edits)] = orjson.dumps({"type": "text", "text": label})
     for item, text in others.items():
         if item.kind is ItemKind.IMAGE:
-            edits[item.path] = text_in_place(value_at(raw, item.path), text or "")
+            edits[item.path] = text_in_place(values.at(item.path), text or "")
         elif item.kind is ItemKind.ARGUMENTS:
             edits[item.path] = (text or ('""' if item.text[:1] == '"' else "{}")).encode()
         else:
             edits[item.path] = orjson.dumps(text or "")
             if item.raw_json:  # elided JSON is text, and its output must have that type
                 kind = (*item.path[:-1], "type")
-                edits[kind] = orjson.dumps(_JSON_OUTPUTS[orjson.loads(value_at(raw, kind))])
+                edits[kind] = orjson.dumps(_JSON_OUTPUTS[orjson.loads(values.at(kind))])
     return splice(raw, edits)
 
 
@@ -229,7 +230,7 @@ _UNBOUND: Final = tolerant(
         name="ai_sdk",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         leading_system=True,
         system=SystemMember(

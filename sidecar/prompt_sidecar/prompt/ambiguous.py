@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -161,13 +161,27 @@ def _restoring_surrogates(call: Callable[[bytes, Argument], bytes]) -> Callable[
     return call_any
 
 
+def _restoring_originals(call: Callable[[bytes, Sequence[Item]], list[bytes]]) -> Callable[..., list[bytes]]:
+    """As `_restoring_surrogates`, for the originals of items."""
+
+    def call_any(raw: bytes, items: Sequence[Item]) -> list[bytes]:
+        try:
+            return call(raw, items)
+        except (msgspec.DecodeError, orjson.JSONDecodeError):
+            clean, restored = _shielded(raw)
+            found = zip(items, call(clean, items), strict=True)
+            return [restored(each) if item.raw_json or item.spelled else each for item, each in found]
+
+    return call_any
+
+
 def tolerant(format_: Format) -> Format:
     """The format with a reader, a writer and a system member that accept ambiguous messages too; see the module."""
     return replace(
         format_,
         read=_tolerant_reader(format_.read),
         write=_restoring_surrogates(format_.write),
-        original=_restoring_surrogates(format_.original),
+        originals=_restoring_originals(format_.originals),
         system=None if format_.system is None else _tolerant_member(format_.system),
     )
 

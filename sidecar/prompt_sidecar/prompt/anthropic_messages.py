@@ -51,8 +51,8 @@ from prompt_sidecar.prompt.body import FIELD, Split
 from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from prompt_sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, string, text_in_place
+from prompt_sidecar.prompt.jsontext import Values, array_length, canonical, load, splice
+from prompt_sidecar.prompt.parts import originals_at, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, block_member
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
@@ -236,15 +236,16 @@ def _document_text(source: dict[str, Any]) -> str:
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     removed, others, label = without_reasoning(replacements)
-    edits = removed | {item.path: _value(raw, item, text) for item, text in others.items()}
+    values = Values(raw)
+    edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
     if removed and len(removed) == array_length(raw, ("content",)):  # a message must have content
         edits[min(removed)] = orjson.dumps({"type": "text", "text": label})
     return splice(raw, edits)
 
 
-def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
+def _value(values: Values, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return text_in_place(value_at(raw, item.path), text or "")
+        return text_in_place(values.at(item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS:
         return (text or "{}").encode()
     return orjson.dumps(text or "")
@@ -328,7 +329,7 @@ _UNBOUND: Final = tolerant(
         name="anthropic_messages",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         system=block_member("system", add_system),
         alternating=True,  # Anthropic itself joins messages of one role, but gateways of its format may refuse them

@@ -23,7 +23,7 @@ from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice
-from prompt_sidecar.prompt.parts import original_at, string
+from prompt_sidecar.prompt.parts import originals_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
 from prompt_sidecar.prompt.system_member import add_block, block_member
 
@@ -163,7 +163,7 @@ _UNBOUND: Final = tolerant(
         name="bedrock_converse",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         system=block_member("system", add_system),
         alternating=True,

@@ -118,11 +118,13 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message; protobuf JSON for an image or a whole message."""
-    if not item.raw_json:
-        return utf8(item.text)
-    message = pb.Message.FromString(raw)
+def originals(raw: bytes, items: Sequence[Item]) -> list[bytes]:
+    """The originals of items of this message; protobuf JSON for an image or a whole message."""
+    message = pb.Message.FromString(raw) if any(item.raw_json for item in items) else pb.Message()
+    return [_json(message, item) if item.raw_json else utf8(item.text) for item in items]
+
+
+def _json(message: pb.Message, item: Item) -> bytes:
     if not item.path:
         return MessageToJson(message, indent=None).encode()
     part = message.parts[int(item.path[0])]
@@ -198,7 +200,7 @@ _UNBOUND: Final = Format(
     name="conversation",
     read=read,
     write=write,
-    original=original,
+    originals=originals,
     tool=tool,
     placement=Placement.inside(system_message),
     leading_system=True,

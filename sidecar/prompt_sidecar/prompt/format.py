@@ -15,7 +15,7 @@ images. Calls without an id are then paired by name and order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -157,8 +157,8 @@ class Format:
     """Decode a message. Raises InvalidJson."""
     write: Callable[[bytes, Mapping[Item, Replacement]], bytes]
     """Return the message's bytes with the items replaced; all other bytes are kept."""
-    original: Callable[[bytes, Item], bytes]
-    """The original of an item of that message: UTF-8 of a text, raw JSON of other values."""
+    originals: Callable[[bytes, Sequence[Item]], list[bytes]]
+    """The originals of items of that message: UTF-8 of texts, raw JSON of other values. Takes linear time."""
     tool: Callable[[str, str, bytes], bytes]
     """Define a tool in the body's own schema, as JSON, from name, description and parameters (a JSON Schema)."""
     placement: Placement = OUTSIDE
@@ -200,6 +200,10 @@ class Format:
     """Whether reasoning is a message of its own, which is dropped to remove it."""
     compaction: Compaction | None = None
     """What becomes of messages before a provider's compaction; None: its messages hold none."""
+
+    def original(self, raw: bytes, item: Item) -> bytes:
+        """The original of one item of a message; see `originals`."""
+        return self.originals(raw, [item])[0]
 
     @property
     def messages_path(self) -> str:

@@ -40,7 +40,7 @@ from prompt_sidecar.prompt.items import (
     pairing_id,
 )
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, string
+from prompt_sidecar.prompt.parts import originals_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
 from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
 
@@ -335,7 +335,7 @@ FORMAT: Final = tolerant(
         name="gemini_contents",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         system=SystemMember(
             names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts

@@ -215,12 +215,33 @@ def _write_canonical(value: Any, long: Collection[int], write: Callable[[bytes],
         write(end)
 
 
+class Values:
+    """The values of a text, by their paths. Each array and object on the way is read once, for all of them together."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._inside: dict[Path, Any] = {}
+        """What was read of the values that hold others: their elements or members, views of the text."""
+
+    def at(self, path: Path) -> bytes:
+        """Return the raw JSON of the value at `path`."""
+        return bytes(self._view(path))
+
+    def _view(self, path: Path) -> bytes | msgspec.Raw:
+        if not path:
+            return self._raw
+        above, step = path[:-1], path[-1]
+        inside: Any = self._inside.get(above)
+        if inside is None:
+            decoder = _raw_array if isinstance(step, int) else _raw_object
+            inside = self._inside[above] = decoder.decode(self._view(above))
+        found: msgspec.Raw = inside[step]
+        return found
+
+
 def value_at(raw: bytes, path: Path) -> bytes:
-    """Return the raw JSON of the value at `path`."""
-    value: bytes | msgspec.Raw = raw
-    for step in path:  # views of the text, which is copied once
-        value = _raw_array.decode(value)[step] if isinstance(step, int) else _raw_object.decode(value)[step]
-    return bytes(value)
+    """Return the raw JSON of the value at `path`; for several, `Values` takes less time."""
+    return Values(raw).at(path)
 
 
 def array_length(raw: bytes, path: Path) -> int:

@@ -27,9 +27,9 @@ from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, loaded
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from prompt_sidecar.prompt.jsontext import Values, canonical, digest, load, load_again, splice
 from prompt_sidecar.prompt.likeness import check_result
-from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
+from prompt_sidecar.prompt.parts import originals_at, shown_json, string, text_in_place
 
 _STRUCTURED: Final = "structuredContent"
 _KNOWN: Final = frozenset({"content", _STRUCTURED, "isError"})
@@ -103,12 +103,13 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
         return raw
     value = load_again(raw)
     edits: dict[Path, bytes] = {}
+    values = Values(raw)
     moved = ""
     for item, text in replacements.items():
         if item.path == (_STRUCTURED,):
             moved = text or ""
         elif item.kind is ItemKind.IMAGE:
-            edits[item.path] = text_in_place(value_at(raw, item.path), text or "")
+            edits[item.path] = text_in_place(values.at(item.path), text or "")
         else:
             edits[item.path] = orjson.dumps(text or "")
     again = _repeats(value) if value.get(_STRUCTURED) is not None else ()
@@ -138,7 +139,7 @@ FORMAT: Final = tolerant(
         name="mcp_tool_result",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         single=True,
     )

@@ -26,8 +26,8 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, load_again, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, string, text_in_place, without_mark
+from prompt_sidecar.prompt.jsontext import Values, canonical, load_again, splice
+from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -147,7 +147,8 @@ class _Reader(Gathering):
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     removed, others, label = without_reasoning(replacements)
-    edits = removed | {item.path: _value(raw, item, text) for item, text in others.items()}
+    values = Values(raw)
+    edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
     if removed:
         value = load_again(raw)
         if not any(value.get(name) for name in ("content", "tool_calls", "function_call")):  # it must have content
@@ -157,9 +158,9 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     return splice(raw, edits)
 
 
-def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
+def _value(values: Values, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return text_in_place(value_at(raw, item.path), text or "")
+        return text_in_place(values.at(item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:
         return orjson.dumps(text or "{}")
     return orjson.dumps(text or "")
@@ -215,7 +216,7 @@ _BASE: Final = tolerant(
         name="openai_chat",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         placement=Placement.inside(system_message),
         tool=tool,
         leading_system=True,

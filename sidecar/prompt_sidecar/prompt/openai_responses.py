@@ -35,8 +35,8 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice, value_at
-from prompt_sidecar.prompt.parts import original_at, string, text_in_place, without_mark
+from prompt_sidecar.prompt.jsontext import Values, canonical, identity, load, load_again, splice
+from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
 from prompt_sidecar.prompt.system_member import string_member
 from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS, COMPACTIONS
 
@@ -226,12 +226,13 @@ class _Reader(Gathering):
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the item with parts replaced. Raises nothing for one that `read` took."""
-    return splice(raw, {item.path: _value(raw, item, text) for item, text in replacements.items()})
+    values = Values(raw)
+    return splice(raw, {item.path: _value(values, item, text) for item, text in replacements.items()})
 
 
-def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
+def _value(values: Values, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return text_in_place(value_at(raw, item.path), text or "", "input_text")
+        return text_in_place(values.at(item.path), text or "", "input_text")
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:
         return orjson.dumps(text or "{}")
     return orjson.dumps(text or "")
@@ -319,7 +320,7 @@ FORMAT: Final = tolerant(
         name="openai_responses",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         leading_system=True,
         system=string_member("instructions"),

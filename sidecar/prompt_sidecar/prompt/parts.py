@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.items import Item
-from prompt_sidecar.prompt.jsontext import MAX_DEPTH, value_at
+from prompt_sidecar.prompt.jsontext import MAX_DEPTH, Values
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
@@ -35,9 +36,10 @@ def text_in_place(part: bytes, text: str, kind: str = "text") -> bytes:
     return msgspec.json.encode(members)
 
 
-def original_at(raw: bytes, item: Item) -> bytes:
-    """The original of an item of a message: the raw JSON at its path, or its text."""
-    return value_at(raw, item.path) if item.raw_json or item.spelled else utf8(item.text)
+def originals_at(raw: bytes, items: Iterable[Item]) -> list[bytes]:
+    """The originals of items of a message: the raw JSON at their paths, or their texts."""
+    values = Values(raw)
+    return [values.at(item.path) if item.raw_json or item.spelled else utf8(item.text) for item in items]
 
 
 def shown_json(value: Any, field: str) -> str:

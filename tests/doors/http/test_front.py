@@ -174,7 +174,7 @@ def test_its_own_paths(here: Proxied) -> None:
 
 
 def test_its_page_says_what_to_set(here: Proxied) -> None:
-    """A text for curl, a page for browsers; the address is the one that was asked, and nothing in it is read as HTML."""
+    """A text for curl, a page for browsers; the address is the one asked, and nothing in it is read as HTML."""
     status, text, told = asked(here, "GET", "/")
     lines = text.decode().splitlines()
     assert (200, "text/plain") == (status, told["content-type"].partition(";")[0])

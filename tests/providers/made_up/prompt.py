@@ -12,7 +12,7 @@ from prompt_sidecar.prompt.format import Format, Placement, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
 from prompt_sidecar.prompt.jsontext import splice
-from prompt_sidecar.prompt.parts import original_at, string
+from prompt_sidecar.prompt.parts import originals_at, string
 
 _ROLES: Final[Mapping[str, Role]] = {
     "director": Role.SYSTEM,
@@ -71,7 +71,7 @@ FORMAT: Final = tolerant(
         name="made_up",
         read=read,
         write=write,
-        original=original_at,
+        originals=originals_at,
         tool=tool,
         placement=Placement.inside(lambda text: orjson.dumps({"role": "director", "said": text})),
         leading_system=True,

@@ -33,7 +33,7 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.items import Item, Path
-from prompt_sidecar.prompt.jsontext import value_at
+from prompt_sidecar.prompt.jsontext import Values
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.inputs import Inputs
@@ -252,8 +252,9 @@ def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
         pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
     except AmbiguousJson:
         return whole
+    values = Values(masked)
     return [
-        Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), value_at(masked, new.path))
+        Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), values.at(new.path))
         for old, new in pairs
         if old.text != new.text
     ]

@@ -285,15 +285,16 @@ class Sources:
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
         raw, message, _ = self.source(wanted[0].message)
         items = items_of(record, message)
-        found: list[tuple[Entry, Item, bytes]] = []
+        found: list[tuple[Entry, Item]] = []
         for entry in wanted:
             item = items[entry.item]
             if item is None:
                 continue
             entry.stored = renew(entry.stash_id)
             if not entry.stored:
-                found.append((entry, item, self._format.original(raw, item)))
-        return found
+                found.append((entry, item))
+        originals = self._format.originals(raw, [item for _, item in found])
+        return [(entry, item, original) for (entry, item), original in zip(found, originals, strict=True)]
 
     def original(self, entry: Entry) -> tuple[Item, bytes]:
         """The original of an item whose message is in the prompt, untrimmed."""

@@ -450,9 +450,13 @@ class _Turn:
         whole = self._opened.guard.originals.get(index)
         if whole is None:
             raw = self._sent.message(index) if any(item.raw_json or item.spelled for _, item in items) else b""
-            return [(of_history, self._format.original(raw, item)) for of_history, item in items]
+            return self._with_originals(raw, items)
         alike = dict(zip(message.items, self._format.read(whole, "history", identify=False).items, strict=True))
-        return [(of_history, self._format.original(whole, alike[item])) for of_history, item in items]
+        return self._with_originals(whole, [(of_history, alike[item]) for of_history, item in items])
+
+    def _with_originals(self, raw: bytes, items: Sequence[tuple[HistoryItem, Item]]) -> list[tuple[HistoryItem, bytes]]:
+        originals = self._format.originals(raw, [item for _, item in items])
+        return [(of_history, original) for (of_history, _), original in zip(items, originals, strict=True)]
 
     def _unmasked(self, index: int, place: int) -> bytes:
         """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
