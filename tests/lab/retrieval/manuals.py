@@ -1,7 +1,7 @@
-"""Prose: GNU manuals as conversations, asked for by the entries of their own indices.
+"""Prose: installed manuals as conversations, asked for by the entries of their own indices.
 
 Recorded runs say little about search in prose, and conversations with a free licence are rare. The manuals that systems
-install in Info format (GNU FDL) have what is needed: sections of a few words to many screens, and an index, by whose
+install as Info files (free licences) have all of it: sections of a few words to many screens, and an index, by whose
 phrases their authors expect people to look for a section. A conversation is made of them: for each section the user
 names its title, and the model answers with its text. An index entry is a question, wanted is the answer with the
 section that it points to. Nothing in it was made for a ranking.
