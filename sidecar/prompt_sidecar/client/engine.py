@@ -56,7 +56,7 @@ _log = logging.getLogger("prompt_sidecar.client")
 
 Result = TypeVar("Result")
 _MASK: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\u27e6)[a-z][a-z0-9_]{0,63}:[a-z0-9]{10}(?:\xe2\x9f\xa7|\\u27e7)")
-"""A mask of the guard, as it stands in JSON."""
+"""A mask of the guard, as JSON has it."""
 EDITS: Final = 2
 """RESPONSE_MODE_EDITS in the protos."""
 

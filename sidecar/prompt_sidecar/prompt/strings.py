@@ -155,7 +155,7 @@ class Leaf(NamedTuple):
     text: str
     use: Use
     prefix: str = ""
-    """Of a file: what stands before its base64."""
+    """Of a file: what precedes its base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +383,7 @@ def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | N
 
 
 def _of_file(part: dict[str, Any], text: str, least: int = 0) -> Use | None:
-    """What a file is that stands in a body: a text in base64, a text as it is, or no text.
+    """What a file is that is in a body: a text in base64, a text as it is, or no text.
 
     `least`: characters of base64 that must be a file.
     """
@@ -398,7 +398,7 @@ def _of_file(part: dict[str, Any], text: str, least: int = 0) -> Use | None:
 
 
 def _prefix(text: str) -> str:
-    """What stands before the base64 of a file: nothing, or the head of its address."""
+    """What precedes the base64 of a file: nothing, or the head of its address."""
     return text[: text.index(",") + 1] if text[:5] == "data:" else ""
 
 
