@@ -19,6 +19,7 @@ from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
 from tests.doors.http.agents import FORMATS, TOOL, Agent
 from tests.doors.http.serving import Proxied, proxied
+from tests.doors.http.test_ended_runs import Losses
 from tests.doors.http.upstream import scripted
 
 RUN = "x-prompt-sidecar-run"
@@ -206,6 +207,31 @@ def test_previous_response_id_goes_on_where_the_model_was() -> None:
     assert ["own-1", "call-1", "own-2", "own-2"] == [item["call_id"] for item in three["input"]]
     assert [first.id] * 2 == [body["previous_response_id"] for body in (two, three)]
     assert "resp-3" == last.id
+
+
+def test_a_chain_of_stored_responses_stays_one_run() -> None:
+    """From the first request to the last, as an agent goes on that never sends its history: the same tools, one run."""
+    tool = {"type": "function", "name": TOOL, "parameters": {"type": "object", "properties": {}}, "strict": False}
+    own = Says("", [("own-1", "search_conversation_history", {"query": "x"}), ("call-4", TOOL, {})])
+    calls = [Says("", [(f"call-{number}", TOOL, {})]) for number in (1, 2, 3)]
+    observer = Losses()
+    with proxied(scripted(*calls, own, Says("Done.")), observer=observer) as here:
+        client = Agent("openai_responses", False, here.url, []).client
+        more: dict[str, Any] = {"input": "Go."}
+        runs = set()
+        for number in range(1, 6):
+            raw = client.responses.with_raw_response.create(model="scripted", tools=[tool], **more)
+            runs.add(raw.headers["x-prompt-sidecar-run"])
+            assert "offered" == raw.headers["x-prompt-sidecar-recall"]
+            output = {"type": "function_call_output", "call_id": f"call-{number}", "output": "log"}
+            more = {"input": [output], "previous_response_id": raw.parse().id}
+        bodies = here.upstream.bodies
+
+    assert 1 == len(runs)
+    assert [] == [body for body in bodies if body["tools"] != bodies[0]["tools"]]
+    assert ["own-1", "call-4"] == [item["call_id"] for item in bodies[-1]["input"]]
+    assert [] == here.upstream.defects
+    assert [] == observer.causes
 
 
 def test_one_answer_of_several_stored_responses() -> None:

@@ -472,6 +472,7 @@ class Prompter:
             members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         recall, own, narrowed = self._offered(asked, members, stored.conversation)
         prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall, narrowed=narrowed)
+        prompt = replace(prompt, number=self._use_cases.runs.table.number_of(*prompt.run))
         return self._open(prompt, Untrimmed.STORED_BY_PROVIDER, check)
 
     def _open(self, prompt: Prompt, why: Untrimmed | None, check: Callable[[], None]) -> Prompt:
