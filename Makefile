@@ -72,6 +72,17 @@ planted: $(READY) ## Plant faults in a copy of the code, and show which test of 
 integrations: $(READY) ## Install the frameworks that tests/integrations meets, each in an environment of its own
 	@$(BIN)/python -m tests.integrations.environments
 
+# Words added to its command line, such as AGENTS="mastra crewai"; AGENTS=--help tells all.
+AGENTS ?=
+
+.PHONY: agents
+agents: $(READY) ## Run each agent and framework of docs/integrations.md sixty calls behind the HTTP door
+	@$(BIN)/python -m tests.agents $(AGENTS)
+
+.PHONY: agents-newest
+agents-newest: $(READY) ## The same with the registries' newest versions: what is not as the page says any more
+	@$(BIN)/python -m tests.agents --newest $(AGENTS)
+
 .PHONY: fuzz
 fuzz: $(READY) ## Send odd input of every format to every RPC for some minutes: none may give INTERNAL
 	@$(BIN)/python -m tests.lab.fuzz $(FUZZ)

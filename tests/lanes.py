@@ -41,6 +41,7 @@ _STARTS: Final = "starts the program for each test, a second of processor time; 
 THOROUGH: Final[Mapping[str, str]] = {
     "tests/doors/admin/test_browser.py": "needs a browser",
     "tests/agents/": "needs real agents",
+    "tests/agents/test_table.py": STAYS,
     "tests/cli/": _STARTS,
     "tests/cli/test_agents.py": STAYS,
     "tests/cli/test_commands.py": STAYS,

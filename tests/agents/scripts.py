@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tests.agents.programs import CODE_MODE, Agent, Call
+from tests.agents.lines import LINES, RAN, line
+from tests.agents.programs import CODE_MODE, READ_LOG, Agent, Call
 from tests.client.provider import TOKENS, Says
 
 CALLS: Final = 60
-LINES: Final = 120
-"""Of each command's output: some 4 kB, 2,000 tokens."""
+TOKENS_OF_TEN: Final = 4
+"""Tokens of ten characters of a loop's prompts, which are mostly numbers."""
 RECALL_AT, SEARCH_AT = 40, 50
 """The command after which the model recalls by id, and the one beside which it searches."""
 SECRET_AT, THOUGHT_AT = 7, 12
@@ -21,11 +22,16 @@ SECRET_AT, THOUGHT_AT = 7, 12
 RECALL, SEARCH = "recall_elided_content", "search_conversation_history"
 LOOKED_UP: Final = "I look that up."
 DONE: Final = "All steps are done."
+FINAL_ANSWER: Final = "final_answer"
+"""A tool by which some agents want to hear the last answer."""
 TITLE: Final = "A title"
 SUBTASK: Final = "Count the lines of the notes."
 """What a subagent is asked."""
-RAN: Final = "ran.txt"
-"""In the agent's folder: the number of each command that ran."""
+PRINTS: Final = "step.sh"
+"""In the agent's folder: the program that prints the lines of a step."""
+PROGRAM: Final = f"""i=1
+while [ $i -le {LINES} ]; do echo step $1 line $i value $(($1 * 7919 + i * 104729)); i=$((i + 1)); done
+"""
 SETTINGS: Final = "settings.env"
 """In the agent's folder: a file that holds `PRINTED`."""
 PRINTED: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
@@ -37,35 +43,29 @@ Turn = Callable[[Any], Says | None]
 """Answers a body; None: it is a step of the run."""
 
 
-def line(step: int, number: int) -> str:
-    """Return one line of a command's output."""
-    return f"step {step} line {number} value {step * 7919 + number * 104729}"
-
-
 def command(step: int) -> str:
-    """Return the shell command of a step."""
+    """Return the shell command of a step: without substitutions, which some agents take for an attack."""
     secret = f"cat {SETTINGS}; " if step == SECRET_AT else ""
-    lines = f"for i in $(seq 1 {LINES}); do echo step {step} line $i value $(({step}*7919+i*104729)); done"
-    return f"echo {step} >> {RAN}; {secret}{lines}"
+    return f"echo {step} >> {RAN}; {secret}sh {PRINTS} {step}"
 
 
 def entries(body: Any) -> list[Any]:
-    """Return the messages or items of a body."""
-    found: list[Any] = body.get("messages") or body["input"]
-    return found
+    """Return the messages, items or contents of a body."""
+    found: Any = body.get("messages") or body.get("contents") or body["input"]
+    return [{"role": "user", "content": found}] if isinstance(found, str) else list(found)
 
 
 def tools(body: Any) -> set[str]:
     """Return the names of the tools that a body offers, wherever they stand."""
-    groups = [body.get("tools") or []]
+    groups = [body.get("tools") or [], (body.get("toolConfig") or {}).get("tools") or []]
     groups += [entry["tools"] for entry in entries(body) if entry.get("type") == "additional_tools"]
     return {name for group in groups for name in _names(group)}
 
 
 def _names(group: Sequence[Any]) -> Iterator[str]:
     for tool in group:
-        yield str(tool.get("name") or (tool.get("function") or {}).get("name"))
-        yield from _names(tool.get("tools") or [])
+        yield str(tool.get("name") or (tool.get("function") or tool.get("toolSpec") or {}).get("name"))
+        yield from _names(tool.get("tools") or tool.get("functionDeclarations") or [])
 
 
 def _outputs(body: Any) -> list[Any]:
@@ -95,27 +95,36 @@ class Script:
     """What it asked the sidecar for, by the number of requests until then: an id, or the words of a search."""
 
     def __call__(self, body: Any) -> Says:
-        """Take a turn."""
+        """Take a turn. What a loop is told that it took is near to what its prompt holds."""
+        says = self._turn(body)
+        if self.agent.tool != READ_LOG:
+            return says
+        return replace(says, tokens={**TOKENS, "input": len(json.dumps(body)) * TOKENS_OF_TEN // 10})
+
+    def _turn(self, body: Any) -> Says:
         self.requests += 1
         offered = tools(body)
         if (answer := self.other(body)) is not None:
             return answer
         if not self.is_step(body):
-            return Says(TITLE)
+            wanted = (body.get("generationConfig") or {}).get("responseJsonSchema")
+            return Says(json.dumps(_instance(wanted)) if wanted else TITLE)
         self.turns += 1
         history = json.dumps(entries(body), ensure_ascii=False)
         labels = ID.findall(history if self.agent.tool != CODE_MODE else json.dumps(_outputs(body)))
         if self.step >= RECALL_AT and not self.looked_up and labels and RECALL in offered:
             self.looked_up[self.requests] = labels[0]
             return self.says(LOOKED_UP, own=("own-1", RECALL, {"id": labels[0]}))
+        if self.step >= self.last and FINAL_ANSWER in offered:
+            return self.says("", own=("end", FINAL_ANSWER, {"answer": DONE}))
         if self.step >= self.last:
             return self.says(DONE)
         self.step += 1
         own: Call | None = None
         if self.step >= SEARCH_AT and len(self.looked_up) == 1:
-            gone = next(step for step in range(3, self.step) if line(step, LINES) not in history)
-            self.looked_up[self.requests] = line(gone, 7)
-            own = ("own-2", SEARCH, {"query": line(gone, 7)})
+            gone = next(step for step in range(3, self.step) if line(step, LINES // 2) not in history)
+            self.looked_up[self.requests] = line(gone, LINES // 2)
+            own = ("own-2", SEARCH, {"query": line(gone, LINES // 2)})
         return self.says(f"Step {self.step}.", step=self.step, own=own)
 
     def is_step(self, body: Any) -> bool:
@@ -130,7 +139,7 @@ class Script:
             return self._counted(step, Says("", calls, blocks=[*blocks, *_code(text, step)]))
         if step:
             calls.append(self.agent.call(f"call-{step}", command(step)))
-        return self._counted(step, Says(text, calls, blocks=blocks))
+        return self._counted(step, Says("" if calls and self.agent.says_nothing else text, calls, blocks=blocks))
 
     def _counted(self, step: int, says: Says) -> Says:
         full: Mapping[str, int] = {**TOKENS, "input": 10_000_000}
@@ -143,6 +152,13 @@ class Script:
         summary = [{"type": "summary_text", "text": text}]
         sealed = "gAAAAA" * 40
         return [{"type": "reasoning", "id": f"rs_{self.turns}", "summary": summary, "encrypted_content": sealed}]
+
+
+def _instance(schema: Mapping[str, Any]) -> Any:
+    """Return a value of a schema, such as agents want of a model that is to decide something for them."""
+    if schema.get("type") == "object":
+        return {name: _instance(each) for name, each in schema.get("properties", {}).items()}
+    return schema.get("enum", [{"string": "none", "boolean": False, "array": []}.get(str(schema.get("type")), 0)])[0]
 
 
 def _code(text: str, step: int) -> list[Any]:

@@ -1,7 +1,7 @@
-"""The table of docs/integrations.md as data: what works with which agent or framework, and the test that shows it.
+"""The first table of docs/integrations.md as data: what works with which agent or framework, and its test.
 
-`python -m tests.integrations.table` writes it into the page. A cell without a test says that it is untested, and its
-row why.
+`python -m tests.integrations.table` writes it into the page, and the second table, whose rows are `tests.agents.rows`.
+A cell without a test says that it is untested, and its row why.
 """
 
 from __future__ import annotations
@@ -12,10 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.agents.rows import ROWS as DEFAULTS
+from tests.agents.versions import pinned
+
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "integrations.md"
 COLUMNS: Final = ("trim", "recall", "usage", "streaming", "when down", "masks")
-_BLOCK: Final = re.compile(r"(<!-- generated: table -->\n).*?(<!-- end -->)", re.DOTALL)
+_BLOCKS: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+APIS: Final = {
+    "chat/completions": "chat completions",
+    "responses": "responses",
+    "messages": "messages",
+    "gemini": "Gemini",
+    "bedrock": "Bedrock's Converse",
+}
+"""The names of APIs, by the paths of `tests.agents.programs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,36 +260,6 @@ ROWS: Final = (
         "its requests come from its makers' servers: it needs a public address",
     ),
     Row(
-        "CrewAI",
-        "base URL, or LiteLLM's callback",
-        "0",
-        _NOTHING,
-        "not installed in CI; that it leaves out the model's text next to calls is tested in its place "
-        "(`tests/doors/http/test_habits.py`)",
-    ),
-    Row(
-        "smolagents",
-        "`api_base` of its model: the HTTP door",
-        "0",
-        (UNTESTED, NO, *_NOTHING[2:]),
-        "its `ToolCallingAgent` wants a call of any tool at each request (`required`), which stays one of its own: the "
-        "model is never free to look anything up; not installed in CI",
-    ),
-    Row(
-        "AutoGen, Agent Framework",
-        "base URL, or the transport",
-        "0–1",
-        _NOTHING,
-        "its OpenAI client takes an `http_client`; not installed in CI",
-    ),
-    Row(
-        "LlamaIndex",
-        "base URL, or the transport",
-        "0–1",
-        _NOTHING,
-        "its OpenAI class takes an `http_client`; not installed in CI",
-    ),
-    Row(
         "AI SDK",
         "`prepareStep`, with a module to copy",
         "3",
@@ -302,9 +283,21 @@ def block() -> Iterator[str]:
         )
 
 
+def by_default() -> Iterator[str]:
+    """The rows of agents and frameworks by default settings, with the versions that are pinned."""
+    yield "| what runs | API | over the limit | what the program raises of its own bounds | run by | |"
+    yield "|---" * 6 + "|"
+    for row in DEFAULTS:
+        versions = pinned(row.environment)
+        name = f"{row.name} ({', '.join(f'{each} {versions[each]}' for each in row.packages)})"
+        by = "CI" if row.in_ci else "`make agents`"
+        yield f"| {name} | {APIS[row.agent.path]} | {row.result} | {row.raised} | {by} | {row.note} |"
+
+
 def remade(page: str) -> str:
-    """A page with its table as it should be."""
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{chr(10).join(block())}\n\n{found[2]}", page)
+    """A page with its tables as they should be."""
+    blocks = {"table": block, "by_default": by_default}
+    return _BLOCKS.sub(lambda found: f"{found[1]}\n{chr(10).join(blocks[found[2]]())}\n\n{found[3]}", page)
 
 
 if __name__ == "__main__":
