@@ -79,7 +79,9 @@ def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
         # Names that several distributions share: the one that holds the module is meant.
         shared = {"google": "googleapis-common-protos" if module.startswith("google.rpc") else "protobuf"}
         # Not installed here, and named otherwise than their distribution.
-        shared |= {"agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim"}
+        shared |= {"agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim", "strands": "strands-agents"}
+        shared |= {"agent_framework": "agent-framework-core", "llama_index": "llama-index-core"}
+        shared |= {name: name.replace("_", "-") for name in ("autogen_agentchat", "autogen_core", "autogen_ext")}
         owners = {shared[top]} if top in shared else {canonicalize_name(n) for n in distributions.get(top, [top])}
         if top not in ours and not owners & declared:
             found.add((module, path))
