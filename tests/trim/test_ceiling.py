@@ -61,6 +61,41 @@ def test_prompts_are_those_of_a_window_of_that_size() -> None:
     assert 0 == small.figures().ceiling_cuts
 
 
+def test_condensing_puts_off_no_cut() -> None:
+    """Below a ceiling a condensed result counts as it was: the first cut comes when it did, and prompts are smaller."""
+    cuts, sizes = played(ceiling=CEILING, condense="exact")
+    expected, without = played(ceiling=CEILING, condense="off")
+    assert expected
+    assert expected[0] == next(iter(cuts), None)
+    assert all(size <= plain for size, plain in zip(sizes[: cuts[0]], without, strict=False))
+    assert sum(sizes) < 0.85 * sum(without)
+
+
+def test_condensing_makes_room_below_the_limit() -> None:
+    """Where there is no ceiling the window is used, so that cuts come later."""
+    cuts, _ = played(ceiling=0, condense="exact")
+    without, _ = played(ceiling=0, condense="off")
+    assert without
+    assert not cuts
+
+
+def played(*, ceiling: int, condense: str) -> tuple[list[int], list[int]]:
+    """The calls of a run of coloured output that were cuts, and the tokens of each prompt as it was returned."""
+    run = Engine(limit=WINDOW if ceiling else CEILING, policy={"ceiling_tokens": ceiling, "condense": condense})
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the failing test."}]
+    cuts, sizes = list[int](), list[int]()
+    for turn in range(22):
+        call = {"id": f"c{turn}", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        lines = "".join(f"\x1b[31mFAIL\x1b[0m case {turn}.{line}\n" for line in range(100 if turn % 4 == 0 else 3))
+        messages.append({"role": "tool", "tool_call_id": f"c{turn}", "content": lines})
+        answer = run.trim(CHAT, json.dumps({"model": "", "messages": messages}).encode())
+        sizes.append(answer.tokens.after)
+        if answer.cache.batch_point:
+            cuts.append(turn)
+    return cuts, sizes
+
+
 def test_off_changes_nothing() -> None:
     """By default; and above the limit there is none."""
     plain = Engine(limit=CEILING)

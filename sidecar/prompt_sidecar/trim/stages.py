@@ -30,7 +30,8 @@ and above the high-water mark these steps are taken in order, each only as far a
        oldest first, except the newest
 
 With a ceiling (`Inputs.ceiling`) marks and shares are of that instead of the limit, and the steps are the same. Only
-what becomes of users' own words (step 5, and their share) goes by the limit.
+what becomes of users' own words (step 5, and their share) goes by the limit. In steps 1 to 3 a condensed result counts
+as it was before, so that condensing moves no cut (`Evaluation.used`).
 
 Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. Of these
 `cache_first` keeps fewer, at least two, where they do not fit below the low-water mark. With
@@ -155,6 +156,8 @@ class Evaluation:
         """Newest groups that are not clipped at most; see `_newest_below`."""
         self._aim = inputs.limit
         """Tokens that marks and shares are of: the limit, or a ceiling below it."""
+        self._whole = False
+        """Whether condensed results count whole; see `used`."""
         self._changed = False
         self._decide = partial(ledger.decisions.decide, advertised=inputs.recall)
         self._residue = Residue(ledger, inputs)
@@ -162,6 +165,15 @@ class Evaluation:
 
     @property
     def used(self) -> int:
+        """Tokens of the prompt as decided so far, as marks see them.
+
+        Below a ceiling, which is there to save, what condensing has taken out counts too: cuts come when they would
+        come without it, and each prompt is smaller. At the limit, where room is short, cuts come later instead.
+        """
+        return self._tokens + (self._ledger.decisions.condensed if self._whole else 0)
+
+    @property
+    def _tokens(self) -> int:
         """Tokens of the prompt as decided so far."""
         return used(self._ledger, self._inputs)
 
@@ -182,6 +194,7 @@ class Evaluation:
         self._light_from = len(ledger)
         self._most_kept = self._largest_keep
         self._aim = self._residue.aim = aim(ledger, self._inputs)
+        self._whole = self._aim < self._inputs.limit
         if ledger.thinking.reopened:
             self._reasoning.restore_open(self._texts.has)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
@@ -219,7 +232,7 @@ class Evaluation:
         """
         ledger = self._ledger
         ledger.registry.batch()
-        fits = self.used <= self._aim
+        fits = self._tokens <= self._aim
         if not fits and ledger.registry.unfit_since and bool(ledger.drops.by_placeholder) == placeholder_needed:
             return False
         ledger.registry.rewrite(self._group_after_registry(), fits=fits)
@@ -380,7 +393,7 @@ class Evaluation:
             self._settle_old()
             self._shorten_words()
             self._residue.begin(self._carry)
-            self._reasoning.remove_closed(low, self._cut_place())
+            self._reasoning.remove_closed(low - (self.used - self._tokens), self._cut_place())
             self._clip_old(low, drop=True)
             for give_up in (self._give_up_light, ledger.release):  # rather than clip newer results
                 if self.used > middle and give_up():
@@ -390,6 +403,7 @@ class Evaluation:
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             spared = newest if self._has_room_for_unseen(high) else None
             self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low, before=spared)
+        self._whole = False  # what is new is made smaller only where it has no room
         if self.used > high:
             if self._inputs.reasoning is ReasoningRule.BOUND:
                 # Now, as the same prompt sent again has nothing else to cut.
@@ -550,7 +564,7 @@ class Evaluation:
             return False
         first, newest = ledger.messages.first_trimmable, ledger.groups[-1].start
         others = ledger.decisions.tokens_between(min(first, newest), newest)
-        return self.used - others <= high
+        return self._tokens - others <= high
 
     def _elide_unseen(self, target: float) -> None:
         """Elide the newest iteration's results, largest first, each as far as needed and at most by half at a time.

@@ -91,6 +91,11 @@ def is_words(entry: Entry) -> bool:
     return entry.kind is ItemKind.TEXT and entry.feedback is None
 
 
+def _condensed_away(entry: Entry) -> int:
+    """Tokens that condensing has taken out of a result that stands so."""
+    return entry.full_tokens - entry.tokens if entry.action is Action.CONDENSED else 0
+
+
 def _stays(record: Record) -> bool:
     """Whether a message after the opening stays whole, whatever it is, and is not a user's own text."""
     return (record.pinned or record.kept) and record.group >= 0 and not record.words
@@ -106,6 +111,8 @@ class Decisions:
         """Current tokens of all records."""
         self.opaque = 0
         """The part of `total` that is encrypted text."""
+        self.condensed = 0
+        """Tokens that condensing has taken out of the results that stand so."""
         self.words = 0
         """Tokens of users' own texts after the opening."""
         self.pinned = 0
@@ -140,6 +147,7 @@ class Decisions:
         if record.dropped:
             return
         self.total += sign * record.tokens
+        self.condensed += sign * sum(map(_condensed_away, record.entries))
         self.opaque += sign * record.opaque
         if record.words:
             self.words += sign * sum(entry.tokens for entry in record.entries if is_words(entry))
@@ -199,7 +207,7 @@ class Decisions:
 
     def load(self, state: DecisionsState, fit: Fit | None = None) -> None:
         """Take the decisions that were made elsewhere about the same history, of which none was made here."""
-        self.total = self.opaque = self.words = self.pinned = 0
+        self.total = self.opaque = self.condensed = self.words = self.pinned = 0
         self._live, self._spoken = Sums(), Sums()
         for record in self._records:  # again, as annotations tell what a user's text is
             self.append(record)
@@ -260,10 +268,13 @@ class Decisions:
             entry.advertised = advertised
         elif entry.decided != self._messages.iteration:
             entry.earlier = (*entry.earlier, (entry.decided, entry.tokens))
+        stands = not self._records[entry.message].dropped
+        self.condensed -= _condensed_away(entry) if stands else 0
         entry.action, entry.kept, entry.reason, entry.again, entry.leaves = action, kept, reason, again, leaves
         entry.decided = self._messages.iteration
         entry.first = entry.first or (entry.decided if action in CUTS else 0)
-        self.set_tokens(entry, tokens)
+        self._set_tokens(entry, tokens)
+        self.condensed += _condensed_away(entry) if stands else 0
 
     def condense(self, entry: Entry, how: Condensing | None, *, advertised: bool) -> None:
         """Record how a new result is condensed; None: it stays as it is, and its call is not asked again."""
@@ -275,6 +286,12 @@ class Decisions:
 
     def set_tokens(self, entry: Entry, tokens: int) -> None:
         """Set what is left of an item to so many tokens, with nothing decided."""
+        stands = not self._records[entry.message].dropped
+        self.condensed -= _condensed_away(entry) if stands else 0
+        self._set_tokens(entry, tokens)
+        self.condensed += _condensed_away(entry) if stands else 0
+
+    def _set_tokens(self, entry: Entry, tokens: int) -> None:
         record = self._records[entry.message]
         change = tokens - entry.tokens
         entry.tokens = tokens
