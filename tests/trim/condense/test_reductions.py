@@ -147,6 +147,7 @@ def test_long_output() -> None:
     lines = [f"step {number} of the build went well" for number in range(1_000)]
     lines[500] = "error: no such file"
     lines[600] = "step 600 was fast"
+    lines[700] = "(!) src/a.ts is dynamically imported by src/b.ts"
     shown = ends_and_trouble(Output("\n".join(lines), MAKE))
     assert shown is not None
     assert len(shown) <= CHARACTERS + 200
@@ -154,7 +155,7 @@ def test_long_output() -> None:
     assert shown.endswith("\nstep 999 of the build went well")
     left, trouble, end = shown.partition("speak of trouble:]\n")[0].split("\n")[-1], lines[500], "[end of the lines"
     assert left.startswith("[")
-    assert f"speak of trouble:]\n{trouble}\n{end}" in shown
+    assert f"speak of trouble:]\n{trouble}\n{lines[700]}\n{end}" in shown
     assert "step 600 was fast" not in shown
     assert ends_and_trouble(Output("x" * 10_000, MAKE)) is None
     assert ends_and_trouble(Output("\n".join(lines), Call("fetch"))) is None

@@ -1,4 +1,8 @@
-"""Lines that speak of trouble: what stays where the rest of a long output goes."""
+"""Lines that speak of trouble: what stays where the rest of a long output goes.
+
+Words, marks and the frames of stacks. `(!)` is how Rollup begins a warning (`title` in its `batchWarnings.ts`), and
+Vite's reporter of builds too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _WORDS: Final = (
     "|assert[a-z]*|segfault|segmentation|killed|abort[a-z]*|conflicts?|skip(?:ped)?|xfail|todo|no space|unresolved"
 )
 _TROUBLE: Final[Any] = of_lines(
-    rf"(?i).*(?:\b(?:{_WORDS})\b|[✗✘×❌⚠]|\bexit(?:ed)? (?:code|status)|[a-z](?:error|exception)\b).*"
+    rf"(?i).*(?:\b(?:{_WORDS})\b|[✗✘×❌⚠]|\(!\)|\bexit(?:ed)? (?:code|status)|[a-z](?:error|exception)\b).*"
     r"|E  .*|[ \t]*at \S+ ?\(.*"
 )
 _VALUE: Final = re.compile(r"0x[0-9a-f]+|[0-9]+")
