@@ -55,7 +55,7 @@ class Untrimmed(StrEnum):
         return made
 
     NO_NEED = "no_need"
-    """The prompt is within its marks, so nothing is due."""
+    """The prompt is within its marks, and no result was condensed, so nothing is due."""
     NO_PROMPT = "no_prompt"
     """The request holds no prompt: a list of models, a file, an embedding, an agent's own telemetry."""
     COUNTING = "counting"

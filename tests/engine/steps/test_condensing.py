@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from prompt_sidecar.calls import headers
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.trim.entries import Action, Reason
 from tests.promises.engine import Engine
@@ -173,6 +175,19 @@ def test_a_result_is_condensed_once(format: str, shape: Shape) -> None:
         assert texts(first, shape) == texts(answer, shape)
         assert answer.cache.first_changed >= 2 * calls - 2
         assert not answer.news.trims
+
+
+def test_a_condensed_prompt_is_trimmed() -> None:
+    """It is told as trimmed, and counted, though nothing is hidden; without condensing there was no need."""
+    shape = SHAPES["openai_chat"][1]
+    sent = raw(shape, history("openai_chat", shape, 3))
+    answer, plain = (bare({"condense": level}).trim("openai_chat", sent) for level in ("exact", "off"))
+    assert answer.untrimmed is None
+    assert "1" == headers.facts(answer)["x-prompt-sidecar-trims"]
+    assert not answer.trimmed.cuts
+    assert not answer.trimmed.compacted
+    assert Untrimmed.NO_NEED is plain.untrimmed
+    assert "0" == headers.facts(plain)["x-prompt-sidecar-trims"]
 
 
 @shapes
