@@ -182,13 +182,13 @@ def _gemini_cli(agent: Agent, start: Start) -> Command:
     (start.home / ".gemini" / "settings.json").write_text(json.dumps(chosen))
     variables = {"GOOGLE_GEMINI_BASE_URL": start.url, "GEMINI_API_KEY": KEY, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
     headers = {"GEMINI_CLI_CUSTOM_HEADERS": f"{WINDOW}: {start.window}"}
-    return Command([*program, "--yolo", *_model(agent), "-p", start.wish], variables | headers)
+    return Command(program, ["--yolo", *_model(agent), "-p", start.wish], variables | headers)
 
 
 def _qwen_code(agent: Agent, start: Start) -> Command:
     program = [start.node("qwen-code"), str(_modules(start, "qwen-code") / "@qwen-code/qwen-code/cli-entry.js")]
     variables = {"OPENAI_BASE_URL": f"{start.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_MODEL": "scripted"}
-    return Command([*program, "--yolo", "--auth-type", "openai", *_model(agent), "-p", start.wish], variables)
+    return Command(program, ["--yolo", "--auth-type", "openai", *_model(agent), "-p", start.wish], variables)
 
 
 def _model(agent: Agent) -> list[str]:

@@ -46,8 +46,12 @@ def loop(name: str, api: str, environment: str, program: str, way: str = "") -> 
     """Return a loop of `tests.agents.loops` as an agent: a command and a base URL in its environment."""
 
     def starts(_: Agent, start: Start) -> Command:
-        words = [str(start.python(environment)), "-m", f"tests.agents.loops.{program}", *([way] if way else [])]
-        return Command(words, variables(start) | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"})
+        words = ["-m", f"tests.agents.loops.{program}", *([way] if way else [])]
+        return Command(
+            [str(start.python(environment))],
+            words,
+            variables(start) | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+        )
 
     return Agent(name, api, starts, READ_LOG, WINDOW)
 
@@ -60,7 +64,7 @@ def node_loop(name: str, api: str, environment: str, way: str = "") -> Agent:
         for stem in (environment, "common"):
             (folder / f"{stem}.mjs").write_bytes((LOOPS / f"{stem}.mjs").read_bytes())
         return Command(
-            [start.node(environment), str(folder / f"{environment}.mjs"), *([way] if way else [])], variables(start)
+            [start.node(environment), str(folder / f"{environment}.mjs")], [way] if way else [], variables(start)
         )
 
     return Agent(name, api, starts, READ_LOG, WINDOW)

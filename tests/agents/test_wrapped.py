@@ -13,6 +13,7 @@ from aiohttp import web
 
 import prompt_sidecar
 from prompt_sidecar.cli.agents import AGENTS
+from tests.agents.lines import RAN
 from tests.agents.programs import (
     AGENT_PATIENCE,
     CLAUDE_CODE,
@@ -25,7 +26,7 @@ from tests.agents.programs import (
     Start,
     alone,
 )
-from tests.agents.scripts import DONE, PRINTED, RAN, SETTINGS, Script
+from tests.agents.scripts import DONE, PRINTED, SETTINGS, Script
 from tests.conformance.bound_thinking import BoundThinking
 from tests.doors.http.upstream import Upstream
 
