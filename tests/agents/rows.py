@@ -106,7 +106,7 @@ ROWS: Final = (
         "gemini-cli",
         ("@google/gemini-cli",),
         note="`security.auth.selectedType` is `gemini-api-key` in its settings: with a base URL in the environment it "
-        "ends with “Invalid auth method selected.” otherwise; the model of the test says nothing beside its calls: "
+        "ends with “Invalid auth method selected.” otherwise; the model of the test says nothing next to its calls: "
         "where it does, the agent's own check for loops sends a slice of its history that is invalid without a sidecar "
         "too",
     ),
