@@ -227,6 +227,16 @@ class Policy:
         "Claude Code puts such reminders next to tool results; as a user's words they would keep their iterations from "
         "being dropped.",
     )
+    pin_tags: tuple[str, ...] = setting(
+        (),
+        _PREFIXES,
+        "Names of tags by which a user's text or a system message pins the message that it stands in: one with such an "
+        "element, as in <keep>Never touch payments.</keep> for keep, is neither trimmed nor dropped, from when it is "
+        "first seen until the run ends. Tags in tool results and in what the model says count for nothing. As other "
+        "pinned messages do, too many of them leave no prompt that fits.",
+        "Only an agent knows how it marks what must outlive every cut. Where it pastes files or pages into a user's "
+        "text, their tags pin, too.",
+    )
     never_trim_tools: tuple[str, ...] = setting(
         (),
         texts(100, 64),
@@ -412,6 +422,17 @@ class Policy:
                 return False
             at = _after_space(text, text.index(">", end) + 1)
         return not empty
+
+    def pins(self, text: str) -> bool:
+        """Whether a text has an element of `pin_tags`: a tag that begins one and, anywhere behind, the one that ends.
+
+        Takes linear time, however many tags there are.
+        """
+        for tag in self.pin_tags:
+            start = text.find(f"<{tag}>")
+            if start >= 0 and text.find(f"</{tag}>", start) >= 0:
+                return True
+        return False
 
     def override(self, values: Mapping[str, object], *, field_prefix: str = "policy.") -> Policy:
         """Return this policy with `values` in place of its own.

@@ -42,6 +42,8 @@ _FEEDBACK: Final = {
     Annotation.STEP_ERROR: Feedback.ERROR,
     Annotation.REPETITION_WARNING: Feedback.REPETITION,
 }
+_PINNING: Final = frozenset({Role.USER, Role.SYSTEM})
+"""Roles of the messages that an agent writes itself."""
 _SEPARATORS: Final = "_.-/:"
 """What separates a prefix from a tool's name where an agent serves several sources of tools."""
 
@@ -57,6 +59,12 @@ class Said:
     def keeps(self, tool: str) -> bool:
         """Whether results of a tool are never trimmed."""
         return tool in self.policy.never_trim_tools
+
+    def pins(self, message: Message) -> bool:
+        """Whether a message pins itself by a tag of the policy's: results and what the model says never do."""
+        if not self.policy.pin_tags or message.role not in _PINNING:
+            return False
+        return any(self.policy.pins(item.text) for item in message.items if item.kind is ItemKind.TEXT)
 
     def feedback(self, text: str) -> Feedback | None:
         """What a user's text is as feedback: by the agent's word, else by how it begins."""
@@ -133,7 +141,7 @@ class Recorder:
             full_tokens=weight.total,
             tokens=weight.total,
             group=-1,
-            pinned=said.pinned or message.untouchable or came.settled,
+            pinned=said.pinned or message.untouchable or came.settled or said.pins(message),
             kept=message.in_force or any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
             tied=message.tied,
             final=message.final,
