@@ -15,6 +15,8 @@ from prompt_sidecar.telemetry.catalog import (
     CONDENSED_TOKENS,
     COST,
     COST_UNPRICED,
+    CUT_TOKENS,
+    CUTS,
     ENVOY_REQUESTS,
     HANDLED,
     HISTORY_TOKENS,
@@ -27,7 +29,6 @@ from prompt_sidecar.telemetry.catalog import (
     TRIMMED_TOKENS,
     UNFIT,
 )
-from prompt_sidecar.trim.entries import Reason
 
 IDLE: Final = "No prompt came in during the time shown. If agents do run, they do not reach this sidecar."
 UNUSED: Final = "No tool of an agent answered in the time shown, or its prompts do not reach this sidecar."
@@ -221,8 +222,6 @@ SAVES: Final = Row(
     ),
 )
 
-_CUTS: Final = tuple(reason.value for reason in Reason if reason not in {Reason.CONDENSE, Reason.CAP})
-"""Why something is cut that the model has seen, or would have."""
 MONEY: Final = Row(
     "What it saves",
     (
@@ -276,20 +275,34 @@ MONEY: Final = Row(
             most=1,
         ),
         Panel(
-            "Tokens taken out, at first sight and later",
+            "Tokens taken out, by way of saving (estimate)",
             Look.BARS,
             Unit.TOKENS_PER_SECOND,
             (
                 Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": ("condense",)}), "condensed"),
                 Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": ("cap",)}), "capped"),
-                Query(PANEL.rate(TRIMMED_TOKENS, where={"reason": _CUTS}), "cut"),
+                Query(PANEL.rate(CUT_TOKENS, where={"aim": "ceiling"}), "cut for a ceiling"),
+                Query(PANEL.rate(CUT_TOKENS, where={"aim": "window"}), "cut for the window"),
             ),
-            "Tokens that trims took out, once each. condensed: results made smaller when they were first seen, their "
-            "exact originals in reach. capped: results too large by themselves. cut: what had to go near the limit or "
+            "ESTIMATE: tokens that trims took out, once each, by the sidecar's count. condensed: results made smaller "
+            "when they were first seen, their exact originals in reach. capped: results too large by themselves. cut: "
+            "what had to go later, near `policy.ceiling_tokens` where that is below the limit, else near the limit or "
             "for its age. What is condensed or capped is paid at no call.",
             "Nothing condensed: `policy.condense` is off, or results hold nothing that it takes out.",
             IDLE,
-            width=12,
+            width=8,
+        ),
+        Panel(
+            "Cuts, for the window and for a ceiling",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(CUTS, by=("aim",)), "{{aim}}"),),
+            "Prompts in which old items went in a batch. window: it had come near its limit. ceiling: it had come near "
+            "`policy.ceiling_tokens`, although its window had room; that is done to save, and hides text.",
+            "Many for a ceiling: is it near the text that is never trimmed? `prompt-sidecar replay` says what ceilings "
+            "save and hide in your own sessions.",
+            "Nothing was cut in the time shown.",
+            width=8,
         ),
         Panel(
             "Tokens condensed, by what was taken out",
@@ -300,7 +313,7 @@ MONEY: Final = Row(
             "were overwritten, rows of JSON, paths of a search, and so on.",
             "`prompt-sidecar condense FILE` shows what one result becomes, and what of it cannot be read back.",
             "No result was condensed in the time shown.",
-            width=12,
+            width=8,
         ),
     ),
 )

@@ -15,6 +15,7 @@ from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, UPDATE
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.trim.entries import AT_FIRST_SIGHT
 from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,
@@ -114,6 +115,27 @@ def test_trims_are_counted_once() -> None:
     assert figures.of(catalog.ADVERTISED) >= len(answer.stash_entries) > 0
     assert answer.cache.batch_points == figures.of(catalog.CACHE_BREAKS, cause="batch_point")
     assert 0 == figures.of(catalog.CACHE_BREAKS, cause="agent")
+    _agree(figures, "window", answer.cache.batch_points)
+
+
+def test_cuts_for_a_ceiling_are_told_apart() -> None:
+    """A prompt whose window has room is cut for its ceiling; what was condensed or capped is counted beside."""
+    policy = policy_pb2.Policy(ceiling_tokens=2_000)
+    with watched() as server:
+        for iterations in range(1, 30):
+            server.served.stub.TrimPrompt(prompt(iterations, context_window=100_000, policy=policy))
+        run = server.served.stub.GetRun(run_pb2.GetRunRequest(run_id="run")).run
+        figures = server.scrape()
+    assert run.ceiling_cuts > 0
+    _agree(figures, "ceiling", run.ceiling_cuts)
+
+
+def _agree(figures: Figures, aim: str, cuts: int) -> None:
+    """All cuts were for one aim, and what they and first sight took out is all that was taken out."""
+    assert cuts == figures.of(catalog.CUTS) == figures.of(catalog.CUTS, aim=aim)
+    first = sum(figures.of(catalog.TRIMMED_TOKENS, reason=reason) for reason in AT_FIRST_SIGHT)
+    assert figures.of(catalog.TRIMMED_TOKENS) - first == figures.of(catalog.CUT_TOKENS, aim=aim) > 0
+    assert figures.of(catalog.CUT_TOKENS) == figures.of(catalog.CUT_TOKENS, aim=aim)
 
 
 def test_an_agent_that_changes_its_history_breaks_the_cache() -> None:

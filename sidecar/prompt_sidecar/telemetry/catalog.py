@@ -385,6 +385,24 @@ CONDENSED_TOKENS: Final = Metric(
     "Estimated tokens that condensing results at first sight took out, once each, by what was taken out.",
     {"reduction": tuple(reduction.name for reduction in REDUCTIONS)},
 )
+AIMS: Final = ("window", "ceiling")
+"""What cuts go by: the limit, which is of the window, or `policy.ceiling_tokens` below it."""
+CUTS: Final = Metric(
+    "prompt_sidecar.cuts",
+    Kind.COUNTER,
+    "{cut}",
+    "Cuts: prompts in which old items went in a batch, by what they were too large for: the limit, which is of the "
+    "window, or a ceiling below it (policy.ceiling_tokens).",
+    {"aim": AIMS},
+)
+CUT_TOKENS: Final = Metric(
+    "prompt_sidecar.cut.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens that trims took out, once each, but for what was condensed or capped at first sight: by what the "
+    "prompt was trimmed to then, the limit or a ceiling below it.",
+    {"aim": AIMS},
+)
 UNFIT: Final = Metric(
     "prompt_sidecar.unfit",
     Kind.COUNTER,

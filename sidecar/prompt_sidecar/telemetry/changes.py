@@ -23,6 +23,7 @@ from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.tallies import Change
+from prompt_sidecar.trim.entries import AT_FIRST_SIGHT
 
 RPC = "rpc"
 TOOL = "tool"
@@ -169,6 +170,11 @@ def _news(answer: TrimAnswer) -> list[Change]:
         action, reason = trim.action.value, trim.reason.value
         changes.append((catalog.TRIMS, (action, reason, trim.kind.value), 1))
         changes.append((catalog.TRIMMED_TOKENS, (action, reason), trim.tokens_saved))
+    aim = "ceiling" if answer.tokens.ceiling else "window"
+    if answer.cache.batch_point:
+        changes.append((catalog.CUTS, (aim,), 1))
+    if cut := sum(trim.tokens_saved for trim in news.trims if trim.reason not in AT_FIRST_SIGHT):
+        changes.append((catalog.CUT_TOKENS, (aim,), cut))
     changes += [(catalog.CONDENSED_TOKENS, (name,), tokens) for name, tokens in news.condensed.items()]
     if news.advertised:
         changes.append((catalog.ADVERTISED, (), news.advertised))

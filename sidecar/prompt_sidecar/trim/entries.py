@@ -41,6 +41,8 @@ class Reason(StrEnum):
 CUTS: Final = frozenset(Action) - {Action.CONDENSED}
 """What hides something. A condensed result says all that it takes out, or is meant to hide nothing that is missed: it
 is listed in no registry and no note, and counts in nothing that tells what was lost."""
+AT_FIRST_SIGHT: Final = frozenset({Reason.CONDENSE, Reason.CAP})
+"""Reasons for which an item is trimmed before the model has seen it, so that no cache is rewritten."""
 ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
 """Reasons for which a single message is dropped and the rest of its iteration stays."""
 
