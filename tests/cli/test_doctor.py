@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
+from aiohttp import web
 
-from prompt_sidecar.cli.doctor import RECALL_OFFERS, Finding, Level, examine
+from prompt_sidecar.cli.doctor import UNTRIMMED, Finding, Level, examine
 from prompt_sidecar.config.settings import load
+from prompt_sidecar.facts.untrimmed import LARGE_BYTES, Untrimmed
 from prompt_sidecar.telemetry.readings import version
 from tests.cli.running import environment, program, run
 from tests.cli.test_starts import arguments, free_port
+from tests.client.provider import Says
+from tests.doors.http.serving import proxied
+from tests.doors.http.test_passing import _post
+from tests.doors.http.upstream import scripted
+from tests.telemetry.watched import telling
 
 KEYS = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", "GEMINI_API_KEY": "k"}
 GIB = 1 << 30
@@ -140,15 +149,56 @@ def test_what_it_needs_is_connected_to(about: str, setting: str, url: str) -> No
     ("series", "about", "told"),
     [
         ('prompt_sidecar_windows_assumed_total{format="openai_chat"} 3\n', "window", "of 3 prompts the model's window"),
-        (f'{RECALL_OFFERS}_total{{door="http",outcome="forced"}} 2\n', "recall", "with 2 prompts it was not offered"),
+        (
+            'prompt_sidecar_recall_offers_total{door="http",outcome="forced"} 2\n',
+            "recall",
+            "with 2 prompts it was not offered",
+        ),
+        (
+            'prompt_sidecar_handled_total{door="http",outcome="signed",size="large"} 1\n',
+            "trimming",
+            "1 request went on untrimmed: signed",
+        ),
     ],
-    ids=["windows", "recall"],
+    ids=["windows", "recall", "untrimmed"],
 )
 def test_what_its_metrics_show(series: str, about: str, told: str) -> None:
     """Prompts whose window is not known, and prompts without recall, with the reason."""
     kind = f"# TYPE {series.partition('{')[0]} counter\n"
     with metrics(BUILD + kind + series) as address:
         assert told in problem(about, {"telemetry.metrics_listen": address})
+
+
+def test_every_reason_has_its_advice() -> None:
+    """Each reason of the closed list that a page says something about; the others are as they should be."""
+    assert {Untrimmed.NO_NEED, Untrimmed.NO_PROMPT, Untrimmed.COUNTING, Untrimmed.BYPASSED} == set(Untrimmed) - set(
+        UNTRIMMED
+    )
+
+
+def test_the_figures_of_a_real_door() -> None:
+    """What it counted of a request to an unknown path, and of one that goes on from what the provider stores."""
+    large = "a word " * (LARGE_BYTES // 7 + 1)
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("/v9/odd", {"messages": large}),
+        ("/v1/responses", {"model": "scripted", "input": "go on", "previous_response_id": "resp_1"}),
+    ]
+
+    async def anything(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        return web.json_response({})
+
+    with telling() as told:
+        with proxied(scripted(Says("ok")), observer=told.observer) as here:
+            here.upstream.other, here.upstream.only_other = anything, True
+            for path, body in requests:
+                asyncio.run(_post(here.url + path, json.dumps(body).encode()))
+        by = found({"telemetry.metrics_listen": f"127.0.0.1:{told.port}"})
+    lines = [each.line for each in by[Level.PROBLEM, "trimming"]]
+    assert ["unknown_path", "stored_by_provider"] == [line.partition("untrimmed: ")[2].split(".")[0] for line in lines]
+    assert "1 request went on untrimmed: stored_by_provider. Have the agent send its history" in lines[1]
+    (recall,) = by[Level.PROBLEM, "recall"]
+    assert "with 2 prompts it was not offered: untrimmed" in recall.found
 
 
 def test_another_version() -> None:

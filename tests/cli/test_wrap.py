@@ -110,6 +110,8 @@ def test_an_agent_s_run() -> None:
     assert STEPS + 1 == len(upstream.sent)
     assert f"requests  {STEPS + 1}, of which {STEPS + 1} prompts\n" in done.stderr
     assert re.search(r"saved     [1-9]\d?% of the prompts' tokens: [\d,]+ untrimmed, [\d,]+ sent", done.stderr)
+    assert re.search(r"condensed [1-9][\d,]* tokens, taken out of results", done.stderr)
+    assert re.search(r"untrimmed [1-9] requests: \d no_need\n", done.stderr)
     assert "recalled  0 originals by id, 0 searches\n" in done.stderr
     assert "guard     found nothing\n" in done.stderr
     log = re.search(r"logs to (\S+)", done.stderr)

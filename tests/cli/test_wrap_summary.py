@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from prompt_sidecar.cli.wrap_summary import COSTS, Summary, summarised
+from prompt_sidecar.cli.wrap_summary import Summary, summarised
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.exposition import family
 from prompt_sidecar.telemetry.shown import Shown
+
+COSTS = family(catalog.COST_COMPARED)
 
 REQUESTS = """\
 # TYPE prompt_sidecar_http_requests_total counter
@@ -42,19 +46,50 @@ prompt_sidecar_searches_total{outcome="found",via="tool"} 2
 """
 
 
+DONE = """\
+# TYPE prompt_sidecar_handled_total counter
+prompt_sidecar_handled_total{door="http",outcome="trimmed",size="large"} 5
+prompt_sidecar_handled_total{door="http",outcome="no_need",size="small"} 4
+prompt_sidecar_handled_total{door="http",outcome="no_prompt",size="small"} 3
+"""
+MISSED = """\
+prompt_sidecar_handled_total{door="http",outcome="stored_by_provider",size="large"} 2
+"""
+CONDENSED = """\
+# TYPE prompt_sidecar_condensed_tokens_total counter
+prompt_sidecar_condensed_tokens_total{reduction="a"} 1000
+prompt_sidecar_condensed_tokens_total{reduction="b"} 234
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         (REQUESTS, "requests  16, of which 12 prompts; 2 failed open"),
         (REQUESTS, "saved     75% of the prompts' tokens: 2,000 untrimmed, 500 sent"),
         (REQUESTS + COMPARED, "they cost some 50% of what they would have untrimmed"),
-        (REQUESTS + MONEY, "; 1.25 USD for them, and some 4.50 untrimmed"),
+        (REQUESTS + MONEY, "; 1.25 USD for them, and an estimated 4.50 untrimmed"),
         (REQUESTS + FOUND, "recalled  4 originals by id, 2 searches"),
         (REQUESTS + FOUND, "guard     1 observed, 3 masked"),
         (REQUESTS, "guard     found nothing"),
+        (REQUESTS + DONE, "untrimmed 4 requests: 4 no_need\nrecalled"),
+        (REQUESTS + DONE + MISSED, "untrimmed 6 requests: 4 no_need, 2 stored_by_provider; docs/untrimmed.md says"),
+        (REQUESTS + CONDENSED, "condensed 1,234 tokens, taken out of results when they were first seen (an estimate)"),
         ("", "requests  none came through the sidecar"),
     ],
-    ids=["requests", "saved", "price", "money", "recalled", "guard", "no finds", "nothing"],
+    ids=[
+        "requests",
+        "saved",
+        "price",
+        "money",
+        "recalled",
+        "guard",
+        "no finds",
+        "untrimmed",
+        "missed",
+        "condensed",
+        "nothing",
+    ],
 )
 def test_what_is_said(text: str, line: str) -> None:
     """Each thing has its line; a WebSocket that was sent to HTTP is no prompt."""

@@ -21,6 +21,7 @@ from prompt_sidecar.calls.memory import fitted, sizing
 from prompt_sidecar.cli.probe import probe
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import AUDIT
 from prompt_sidecar.providers.table import PROVIDERS
 from prompt_sidecar.telemetry import catalog
@@ -34,8 +35,6 @@ MOST_BYTES: Final = 16_777_216
 """Of `/metrics`; a sidecar with all its series has a tenth."""
 CLOCK_SECONDS: Final = 5.0
 """By which two clocks may differ; the answer's date is in whole seconds."""
-RECALL_OFFERS: Final = "prompt_sidecar_recall_offers"
-"""The family that counts prompts by `RecallOffer`; a sidecar that has none is not asked."""
 _COLLECTOR: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _ANY_HOST: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # it is translated
 _NO_RECALL: Final[Mapping[str, str]] = {
@@ -43,10 +42,35 @@ _NO_RECALL: Final[Mapping[str, str]] = {
     RecallOffer.SEVERAL_ANSWERS: "ask for one answer (n: 1)",
     RecallOffer.UNREADABLE: "ask for server-sent events, with whole arguments of calls",
     RecallOffer.OBSERVING: "set mode=active",
-    RecallOffer.UNTRIMMED: "look at the header x-prompt-sidecar-untrimmed of the answers",
+    RecallOffer.UNTRIMMED: "look at what is said of trimming, and at the header x-prompt-sidecar-untrimmed of answers",
     RecallOffer.NO_TOOLS: "nothing to do for calls that have no tools, such as those for a title",
 }
 """What to do where it was not offered, for each reason that says it."""
+_TOO_LARGE: Final = frozenset({Untrimmed.PROTECTED_TEXT, Untrimmed.POLICY, Untrimmed.NOT_STASHABLE})
+"""Reasons why prompts stay larger than their limit."""
+UNTRIMMED: Final[Mapping[Untrimmed, str]] = {
+    Untrimmed.OBSERVING: "set mode=active when you have seen enough",
+    Untrimmed.PROTECTED_TEXT: "shorten the system prompt and what users say, or use a model with a larger window",
+    Untrimmed.POLICY: "take the preset cache_first",
+    Untrimmed.NOT_STASHABLE: "raise limits.original_bytes and limits.run_stash_bytes",
+    Untrimmed.BATCH: "trim each prompt before it goes into the batch, by TrimPrompt",
+    Untrimmed.TEXT_PROMPT: "use chat completions",
+    Untrimmed.UNKNOWN_PATH: "have the agent use a known API; the log names the path",
+    Untrimmed.WEBSOCKET: "have the agent use HTTP; for sound in real time there is nothing to do",
+    Untrimmed.STORED_BY_PROVIDER: "have the agent send its history (store: false)",
+    Untrimmed.SIGNED: "use a bearer key in the place of signatures (AWS_BEARER_TOKEN_BEDROCK)",
+    Untrimmed.ENCODED: "send JSON as it is, or by gzip, deflate or zstd; through Envoy not compressed",
+    Untrimmed.UNBUFFERED: "set Envoy's request_body_mode to BUFFERED and a large request_body_buffer_limit",
+    Untrimmed.UNREADABLE: "see what the provider answers: it mostly refuses the request too",
+    Untrimmed.TOO_LARGE: "raise the limit that prompt_sidecar_bound_hits_total names",
+    Untrimmed.OVERLOADED: "give it more memory (limits.process_bytes), or run more sidecars",
+    Untrimmed.LATE: "look at the time of prompts by phase in the dashboard Health; through Envoy raise envoy.patience",
+    Untrimmed.STOPPING: "nothing, if it is rare, as in a rolling update",
+    Untrimmed.UNAUTHENTICATED: "give Envoy's filter initial_metadata with a token",
+    Untrimmed.INTERNAL: "look into its log, which has the place, and file an issue with it",
+}
+"""What to do about requests that went on untrimmed, for each reason after which there is something; docs/untrimmed.md
+says it at length."""
 
 
 class Level(StrEnum):
@@ -271,13 +295,23 @@ def _window(patient: Patient) -> Iterator[Finding]:
 
 
 def _recall(patient: Patient) -> Iterator[Finding]:
-    offers = patient.metrics.by(RECALL_OFFERS, "outcome")
+    offers = patient.metrics.by(catalog.RECALL_OFFERS, "outcome")
     for why, advice in _NO_RECALL.items():
         if number := offers.get(why, 0):
             level = Level.NOTE if why == RecallOffer.NO_TOOLS else Level.PROBLEM
             yield Finding(level, "recall", f"with {number:,.0f} prompts it was not offered: {why}", advice)
-    if not offers and patient.metrics.total(catalog.OBSERVING):
+    if not sum(offers.values()) and patient.metrics.total(catalog.OBSERVING):
         yield Finding(Level.NOTE, "recall", "it is not offered: observing", _NO_RECALL[RecallOffer.OBSERVING])
+
+
+def _untrimmed(patient: Patient) -> Iterator[Finding]:
+    """Say for which reasons prompts went on untrimmed; such as have a finding of their own are left out."""
+    handled = patient.metrics.by(catalog.HANDLED, "outcome")
+    for reason, advice in UNTRIMMED.items():
+        if number := handled[reason]:
+            missed = reason.missed or reason in _TOO_LARGE
+            told = f"{number:,} {'requests' if number > 1 else 'request'} went on untrimmed: {reason}"
+            yield Finding(Level.PROBLEM if missed else Level.NOTE, "trimming", told, advice)
 
 
 def _clock(patient: Patient) -> Iterator[Finding]:
@@ -334,6 +368,7 @@ _CHECKS: Final[Sequence[Callable[[Patient], Iterator[Finding]]]] = (
     _memory,
     _guard,
     _window,
+    _untrimmed,
     _recall,
     _failures,
 )

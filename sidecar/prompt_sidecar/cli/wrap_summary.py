@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from prompt_sidecar.facts.guard_calls import FindingAction
+from prompt_sidecar.facts.untrimmed import MISSED, Untrimmed
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.telemetry import catalog
@@ -17,8 +18,6 @@ _SENT_TO_HTTP: Final = "sent_to_http"
 """The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
 _USUAL: Final = frozenset({"answered", _SENT_TO_HTTP, "cancelled"})
 """Outcomes of requests that need no remark."""
-COSTS: Final = "prompt_sidecar_cost_estimate"
-"""The family with the cost of prompts as returned and untrimmed, by currency; without it no money is told."""
 _PASSED: Final = HTTP_ROUTES[-1]
 
 
@@ -39,6 +38,10 @@ class Summary:
     """What the prompts cost of what they would have cost untrimmed; None: there is nothing to compare."""
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By currency: what the prompts cost, and what they would have cost untrimmed, both estimated."""
+    untrimmed: Mapping[str, int] = field(default_factory=dict)
+    """Requests that went on untrimmed, by the reason (docs/untrimmed.md), those that hold no prompt aside."""
+    condensed: int = 0
+    """Tokens that condensing took out of new results."""
     originals: int = 0
     """That the model got back by id."""
     searches: int = 0
@@ -58,8 +61,14 @@ class Summary:
         saved = max(0.0, 1 - self.after / self.before) if self.before else 0.0
         price = "" if self.share is None else f"; they cost some {self.share:.0%} of what they would have untrimmed"
         for currency, (sent, untrimmed) in self.costs.items():
-            price += f"; {sent:,.2f} {currency} for them, and some {untrimmed:,.2f} untrimmed"
+            price += f"; {sent:,.2f} {currency} for them, and an estimated {untrimmed:,.2f} untrimmed"
         yield f"saved     {saved:.0%} of the prompts' tokens: {self.before:,} untrimmed, {self.after:,} sent{price}"
+        if self.condensed:
+            yield f"condensed {self.condensed:,} tokens, taken out of results when they were first seen (an estimate)"
+        if self.untrimmed:
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.untrimmed.items())
+            look = "; docs/untrimmed.md says what to do" if self.untrimmed.keys() & set(MISSED) else ""
+            yield f"untrimmed {sum(self.untrimmed.values()):,} requests: {reasons}{look}"
         yield f"recalled  {self.originals:,} originals by id, {self.searches:,} searches"
         finds = ", ".join(f"{number:,} {action}" for action, number in self.finds.items())
         yield f"guard     {finds or 'found nothing'}"
@@ -71,6 +80,7 @@ def summarised(shown: Shown) -> Summary:
     passed = shown.total(catalog.HTTP_REQUESTS, route=_PASSED)
     tokens = shown.by(catalog.PROMPT_TOKENS, "state")
     actions = shown.by(catalog.FINDINGS, "action")
+    handled = shown.by(catalog.HANDLED, "outcome")
     return Summary(
         requests=sum(http.values()),
         prompts=sum(http.values()) - int(passed) - http[_SENT_TO_HTTP],
@@ -79,10 +89,16 @@ def summarised(shown: Shown) -> Summary:
         after=tokens["after"],
         share=_share(shown),
         costs={
-            currency: (cost, shown.total(COSTS, prompts="untrimmed", currency=currency))
-            for currency in sorted(shown.by(COSTS, "currency"))
-            if (cost := shown.total(COSTS, prompts="returned", currency=currency))
+            currency: (cost, shown.total(catalog.COST_COMPARED, prompts="untrimmed", currency=currency))
+            for currency in sorted(shown.by(catalog.COST_COMPARED, "currency"))
+            if (cost := shown.total(catalog.COST_COMPARED, prompts="returned", currency=currency))
         },
+        untrimmed={
+            reason.value: handled[reason]
+            for reason in Untrimmed
+            if handled[reason] and reason is not Untrimmed.NO_PROMPT
+        },
+        condensed=int(shown.total(catalog.CONDENSED_TOKENS)),
         originals=shown.by(catalog.RETRIEVALS, "outcome")[Outcome.HIT],
         searches=sum(shown.by(catalog.SEARCHES, "outcome").values()),
         finds={action.value: actions[action] for action in FindingAction if actions[action]},
