@@ -36,7 +36,7 @@ def test_a_folder_becomes_a_page_and_figures(tmp_path: Path) -> None:
     assert "left out: " in ended.stderr
     assert "notes.json is not a run" in ended.stderr
     made = json.loads(figures.read_text())
-    assert 1 == made[MARK]
+    assert 2 == made[MARK]
     runs = {one["name"]: one for one in made["runs"]}
     assert {"claude.jsonl": 15, "codex.jsonl": 10, "log.jsonl": 6} == {
         name: len(one["turns"]) for name, one in runs.items()

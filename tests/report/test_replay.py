@@ -79,10 +79,11 @@ def test_replay_prints_a_table(tmp_path: Path) -> None:
     ended = run("replay", str(path), "--preset", "fit_only")
     assert 0 == ended.returncode, ended.stderr
     lines = ended.stdout.splitlines()
-    assert lines[0].startswith("turn")
-    assert ["1", "2", "3"] == [line.split()[0] for line in lines[1:4]]
+    assert "recommended: no ceiling was tried: the preset ignores it. Replay with --preset cache_first" in lines[0]
+    assert lines[1].startswith("setting tried ")
+    head = next(place for place, line in enumerate(lines) if line.startswith("turn "))
+    assert ["1", "2", "3"] == [line.split()[0] for line in lines[head + 1 : head + 4]]
     at = next(place for place, line in enumerate(lines) if "3 turns, limit" in line)
-    assert lines[5].startswith("limit tried ")
     assert lines[at + 2].endswith("down to half of the limit: 1.00")
     assert lines[at + 3].startswith("cost at 0.1 for a cached token and 1.25 for any other: ")
 
@@ -131,7 +132,7 @@ def test_replay_says_why_a_prompt_does_not_fit(tmp_path: Path) -> None:
 
     assert [["NO", "protected_text"]] * len(turns) == [
         [word for word in line.split() if word in ("NO", "protected_text")]
-        for line in shown.splitlines()[1 : len(turns) + 1]
+        for line in shown.partition("\nturn ")[2].splitlines()[1 : len(turns) + 1]
     ]
     assert f"  {len(turns)} protected_text: what is never trimmed is more than the limit by itself" in shown
     assert {"protected_text"} == {turn["no_fit_reason"] for turn in turns}

@@ -102,19 +102,35 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A limit that was tried with the first preset."""
+    """A setting that was tried with the first preset."""
 
     limit: int
-    """Tokens of a prompt."""
+    """Tokens that a prompt may have; 0: not known, as what the model takes is not."""
     whole_window: bool
-    """Whether that is all that the model takes."""
+    """Whether that is all that the model takes; where that is not known, more than any prompt has."""
     cost: Cost
+    """Over the limit are prompts above `limit`; a ceiling refuses none."""
     share: float
     """Of never trimming."""
     control_share: float
-    """The plain control's, at the same limit."""
+    """The plain control's, at the same size: the ceiling, else the limit."""
     visible: float
     """Of the tokens that the agent sent, the share that the model saw."""
+    ceiling: int = 0
+    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    condense: str = ""
+    """`policy.condense`; empty: as the settings have it."""
+
+    @property
+    def name(self) -> str:
+        """It, for people."""
+        if self.ceiling:
+            return f"ceiling {self.ceiling:,}"
+        if self.condense:
+            return f"condense {self.condense}"
+        if not self.limit:
+            return "no limit, as the window is not known"
+        return f"limit {self.limit:,}{', all that it takes' if self.whole_window else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,29 +156,41 @@ class RunFigures:
     head: int = 0
     """Tokens of system text, tools and attachments that the file lacks, by the provider's count of the first call."""
     settings: Sequence[Setting] = ()
-    """The limits that were tried; what the model takes comes first."""
+    """The settings that were tried; what the model takes comes first."""
     fits: bool = True
     """Whether any setting that was tried keeps all prompts within its limit."""
     currency: str = "USD"
+    ceilings_ignored: bool = False
+    """Whether the first preset ignores ceilings, so that none was tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """A limit for the runs of one model."""
+    """What to set for all runs of a report, with what it would have done to them."""
 
-    model: str
     lines: Sequence[str]
     """Of the settings file; empty: as it is."""
-    limit: int
+    ceiling: int
+    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    condense: str
+    """`policy.condense`; empty: as the settings have it."""
     runs: int
     bill: float | None
-    """What never trimming cost these runs; money, None: the model has no price."""
+    """What never trimming cost these runs; money, None: no model has a price."""
     saved: float | None
+    """Of the bill, an estimate; money."""
     share: float
     """Of never trimming."""
+    control_share: float
+    """The plain control's, at the same size."""
     hidden: float
     """Of the tokens that agents sent, the share that the model does not see."""
     currency: str
+    ignored: bool = False
+    """Whether no ceiling was tried, as the preset ignores them."""
+    smaller: Recommended | None = None
+    """The next smaller ceiling, which saves more and hides more, or hides too much to be recommended; None: there is
+    none, or it saves no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +210,10 @@ class Report:
     skipped: Sequence[Skipped]
     tools: Sequence[ToolWeight]
     recommended: Sequence[Recommended] = ()
+
+
+def weighed(runs: Sequence[RunFigures]) -> list[float]:
+    """What each run weighs in a share of all: its bill of never trimming, in money where every run has a price."""
+    money = [run.never.comparable_money for run in runs]
+    priced = [bill for bill in money if bill is not None]
+    return priced if len(priced) == len(runs) else [run.never.comparable_cost for run in runs]

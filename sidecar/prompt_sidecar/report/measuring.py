@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -26,6 +26,8 @@ from prompt_sidecar.report.transcripts.model import Prompt, Transcript
 from prompt_sidecar.tokens.calibration import PLAUSIBLE
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.policy import Condense, Policy
+from prompt_sidecar.trim.presets import preset
 
 WIDE: Final = 2_000_000_000
 """A window that no prompt fills, to learn a prompt's size."""
@@ -38,8 +40,11 @@ _CALLER: Final = "replay"
 _ANSWER_BYTES: Final = 1 << 30
 
 
-LIMITS: Final = (150_000, 100_000, 60_000)
-"""Limits that are tried below what the model takes; docs/report.md says why these."""
+CEILINGS: Final = (300_000, 150_000, 100_000, 60_000)
+"""Values of `policy.ceiling_tokens` that are tried, where a run has larger prompts; docs/report.md says why these."""
+LEVELS: Final = (Condense.SAFE, Condense.FULL)
+"""Values of `policy.condense` that are tried where a run has prompts above the least ceiling; in shorter ones there is
+little to save. `exact`, the default, hides nothing."""
 UNKNOWN_LIMIT: Final = 0.3
 """Share of the largest prompt that is the limit where all that the model takes is asked for and not known."""
 
@@ -71,24 +76,30 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
     def priced(sent: list[Sent], limit: int = limit) -> Cost:
         return cost(sent, charged, asked.prices, (limit, window))
 
-    def tried(limit: int, replay: _Replay) -> Setting:
+    def tried(replay: _Replay) -> Setting:
         sent = scaled(replay.sent, replay.before, whole)
-        spent, plain = priced(sent, limit), priced(control(made, limit), limit)
+        most = replay.limit if replay.limit < WIDE else 0
+        spent, plain = priced(sent, most), priced(control(made, replay.ceiling or replay.limit), most)
         seen = sum(one.tokens for one in sent) / (sum(one.tokens for one in whole) or 1)
         return Setting(
-            limit, limit == takes, spent, spent.share_of(untrimmed), plain.share_of(untrimmed), min(1.0, seen)
+            limit=most,
+            whole_window=replay.limit == (takes or WIDE),
+            cost=spent,
+            share=spent.share_of(untrimmed),
+            control_share=plain.share_of(untrimmed),
+            visible=min(1.0, seen),
+            ceiling=replay.ceiling,
+            condense=replay.condense,
         )
 
     whole = never(made)
     untrimmed = priced(whole)
     plain = priced(control(made, limit))
-    settings_tried = [tried(limit, first)]
-    for other in dict.fromkeys((takes, *LIMITS)):
-        if other != limit and head < other < max(takes, largest) and (other == takes or other < largest):
-            replay = _Replay(sizes, other, window, asked.presets[0])
-            replay.run(build_runs(settings, counter))
-            settings_tried.append(tried(other, replay))
-    settings_tried.sort(key=lambda one: (not one.whole_window, -one.limit))
+    settings_tried = [tried(first)]
+    for other in _others(sizes, asked, settings, (limit, takes, largest, window)):
+        other.run(build_runs(settings, counter))
+        settings_tried.append(tried(other))
+    settings_tried.sort(key=lambda one: (bool(one.ceiling or one.condense), bool(one.limit) and not one.whole_window))
     presets = [
         PresetFigures(one.preset, spent, spent.share_of(untrimmed), [turn.after for turn in one.turns])
         for one in replays
@@ -112,9 +123,35 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         missing=transcript.missing,
         head=head,
         settings=settings_tried,
-        fits=not all(one.over_limit for one in [*(one.cost for one in settings_tried), *(one.cost for one in presets)]),
+        fits=not all(
+            one.over_limit
+            for one in [*(one.cost for one in settings_tried if one.limit), *(one.cost for one in presets)]
+        ),
         currency=money.currency,
+        ceilings_ignored=not policy_of(settings, asked.presets[0]).cuts_in_batches,
     )
+
+
+def _others(sizes: Sizes, asked: Asked, settings: Settings, tokens: tuple[int, int, int, int]) -> Iterator[_Replay]:
+    """What else is tried; `tokens`: the limit asked for, what the model takes, the largest prompt, the window."""
+    limit, takes, largest, window = tokens
+    name = asked.presets[0]
+    if takes and takes != limit:
+        yield _Replay(sizes, takes, window, name)
+    elif not takes and largest > CEILINGS[-1]:
+        yield _Replay(sizes, WIDE, window, name)
+    whole = takes or WIDE
+    if policy_of(settings, name).cuts_in_batches:
+        for ceiling in CEILINGS:
+            if ceiling < min(largest, whole):
+                yield _Replay(sizes, whole, window, name, ceiling=ceiling)
+    for level in LEVELS if largest > CEILINGS[-1] else ():
+        yield _Replay(sizes, whole, window, name, condense=level.value)
+
+
+def policy_of(settings: Settings, name: str) -> Policy:
+    """The policy of a preset with what the settings say besides."""
+    return preset(name).override(settings.policy_overrides)
 
 
 def counts(prompts: Sequence[Prompt], estimates: Sequence[int]) -> list[int]:
@@ -137,6 +174,10 @@ class _Replay:
     limit: int
     window: int
     preset: str
+    ceiling: int = 0
+    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    condense: str = ""
+    """`policy.condense`; empty: as the settings have it."""
     turns: list[Turn] = field(default_factory=list)
     cuts: list[Cut] = field(default_factory=list)
     saved: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -157,12 +198,17 @@ class _Replay:
         """Send every prompt."""
         transcript, model = self.sizes.transcript, self.sizes.model
         for turn, prompt in enumerate(transcript.prompts, start=1):
-            answer = runs.trim(_call(transcript, prompt, model, self.limit, self.preset), _never)
+            call = _call(transcript, prompt, model, self.limit, self.preset)
+            answer = runs.trim(replace(call, policy=self._policy()), _never)
             if prompt.usage is not None:
                 runs.report_usage(_reported(answer, prompt.usage.input))
             self.factor = answer.tokens.factor
             self.turns.append(self._turn(turn, prompt, answer))
             self._cut(turn, prompt, answer)
+
+    def _policy(self) -> dict[str, object]:
+        ceiling = {"ceiling_tokens": self.ceiling} if self.ceiling else {}
+        return {**ceiling, **({"condense": Condense(self.condense)} if self.condense else {})}
 
     def _turn(self, turn: int, prompt: Prompt, answer: TrimAnswer) -> Turn:
         used = prompt.usage

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from prompt_sidecar.report.figures import Report, RunFigures
-from prompt_sidecar.report.recommending import sentence
+from prompt_sidecar.report.figures import Report, weighed
+from prompt_sidecar.report.recommending import sentences
 
 MARK: Final = "prompt_sidecar_report"
 """The first member of a file of figures, by which it is known to be one; its value counts versions."""
-VERSION: Final = 1
+VERSION: Final = 2
+"""1 recommended a window for each model; 2 recommends a ceiling for all runs."""
 _MOST_LINES: Final = 30
 _NAME: Final = 44
 
@@ -29,18 +30,11 @@ def is_figures(path: Path) -> bool:
         return opened.read(len(MARK) + 4).startswith(f'{{"{MARK}"'.encode())
 
 
-def weighed(runs: Sequence[RunFigures]) -> list[float]:
-    """What each run weighs in a share of all: its bill of never trimming, in money where every run has a price."""
-    money = [run.never.comparable_money for run in runs]
-    priced = [bill for bill in money if bill is not None]
-    return priced if len(priced) == len(runs) else [run.never.comparable_cost for run in runs]
-
-
 def table(report: Report) -> Iterator[str]:
     """A line for each run, the dearest first, and one for all."""
     first = report.asked.presets[0]
     for one in report.recommended:
-        yield f"recommended: {sentence(one)}"
+        yield f"recommended: {sentences(one)}"
         yield from (f"    {line}" for line in one.lines)
     yield f"{'run':<{_NAME}}  calls     limit  never trimming  control  {first}"
     for run in report.runs[:_MOST_LINES]:

@@ -20,9 +20,8 @@ from jinja2 import Environment, StrictUndefined
 
 from prompt_sidecar.facts.money import OWN_CURRENCY
 from prompt_sidecar.report import charts
-from prompt_sidecar.report.figures import Report, RunFigures
-from prompt_sidecar.report.output import weighed
-from prompt_sidecar.report.recommending import sentence
+from prompt_sidecar.report.figures import Report, RunFigures, weighed
+from prompt_sidecar.report.recommending import sentences
 from prompt_sidecar.report.strategies import Cost
 
 DETAILED: Final = 40
@@ -75,7 +74,7 @@ def page(report: Report) -> str:
         bill=sum(run.counted.money or 0.0 for run in report.runs if run.counted is not None),
         unfit=sum(not run.fits for run in report.runs),
         dearer=sum(run.control_share < run.presets[0].share for run in report.runs),
-        recommended=[(one, sentence(one)) for one in report.recommended],
+        recommended=[(one, sentences(one)) for one in report.recommended],
         mixed=priced and any(run.never.money is None for run in report.runs),
         total_chart=chart(charts.shares([(row.name, row.share) for row in totals[1:]])),
         tools_chart=chart(charts.tools(report.tools)) if report.tools else -1,

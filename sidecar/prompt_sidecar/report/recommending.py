@@ -1,77 +1,147 @@
-"""What a report recommends: a limit for the runs of each model, as lines for the settings file.
+"""What a report recommends: a ceiling for all runs that were measured, as lines for the settings file.
 
-Of the limits that were tried the largest is recommended that saves `WORTH` of the bill and keeps every prompt of these
-runs within it: a smaller one saves more and hides more. Where none saves as much, the settings stay as they are.
+A smaller ceiling saves more and hides more. Only those count that save `WORTH` of the bill and hide no more than
+`MOST_HIDDEN` of the tokens; of these the largest is recommended that saves `MOST` of what the best of them saves. Where
+there is none, the settings stay as they are. Condensing is recommended by itself, by what it saves besides what the
+settings condense.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.report.figures import Recommended, RunFigures, Setting
+from prompt_sidecar.report.figures import Recommended, RunFigures, Setting, weighed
+from prompt_sidecar.trim.policy import AUTO_FROM, AUTO_TOKENS
 
 WORTH: Final = 0.1
-"""Share of the bill that a limit must save; a smaller one would hide text for little."""
+"""Share of the bill that a ceiling must save; a smaller saving would hide text for little."""
+MOST: Final = 0.5
+"""Share of the greatest saving that a ceiling must reach: the rest is not worth the text that it would hide."""
+MOST_HIDDEN: Final = 0.5
+"""Share of the tokens of a report's runs that a ceiling may hide: with more, a model sees less than it does not. On
+recorded runs the evidence that the next step needs goes with it (docs/when-to-cut.md)."""
+CONDENSE_WORTH: Final = 0.05
+"""Share of the bill that condensing must save."""
+
+Choice = Callable[[Setting], bool]
 
 
-def recommended(runs: Sequence[RunFigures]) -> list[Recommended]:
-    """Return a limit for each model, the one with the largest bill first; models that no file names are left out."""
-    by_model: dict[str, list[RunFigures]] = {}
-    for run in runs:
-        if run.model and run.settings:
-            by_model.setdefault(run.model, []).append(run)
-    made = [_of_model(model, found) for model, found in by_model.items()]
-    return sorted(made, key=lambda one: -(one.bill or 0.0))
+def recommended(runs: Sequence[RunFigures], *, ignored: bool = False) -> list[Recommended]:
+    """Return what to set for these runs: a ceiling or none first, then condensing if it is worth it.
+
+    Args:
+        runs: that were measured.
+        ignored: whether no ceiling was tried, as the preset ignores them.
+    """
+    tried = [run for run in runs if run.settings]
+    if not tried:
+        return []
+    return [replace(_ceiling(tried), ignored=ignored), *_condensing(tried)]
 
 
-def _of_model(model: str, runs: Sequence[RunFigures]) -> Recommended:
-    limits = sorted({one.limit for run in runs for one in run.settings if not one.whole_window}, reverse=True)
-    for limit in limits:
-        # A run that never comes near a limit was not tried with it: it stays as it is.
-        chosen = [min(run.settings, key=lambda one: abs(one.limit - limit)) for run in runs]
-        tried = [
-            one if one.limit == limit else max(run.settings, key=_limit) for one, run in zip(chosen, runs, strict=True)
-        ]
-        made = _sums(model, runs, tried, limit)
-        if made.share <= 1 - WORTH and not any(one.cost.over_limit for one in tried):
-            return made
-    return _sums(model, runs, [max(run.settings, key=_limit) for run in runs], 0)
+def _ceiling(runs: Sequence[RunFigures]) -> Recommended:
+    sizes = sorted({one.ceiling for run in runs for one in run.settings if one.ceiling}, reverse=True)
+    made = [_sums(runs, [_with_ceiling(run, size) for run in runs], ceiling=size) for size in sizes]
+    worth = [one for one in made if 1 - one.share >= WORTH]
+    shown = [one for one in worth if one.hidden <= MOST_HIDDEN]
+    if not shown:
+        return replace(_sums(runs, [_as_set(run) for run in runs]), smaller=worth[0] if worth else None)
+    best = min(one.share for one in shown)
+    chosen = next(one for one in shown if 1 - one.share >= MOST * (1 - best))
+    after = made[made.index(chosen) + 1 :][:1]
+    return replace(chosen, smaller=after[0] if after and after[0].share < chosen.share else None)
 
 
-def _limit(setting: Setting) -> int:
-    return setting.limit
+def _with_ceiling(run: RunFigures, ceiling: int) -> Setting:
+    """What was tried with it; a run that never comes near it was not, and stays as it is."""
+    return next((one for one in run.settings if one.ceiling == ceiling), _as_set(run))
 
 
-def _sums(model: str, runs: Sequence[RunFigures], tried: Sequence[Setting], limit: int) -> Recommended:
-    bills = [run.never.comparable_money for run in runs if run.never.comparable_money is not None]
-    bill = sum(bills) if bills else None
-    weights = [run.never.comparable_money or run.never.comparable_cost for run in runs]
-    spent = sum(one.share * weight for one, weight in zip(tried, weights, strict=True))
-    share = spent / sum(weights) if sum(weights) else 1.0
+def _as_set(run: RunFigures) -> Setting:
+    """The run with all that its model takes; a short one whose window is not known is as good as never trimmed."""
+    found = (one for one in run.settings if one.whole_window and not (one.ceiling or one.condense))
+    return next(found, Setting(0, True, run.never, share=1.0, control_share=1.0, visible=1.0))
+
+
+def _condensing(runs: Sequence[RunFigures]) -> Iterator[Recommended]:
+    """The level that hides least of those that are worth it."""
+    now = _sums(runs, [_as_set(run) for run in runs])
+    for level in dict.fromkeys(one.condense for run in runs for one in run.settings if one.condense):
+        chosen = [next((one for one in run.settings if one.condense == level), _as_set(run)) for run in runs]
+        made = _sums(runs, chosen, condense=level)
+        if now.share - made.share >= CONDENSE_WORTH:
+            yield replace(
+                made,
+                saved=None if made.bill is None else made.bill * (now.share - made.share),
+                share=1 - (now.share - made.share),
+                hidden=max(0.0, made.hidden - now.hidden),
+            )
+            return
+
+
+def _sums(
+    runs: Sequence[RunFigures], chosen: Sequence[Setting], *, ceiling: int = 0, condense: str = ""
+) -> Recommended:
+    bills = [run.never.comparable_money for run in runs]
+    priced = [(bill, one) for bill, one in zip(bills, chosen, strict=True) if bill is not None]
+    weights = weighed(runs)
+    whole = sum(weights) or 1.0
     sent = [run.never.tokens for run in runs]
-    seen = sum(one.visible * tokens for one, tokens in zip(tried, sent, strict=True))
+    seen = sum(one.visible * tokens for one, tokens in zip(chosen, sent, strict=True))
+    set_to = {"ceiling_tokens": _ceiling_value(runs, ceiling), "condense": condense and f'"{condense}"'}
+    lines = [f"{name} = {value}" for name, value in set_to.items() if value]
     return Recommended(
-        model=model,
-        lines=[f"[models.{json.dumps(model, ensure_ascii=False)}]", f"window = {limit:_}"] if limit else [],
-        limit=limit,
+        lines=["[policy]", *lines] if lines else [],
+        ceiling=ceiling,
+        condense=condense,
         runs=len(runs),
-        bill=bill,
-        saved=None if bill is None or not limit else bill * (1 - share),
-        share=share,
-        hidden=1 - seen / sum(sent) if sum(sent) else 0.0,
+        bill=sum(bill for bill, _ in priced) if priced else None,
+        saved=sum(bill * (1 - one.share) for bill, one in priced) if priced and lines else None,
+        share=sum(one.share * weight for one, weight in zip(chosen, weights, strict=True)) / whole,
+        control_share=sum(one.control_share * weight for one, weight in zip(chosen, weights, strict=True)) / whole,
+        hidden=max(0.0, 1 - seen / sum(sent)) if sum(sent) else 0.0,
         currency=runs[0].currency,
     )
 
 
-def sentence(one: Recommended) -> str:
-    """Say what a recommendation saves and hides."""
+def _ceiling_value(runs: Sequence[RunFigures], ceiling: int) -> str:
+    """As the settings file has it: `auto` where that is the same for all of these runs."""
+    if not ceiling:
+        return ""
+    same = ceiling == AUTO_TOKENS and all(run.window >= AUTO_FROM for run in runs)
+    return '"auto"' if same else f"{ceiling:_}"
+
+
+def sentences(one: Recommended) -> str:
+    """Say what a recommendation saves and hides, and what the next smaller ceiling would."""
     of = f"{one.runs} runs" if one.runs > 1 else "this run"
+    if one.ignored:
+        return "no ceiling was tried: the preset ignores it. Replay with --preset cache_first to see what one saves"
+    if not one.lines and one.smaller is None:
+        return f"leave the settings as they are; no ceiling that was tried saves a tenth of the bill of {of}"
     if not one.lines:
-        return f"{one.model}: leave the limit as it is; no smaller one that was tried saves a tenth of the bill of {of}"
+        return f"leave the settings as they are; {_would(one)}, which is more than half"
     money = "" if one.saved is None or one.bill is None else f" ({one.saved:,.2f} of {one.bill:,.2f} {one.currency})"
-    return (
-        f"{one.model}: saves an estimated {1 - one.share:.0%} of the bill of {of}{money}, and hides {one.hidden:.0%} "
-        "of the tokens that were sent; docs/evidence.md has what is needed of what is hidden"
+    saves = f"saves an estimated {1 - one.share:.0%} of the bill of {of}{money} and hides {one.hidden:.0%} of the "
+    if one.condense:
+        return (
+            f"condensing {saves}tokens that were sent, in both beside what is set now. It hides what no later call "
+            "shows again, within reach of recall"
+        )
+    told = (
+        f"a ceiling of {one.ceiling:,} tokens {saves}tokens that were sent, within reach of recall. The plain control "
+        f"at this size saves {1 - one.control_share:.0%}, and what it drops is lost"
     )
+    if one.smaller is not None:
+        told += f". {_would(one)}: the more is hidden, the more often a model has to search or to read again"
+    return told
+
+
+def _would(one: Recommended) -> str:
+    """What the next smaller ceiling would do; empty: there is none."""
+    smaller = one.smaller
+    if smaller is None:
+        return ""
+    return f"{smaller.ceiling:,} would save {1 - smaller.share:.0%} and hide {smaller.hidden:.0%}"

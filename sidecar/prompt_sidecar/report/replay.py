@@ -25,7 +25,7 @@ from prompt_sidecar.report.counted import counted
 from prompt_sidecar.report.figures import Counted, Recommended, RunFigures, Setting
 from prompt_sidecar.report.measuring import counts, reported_tokens, scaled
 from prompt_sidecar.report.prices import RelativePrices
-from prompt_sidecar.report.recommending import recommended, sentence
+from prompt_sidecar.report.recommending import recommended, sentences
 from prompt_sidecar.report.sizes import Sizes, steps
 from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
 from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
@@ -43,6 +43,7 @@ NO_FIT: Mapping[str, str] = {
     "not_stashable": "an item that would have to be trimmed is larger than all that a run may stash",
 }
 """What the reasons mean for which a prompt does not fit."""
+_NAMED = 36
 _HEADER = "turn  messages    before     after      kept  trims  fits      ms"
 
 
@@ -130,7 +131,7 @@ class Summary:
     head: int
     """Tokens of system text, tools and attachments that the file lacks."""
     settings: Sequence[Setting]
-    """Limits that were tried; what the model takes comes first."""
+    """That were tried; what the model takes comes first."""
     setting_fits: bool
     """Whether any of them keeps all prompts within its limit."""
     recommended: Sequence[Recommended]
@@ -192,6 +193,7 @@ def show(
     moving = progress.isatty() and not out.isatty()
     for turn in turns:
         if not shown and not as_json:
+            out.write(_recommended_lines(plan.figures) if plan.figures is not None else "")
             out.write(_HEADER + "\n")
         shown.append(turn)
         out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
@@ -250,7 +252,7 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
         head=head,
         settings=found.settings if found is not None else (),
         setting_fits=found.fits if found is not None else not own.over_limit,
-        recommended=recommended([found]) if found is not None else (),
+        recommended=recommended([found], ignored=found.ceilings_ignored) if found is not None else (),
         p50_milliseconds=cuts[49],
         p99_milliseconds=cuts[98],
     )
@@ -320,8 +322,7 @@ def _summary_lines(summary: Summary) -> str:
     )
     head = f", {summary.head:,} of them system text, tools and attachments that the file lacks" if summary.head else ""
     return (
-        f"\n{_recommended_lines(summary)}"
-        f"{summary.turns} turns, limit {summary.limit:,} tokens{head}, {summary.over_limit} prompts over it\n"
+        f"\n{summary.turns} turns, limit {summary.limit:,} tokens{head}, {summary.over_limit} prompts over it\n"
         f"{''.join(reasons)}"
         f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
         f"{summary.batch_points} batch points\n"
@@ -333,22 +334,24 @@ def _summary_lines(summary: Summary) -> str:
     )
 
 
-def _recommended_lines(summary: Summary) -> str:
-    """What is recommended, and the limits that were tried."""
+def _recommended_lines(found: RunFigures) -> str:
+    """What is recommended, and the settings that were tried."""
     lines: list[str] = []
-    for one in summary.recommended:
-        lines += [f"recommended: {sentence(one)}", *(f"    {line}" for line in one.lines)]
-    if summary.settings:
-        lines.append("limit tried                share  control  tokens visible  prompts over it")
-        lines += [_tried_line(one) for one in summary.settings]
-    if not summary.setting_fits:
+    for one in recommended([found], ignored=found.ceilings_ignored):
+        lines += [f"recommended: {sentences(one)}", *(f"    {line}" for line in one.lines)]
+    if found.settings:
+        lines.append(f"{'setting tried':<{_NAMED}} share  control  tokens visible  prompts over the limit")
+        lines += [_tried_line(one) for one in found.settings]
+    if not found.fits:
         lines.append("NO SETTING that was tried FITS this run: see the reasons below")
     return "".join(line + "\n" for line in [*lines, ""]) if lines else ""
 
 
 def _tried_line(one: Setting) -> str:
-    name = f"{one.limit:,}{', all that it takes' if one.whole_window else ''}"
-    return f"{name:<26} {one.share:>5.2f}  {one.control_share:>7.2f}  {one.visible:>14.0%}  {one.cost.over_limit:>15}"
+    return (
+        f"{one.name:<{_NAMED}} {one.share:>5.2f}  {one.control_share:>7.2f}  {one.visible:>14.0%}"
+        f"  {one.cost.over_limit:>22}"
+    )
 
 
 def _money_lines(summary: Summary) -> str:

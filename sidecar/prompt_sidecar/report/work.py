@@ -76,7 +76,13 @@ def measured(paths: Sequence[Path], job: Job, progress: TextIO) -> Report:
             step()
     runs.sort(key=lambda one: (-one.never.cost, one.name))
     skipped.sort(key=lambda one: (one.name, one.why))
-    return Report(job.asked, runs, skipped, over_runs([one.tools for one in runs]), recommended(runs))
+    return Report(
+        job.asked,
+        runs,
+        skipped,
+        over_runs([one.tools for one in runs]),
+        recommended(runs, ignored=any(one.ceilings_ignored for one in runs)),
+    )
 
 
 def _all(paths: Sequence[Path], job: Job) -> Iterator[Done]:
