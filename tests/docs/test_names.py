@@ -40,7 +40,14 @@ MADE = {".venv", ".cache", "dist"}
 FILE = re.compile(r"(?:[\w.-]+/)+(?:[\w.-]+\.(?:py|proto|md|toml|yaml|json|cc|go|ts|java))?|\w+\.py")
 SETTING = re.compile(rf"(?:{'|'.join(sorted(SECTIONS))})\.[a-z_]+")
 METRIC = re.compile(r"\bprompt_sidecar_[a-z_]+\b")
-NO_SETTINGS = {"tokens.ceiling", "tokens.window_assumed", "search.outcome", "guard.calls"}
+NO_SETTINGS = {
+    "tokens.ceiling",
+    "tokens.window_assumed",
+    "search.outcome",
+    "guard.calls",
+    "server.address",
+    "server.port",
+}
 """Fields of the answer, and attributes of spans."""
 SUFFIXES = ("_bucket", "_count", "_sum")
 

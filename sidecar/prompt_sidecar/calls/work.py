@@ -4,6 +4,8 @@ Each piece of work says how many bytes it works on: those of the request, unless
 many more. A large one has the place of large calls (`prompt_sidecar.calls.call_pool`), of which one runs at a time,
 and what may take long runs at a pace (`run_paced`).
 
+It runs in the request's own context (`contextvars`), so that spans and lines of the log are the request's.
+
 A request counts as in flight from when its body is there until the prompt has been sent on, and where an answer is
 made. Background work waits meanwhile, as it would keep the event loop from sending. While the model works it goes on.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -70,7 +73,8 @@ class Work:
 
         size = self.size if size is None else size
         try:
-            return await asyncio.wrap_future(self.shared.workers.submit_for(self.owner, size, counted))
+            submitted = self.shared.workers.submit_for(self.owner, size, copy_context().run, counted)
+            return await asyncio.wrap_future(submitted)
         except asyncio.CancelledError:
             self.cancelled = True
             raise
@@ -101,4 +105,4 @@ class Work:
         """Run a function whose result nobody waits for, unless the threads have ended with the server."""
         size = self.size if size is None else size
         with contextlib.suppress(RuntimeError):
-            self.shared.workers.submit_for(self.owner, size, function, *args)
+            self.shared.workers.submit_for(self.owner, size, copy_context().run, function, *args)

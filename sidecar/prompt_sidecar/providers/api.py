@@ -35,6 +35,8 @@ class Provider:
     """What its SDKs, and others that speak its APIs, read; the first is the SDK's own."""
     keys: tuple[str, ...] = ()
     """Variables of the environment in which its SDKs look for a credential; one will do."""
+    telemetry_name: str = ""
+    """`gen_ai.provider.name` of OpenTelemetry's conventions for generative AI (0.1.0); empty: as `name`."""
 
     def __str__(self) -> str:
         return self.name
@@ -79,6 +81,8 @@ class ProviderApi(Messages):
     paths: ClassVar[tuple[ApiPath, ...]]
     passed: ClassVar[tuple[tuple[re.Pattern[str], PassedPrompts], ...]] = ()
     """Ends of other paths that take prompts, which pass as they came."""
+    operation: ClassVar[str] = "chat"
+    """`gen_ai.operation.name` of OpenTelemetry's conventions for generative AI (0.1.0)."""
     usage: ClassVar[UsageMembers]
     streams_events: ClassVar[bool] = True
     """Whether its streams are server-sent events."""

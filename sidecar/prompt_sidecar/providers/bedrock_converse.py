@@ -15,7 +15,7 @@ from prompt_sidecar.providers.messages import Format, Message, holds, parts_of, 
 from prompt_sidecar.providers.untyped import member, objects, sdk_member
 from prompt_sidecar.providers.usage import UsageMembers
 
-BEDROCK: Final = Provider("bedrock", "https://bedrock-runtime.us-east-1.amazonaws.com")
+BEDROCK: Final = Provider("bedrock", "https://bedrock-runtime.us-east-1.amazonaws.com", telemetry_name="aws.bedrock")
 ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
 """By which Amazon's SDKs know an error."""
 _ERROR_TYPES: Final[Mapping[int, str]] = {

@@ -21,6 +21,7 @@ GEMINI: Final = Provider(
     "https://generativelanguage.googleapis.com",
     (BaseUrl("GOOGLE_GEMINI_BASE_URL"),),
     ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "gcp.gemini",
 )
 """The variable of google-genai and of Gemini CLI (github.com/google-gemini/gemini-cli, pull request 25357)."""
 ERROR_STATUS: Final[Mapping[int, str]] = {

@@ -6,6 +6,7 @@ label of its own is `other`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -21,6 +22,8 @@ FIRST_TOOLS: Final = 20
 """Tools that have a label from their first result on: as many as most agents have."""
 MOST_TOOLS: Final = 32
 """Labels of tools in all; those after the first are for large tools that come late."""
+_PLAIN_MODEL: Final = re.compile(r"[A-Za-z0-9._:/@\[\]+-]{1,128}")
+"""A model's name as providers write it."""
 WATCHED_TOOLS: Final = 256
 """Tools without a label whose tokens are added up; of more, the smallest is forgotten."""
 
@@ -70,6 +73,11 @@ class ModelNames:
             return self._names.label(known.table)
         family = known_family(model)
         return OTHER if family is None else self._names.label(family)
+
+    def shown(self, model: str) -> str:
+        """The whole name of a model that has a label, for spans; empty: it is not known, so it may be any text."""
+        plain = _PLAIN_MODEL.fullmatch(model) is not None
+        return model if plain and self.label(model) != OTHER else ""
 
 
 class ToolNames:

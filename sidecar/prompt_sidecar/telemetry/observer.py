@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
 from time import perf_counter, time_ns
 from typing import Any, Final, ParamSpec
 
+from opentelemetry.trace import use_span
+
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
+from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
@@ -30,7 +34,7 @@ from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.labels import AgentTools, ModelNames, ToolNames
 from prompt_sidecar.telemetry.lag import LagMeter
-from prompt_sidecar.telemetry.spans import Spans
+from prompt_sidecar.telemetry.spans import Spans, traceparent
 from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
 
 Metadata = Iterable[Any]
@@ -137,6 +141,33 @@ class Observer:
         """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
         self._count(*changes.requested(route, outcome, status, hidden))
 
+    def request_begun(self, request: AgentRequest) -> object:  # noqa: ARG002 - used by `Telemetry`
+        """A request through the HTTP door has begun.
+
+        `request_ended` must follow with what is returned, in the same context, of which it is the current one until
+        then.
+        """
+        return None
+
+    def request_ended(self, begun: object, answered: AgentAnswered) -> None:
+        """It has ended."""
+
+    def provider_asked(self, asked: ProviderAsked) -> object:  # noqa: ARG002 - as above
+        """A provider is called for the current request; `provider_answered` follows, in any context."""
+        return None
+
+    def provider_sending(self, begun: object) -> AbstractContextManager[object]:  # noqa: ARG002 - as above
+        """Within, what is sent is that call's."""
+        return nullcontext()
+
+    @_harmless
+    def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
+        """It has ended."""
+
+    def traceparent(self) -> str:
+        """Return the context of what is current, as the header of W3C's; empty: it is not traced."""
+        return ""
+
     @_harmless
     def foreign(self, listener: str, header: str) -> None:
         """A request was refused that a web page of another site may have sent, as `header` shows."""
@@ -242,6 +273,45 @@ class Telemetry(Observer):
         """Begin the server's span of a call, if there are spans."""
         span = self._spans.begin(method, metadata(), perf_counter() - arrived) if traced and self._spans.on else None
         return Called(method, arrived, span)
+
+    def request_begun(self, request: AgentRequest) -> object:
+        """Begin the span of a request, if there are spans."""
+        return self._spans.begin_request(request) if self._spans.on else None
+
+    @_harmless
+    def request_ended(self, begun: object, answered: AgentAnswered) -> None:
+        """End it."""
+        if begun is not None:
+            self._spans.end_request(begun, answered)
+
+    def provider_asked(self, asked: ProviderAsked) -> object:
+        """Begin the span of a provider's call, if there are spans."""
+        if not self._spans.on:
+            return None
+        began = time_ns()
+        span = self._spans.ask_provider(asked, self._models.shown(asked.model), began)
+        return None if span is None else (span, began)
+
+    def provider_sending(self, begun: object) -> AbstractContextManager[object]:
+        """Make its span the current one."""
+        return (
+            use_span(begun[0], record_exception=False, set_status_on_exception=False)
+            if isinstance(begun, tuple)
+            else nullcontext()
+        )
+
+    @_harmless
+    def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
+        """End it."""
+        super().provider_answered(begun, asked, answered)
+        if isinstance(begun, tuple):
+            span, began = begun
+            model = self._models.shown(answered.usage.model) if answered.usage is not None else ""
+            self._spans.provider_answered(span, answered, model, began)
+
+    def traceparent(self) -> str:
+        """See `Observer`."""
+        return traceparent() if self._spans.on else ""
 
     @_harmless
     def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:

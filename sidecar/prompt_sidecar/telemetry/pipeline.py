@@ -44,7 +44,7 @@ from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pushed import PushReader, WithOurs
 from prompt_sidecar.telemetry.readings import build_info, version
 from prompt_sidecar.telemetry.scrapes import Exposition
-from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, Spans
+from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, SCHEMA, Spans
 
 if TYPE_CHECKING:  # the SDK's logs take memory, and are imported only where there is a collector
     from opentelemetry.sdk._logs import LogRecordProcessor
@@ -185,7 +185,7 @@ def assemble(
         # The provider's own metrics cost more than the spans; only the processor's drops are needed.
         traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
         traces.add_span_processor(processor(meters))
-        tracer = traces.get_tracer(SCOPE, version())
+        tracer = traces.get_tracer(SCOPE, version(), SCHEMA)
         ends.append(traces.shutdown)
     logger = None
     if log_processor is not None:
@@ -236,7 +236,7 @@ def resource(environment: Mapping[str, str]) -> Resource:
     given = set(OTELResourceDetector().detect().attributes)
     if environment.get("OTEL_SERVICE_NAME"):
         given.add("service.name")
-    return Resource.create({name: value for name, value in ours.items() if name not in given})
+    return Resource.create({name: value for name, value in ours.items() if name not in given}, SCHEMA)
 
 
 def exporters(options: TelemetryOptions, environment: Mapping[str, str], collector: Collector | None = None) -> Push:

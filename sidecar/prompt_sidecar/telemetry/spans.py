@@ -1,5 +1,9 @@
 """Spans: one for each call of the service, within the agent's trace, which also says what the call did.
 
+A request through the HTTP door has a span too, within the agent's trace, with what was done for it below: the prompt as
+`trim`, calls of the sidecar's tools, and each call of the provider (OpenTelemetry's conventions for HTTP, and for
+generative AI: `SCHEMA`). It is the current one of the request's context (`contextvars`), also in worker threads.
+
 They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. They
 follow OpenTelemetry's conventions for RPC; by these a span's status is an error only if the server is at fault. What
 the call did is written when its work is done, from the core's facts; a prompt that came through another door than gRPC
@@ -28,6 +32,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from prompt_sidecar.facts.guard_calls import RestoredArguments
+from prompt_sidecar.facts.http_calls import CREATED, AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.recall.found import Found
@@ -38,6 +43,18 @@ from prompt_sidecar.telemetry.distributions import Ids
 
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The schema of resource and spans: the newest of OpenTelemetry's that its package for Python has. The conventions for
+generative AI have a repository and versions of their own (open-telemetry/semantic-conventions-genai); the names here
+are those of its first release, 0.1.0, which has no schema at an address that a backend could fetch."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE", "QUERY"})
+"""Methods of HTTP that have a name in spans; any other is `UNKNOWN_METHOD`."""
+MOST_PATH: Final = 256
+"""Characters of a path in a span; longer ones are cut."""
+_ERRORS: Final = 500
+"""The first status of HTTP that makes a server's span an error."""
+_BROKEN: Final = frozenset({"failed", "upstream_failed"})
+"""Outcomes of requests that do, whatever the status that was sent before."""
 UNKNOWN_METHOD: Final = "_OTHER"
 """The conventions' name of an unknown method; its span is then named after the system."""
 BATCH: Final = "prompt_sidecar.batch"
@@ -50,6 +67,16 @@ CONVERSATION: Final = "gen_ai.conversation.id"
 COMPACTED: Final = "gen_ai.conversation.compacted"
 """Only ever true, as the convention has it."""
 OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+STREAM: Final = "gen_ai.request.stream"
+FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+"""Cached ones are a part of them, as the convention has it."""
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 EXECUTE_TOOL: Final = "execute_tool"
@@ -110,6 +137,105 @@ class Spans:
             self._of_thread.ids = own.trace_id, own.span_id
         return span, context.attach(trace.set_span_in_context(span))
 
+    def begin_request(self, request: AgentRequest) -> object:
+        """Begin the span of a request through the HTTP door, in its agent's trace; it becomes the current one.
+
+        On a WebSocket it is that of one message, to which the conventions for HTTP do not apply.
+        """
+        assert self._tracer is not None
+        attributes: dict[str, AttributeValue] = {"prompt_sidecar.http.route": request.route}
+        method = request.method if request.method in METHODS else "HTTP"
+        if request.method == CREATED:
+            method = CREATED
+        else:
+            attributes["http.request.method"] = UNKNOWN_METHOD if method == "HTTP" else method
+            attributes["url.scheme"] = request.scheme
+        if request.path:
+            attributes["url.path"] = request.path[:MOST_PATH]
+        carrier = {name: value for name in _CARRIED if (value := request.headers.get(name)) is not None}
+        parent = _propagator.extract(carrier, Context())
+        span = self._tracer.start_span(f"{method} {request.route}", parent, SpanKind.SERVER, attributes)
+        return span, context.attach(trace.set_span_in_context(span))
+
+    @staticmethod
+    def end_request(begun: object, answered: AgentAnswered) -> None:
+        """End it, in the same context."""
+        assert isinstance(begun, tuple)
+        span: Span = begun[0]
+        attributes: dict[str, AttributeValue] = {
+            "prompt_sidecar.http.outcome": answered.outcome,
+            "prompt_sidecar.http.hidden_turns": answered.hidden,
+        }
+        if answered.status:
+            attributes["http.response.status_code"] = answered.status
+        if answered.caller:
+            attributes["prompt_sidecar.caller"] = answered.caller
+        if answered.run_id:
+            attributes["prompt_sidecar.run.id"] = answered.run_id
+        failed = answered.status >= _ERRORS or answered.outcome in _BROKEN
+        if failed or answered.reason or answered.outcome == "cancelled":
+            status = str(answered.status) if answered.status >= _ERRORS else answered.outcome
+            attributes["error.type"] = answered.reason or status
+        span.set_attributes(attributes)
+        if failed:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        context.detach(begun[1])
+
+    def ask_provider(self, asked: ProviderAsked, model: str, began: int) -> Span | None:
+        """Begin the span of a call of a provider; None: it is sampled out.
+
+        The conventions for generative AI are followed whatever the operator says, as it never had other names.
+
+        Args:
+            asked: the call.
+            model: the model's name as it may be told; empty: it may not.
+            began: when it began, in nanoseconds since the epoch.
+        """
+        if self._sampled_out():
+            return None
+        assert self._tracer is not None
+        attributes: dict[str, AttributeValue] = {
+            OPERATION: asked.operation,
+            PROVIDER: asked.provider,
+            "prompt_sidecar.http.turn": asked.turn,
+        }
+        if model:
+            attributes[REQUEST_MODEL] = model
+        if asked.run_id:
+            attributes["prompt_sidecar.run.id"] = attributes[CONVERSATION] = asked.run_id
+        if asked.address:
+            attributes["server.address"] = asked.address
+        if asked.port:
+            attributes["server.port"] = asked.port
+        name = f"{asked.operation} {model}".rstrip()
+        return self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes, start_time=began)
+
+    @staticmethod
+    def provider_answered(span: Span, answered: ProviderAnswered, model: str, began: int) -> None:
+        """End it; `model` is the one that answered, and `began` as for `ask_provider`."""
+        attributes: dict[str, AttributeValue] = {"prompt_sidecar.http.hidden": answered.hidden}
+        if answered.status:
+            attributes["http.response.status_code"] = answered.status
+        if answered.first_chunk is not None:
+            attributes[STREAM] = True
+            attributes[FIRST_CHUNK] = answered.first_chunk
+        if model:
+            attributes[RESPONSE_MODEL] = model
+        if (usage := answered.usage) is not None:
+            counts = {
+                INPUT_TOKENS: usage.input_tokens,
+                OUTPUT_TOKENS: usage.output_tokens,
+                CACHE_READ_TOKENS: usage.cached_tokens,
+                CACHE_WRITE_TOKENS: usage.cache_write_tokens,
+            }
+            attributes.update({name: count for name, count in counts.items() if count is not None})
+        if answered.error:
+            attributes["error.type"] = answered.error
+            span.set_status(Status(StatusCode.ERROR))
+        span.set_attributes(attributes)
+        span.end(began + int(answered.took * 1e9))
+
     def end(self, begun: object, code: str) -> None:
         """End it with the call's status."""
         assert isinstance(begun, tuple)
@@ -145,7 +271,7 @@ class Spans:
         if news.condensed:
             attributes["prompt_sidecar.condensed.tokens"] = sum(news.condensed.values())
         if model != OTHER:
-            attributes["gen_ai.request.model"] = model
+            attributes[REQUEST_MODEL] = model
         if tokens.ceiling:
             attributes["prompt_sidecar.prompt.tokens.ceiling"] = tokens.ceiling
         if answer.no_fit is not None:
@@ -235,9 +361,9 @@ class Spans:
         return attributes
 
     def _sampled_out(self) -> bool:
-        """Whether this thread's call has a span that is not exported."""
-        call = self._call()
-        return call is not None and not call.is_recording()
+        """Whether the current call or request has a span that is not exported."""
+        current = trace.get_current_span()
+        return current.get_span_context().is_valid and not current.is_recording()
 
     def _call(self) -> Span | None:
         """The span of this thread's call."""
@@ -291,6 +417,13 @@ def current_ids() -> tuple[str, str] | None:
     if not found.is_valid:
         return None
     return f"{found.trace_id:032x}", f"{found.span_id:016x}"
+
+
+def traceparent() -> str:
+    """The current span's context as the header of W3C's; empty without a span."""
+    carrier: dict[str, str] = {}
+    _propagator.inject(carrier)
+    return carrier.get("traceparent", "")
 
 
 def remote(metadata: Iterable[Any]) -> Context:

@@ -38,6 +38,7 @@ from prompt_sidecar.doors.http.bodies import SMALL
 from prompt_sidecar.doors.http.encodings import UNPACKED, decoded, encoding_of
 from prompt_sidecar.doors.http.passthrough import relay
 from prompt_sidecar.doors.http.prompting import Asked, Prompt, Prompter
+from prompt_sidecar.doors.http.provider_calls import ProviderCall
 from prompt_sidecar.doors.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.doors.http.routes import Route
 from prompt_sidecar.doors.http.unpacking import unpacked
@@ -50,10 +51,12 @@ from prompt_sidecar.doors.http.upstream import (
     refuses_thinking,
 )
 from prompt_sidecar.errors import SidecarError, TooLarge
+from prompt_sidecar.facts.http_calls import AgentAnswered, ProviderAsked
 from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.providers.api import Provider
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.providers.usage_reader import MOST_BYTES as MOST_USAGE
 from prompt_sidecar.providers.usage_reader import too_long
@@ -74,6 +77,12 @@ _FAILURES: Final = 500
 """The first one by which it says that this is its own fault."""
 T = TypeVar("T")
 _JSON: Final = "application/json"
+_CANCELLED: Final = "cancelled"
+_BROKEN: Final = "upstream_failed"
+"""How a call of a provider ended that has no status which says so."""
+_COUNTS: Final = "count_tokens"
+_COMPACTS: Final = "compact"
+"""Operations for which OpenTelemetry's conventions have no name."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -93,6 +102,14 @@ class Outcome:
     """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
     told: Mapping[str, str] = field(default_factory=dict)
     """The headers that tell what was done to the prompt, once that is known."""
+    reason: str = ""
+    """Of the sidecar's own refusal, or the kind of its failure; empty: there was none."""
+    caller: str = ""
+    """Whose the request is; empty: it is not known."""
+    run_id: str = ""
+    """Of its run; empty: it is not known."""
+    became: str = ""
+    """The metric's value, once it is over."""
 
     @property
     def word(self) -> str:
@@ -103,6 +120,10 @@ class Outcome:
             return "upstream_failed" if self.status >= _FAILURES else "upstream_refused"
         return "failed_open" if self.failed_open else "answered"
 
+    def told(self, status: int) -> AgentAnswered:
+        """What telemetry is told of the request, which is over; `status` is what the agent got, 0: none."""
+        return AgentAnswered(status, self.became, self.reason, self.hidden, self.caller, self.run_id)
+
 
 class TooLongAnswer(Exception):
     """An upstream's answer has more bytes than any can need."""
@@ -110,6 +131,9 @@ class TooLongAnswer(Exception):
 
 class Sends(Protocol):
     """Connections to providers, such as `Upstreams`."""
+
+    def address(self, provider: Provider) -> tuple[str, int]:
+        """Return host and port of a provider; empty and 0: they are not known."""
 
     def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: bytes) -> Any:
         """Send a request; use the result with `async with`, as aiohttp's."""
@@ -141,6 +165,8 @@ class Exchange:
     _response: web.StreamResponse | None = None
     """What has been begun."""
     _filter: Filter | None = None
+    _call: ProviderCall = field(init=False)
+    """The call of the provider that is made, or was last."""
     _read_so_far: BytesIO = field(default_factory=BytesIO)
     """What came of an answer that is being read whole."""
 
@@ -162,6 +188,7 @@ class Exchange:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
         self.outcome.failed_open = prompt.failed_open
         self.outcome.told = _facts(prompt)
+        self.outcome.run_id = prompt.conversation.run_id if prompt.conversation is not None else ""
         self.work.shared.use_cases.handled(self._handled(prompt))
         while True:
             try:
@@ -197,23 +224,47 @@ class Exchange:
         headers["Accept-Encoding"] = "identity"
         self.work.begin()
         sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self.work.rest)
+        call = self._call = ProviderCall(self.work.shared.use_cases.observer, self._asked(prompt))
         try:
-            async with self.upstreams.send(
-                self.route.provider, "POST", self.request.rel_url, headers, prompt.body
-            ) as answer:
+            with call.sending():
+                sending = self.upstreams.send(self.route.provider, "POST", self.request.rel_url, headers, prompt.body)
+            async with sending as answer:
                 self.agent.settle()
-                self.outcome.status = checked(answer).status
+                self.outcome.status = call.status = checked(answer).status
                 if answer.status >= 400:
+                    call.error = str(answer.status)
                     return await self._refused(prompt, answer)
                 return await self._answered(prompt, answer)
         except (aiohttp.ClientError, TimeoutError, TooLongAnswer) as error:
+            call.ends(type(error).__name__)
             if self._response is None or self._left:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
             self.outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
+        except (asyncio.CancelledError, ConnectionError):
+            call.ends(_CANCELLED)
+            raise
         finally:
             sent.cancel()
+            if self.agent.broken:
+                call.ends(_BROKEN)
+            call.over()
+
+    def _asked(self, prompt: Prompt) -> ProviderAsked:
+        """What is known of a call of the provider when it is made."""
+        asked, provider = prompt.asked, self.route.provider
+        address, port = self.upstreams.address(provider)
+        return ProviderAsked(
+            provider.telemetry_name or provider.name,
+            _COUNTS if asked.counting else _COMPACTS if asked.compacting else APIS[self.dialect.format].operation,
+            self.route.name,
+            asked.model if prompt.answer is None else prompt.answer.model,
+            self.outcome.run_id,
+            address,
+            port,
+            self.outcome.hidden,
+        )
 
     def _handled(self, prompt: Prompt) -> Handled:
         """What was done about the request. One that only counts tokens is none of its run's prompts."""
@@ -284,10 +335,12 @@ class Exchange:
         body = await self._whole_body(prompt, answer)
         if body is None:
             return await self._passed_unread(prompt, answer)
+        self._call.ends()
         plain = await self._plain(answer, body)
         found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
         if turn is None:
             return await self._sent(prompt, answer, body)
+        self._call.counted(turn.usage)
         if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
             self.dialect.show(self._shown, turn)
             return await self._next(prompt, turn)
@@ -341,7 +394,18 @@ class Exchange:
 
     def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int) -> None:
         """Report what the provider has counted; it is read in a worker thread of `size` bytes, as they may be many."""
-        self.work.soon(lambda: self.prompter.report(prompt, counted()), size=size)
+        call = self._call
+        call.awaits()
+
+        def report() -> None:
+            usage = None
+            try:
+                usage = counted()
+            finally:
+                call.counted(usage)
+            self.prompter.report(prompt, usage)
+
+        self.work.soon(report, size=size)
 
     async def _run(self, size: int, function: Callable[[Check], T]) -> T:
         """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large.
@@ -467,19 +531,23 @@ class Exchange:
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)
+            self._call.ends()
             hidden = stream.hides
             if not hidden:
                 await self.agent.end(response)
         except Discontinued as ended:
             self.outcome.ended = "upstream_failed" if passing.why is Why.UNREADABLE else "failed"
+            self._call.ends(self.outcome.ended)
             await self.agent.write(response, ended.made)
             return await self._end_with_error(502, b"")
         except UpstreamFailed:
             cut = True
             self.outcome.ended = "upstream_failed"
+            self._call.ends(self.outcome.ended)
             self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone
+            self._call.ends(_CANCELLED)
             await stream.read_on()
             raise
         finally:
@@ -493,6 +561,8 @@ class Exchange:
         """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
         kept = False
         async for piece in stream.pieces():
+            if piece:
+                self._call.chunk()
             out = await stream.feed(piece)
             if stream.ended and not kept:
                 kept = True
@@ -525,6 +595,9 @@ class Exchange:
 
     async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
         """Answer a hidden turn."""
+        self._call.hidden = True
+        self._call.counted(turn.usage)
+        self._call.ends()
         self._count(turn)
         self.outcome.hidden += 1
         if turn.usage is not None:
@@ -541,6 +614,7 @@ class Exchange:
         """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
         self._read_so_far = BytesIO()
         body = await self._read(answer)
+        self._call.ends()
         if body is None and self._response is None:
             return await self._passed_unread(prompt, answer)
         if body is None:

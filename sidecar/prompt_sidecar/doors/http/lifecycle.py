@@ -44,6 +44,7 @@ from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
+from prompt_sidecar.facts.http_calls import AgentRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import frames
@@ -219,7 +220,7 @@ class _Handler:
             shared.use_cases.runs.now,
         )
         self._prompter = Prompter(shared, options, conversations(), hidden, modes=modes)
-        self._upstreams = Upstreams(options)
+        self._upstreams = Upstreams(options, self._observer.traceparent)
         self.sockets = ResponseSockets(
             SharedBySockets(
                 options,
@@ -227,7 +228,7 @@ class _Handler:
                 self._prompter,
                 self._upstreams,
                 reached,
-                self._observer.requested,
+                self._observer,
                 shared.refused,
                 self._work,
                 self._held_on_socket,
@@ -274,39 +275,50 @@ class _Handler:
             return reply.response
         if (prompts := self._front.trimmed(request)) is not None:
             found, name = prompts, prompts.name
-        return await self._handled(request, found, gateway, name)
+        if prompts is not None:  # each request on it has a span
+            return await self._handled(request, found, gateway, name, Outcome())
+        path = request.rel_url.raw_path if gateway is not None or found.dialect is not None else ""
+        begun = self._observer.request_begun(AgentRequest(request.method, name, request.scheme, path, request.headers))
+        outcome, status = Outcome(), 0
+        try:
+            response = await self._handled(request, found, gateway, name, outcome)
+            status = response.status
+            return response
+        finally:
+            self._observer.request_ended(begun, outcome.told(status))
 
     async def _handled(
-        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str
+        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str, outcome: Outcome
     ) -> web.StreamResponse:
         agent = Agent(request, self._limits, self._observer.reached)
-        outcome, word = Outcome(), "failed"
+        word = "failed"
         place: Owner | None = None
         try:
             caller, place = self._admitted(request)
+            outcome.caller = caller
             with self._held(place, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
-            word = "refused"
+            word, outcome.reason = "refused", error.reason
             self._shared.refused(f"http {name}", error, error.status, _peer(request))
             return error_response(found, http_status(error), error.message, error.reason)
         except web.HTTPRequestEntityTooLarge:
-            word = "refused"
+            word, outcome.reason = "refused", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
             most = f"{self._options.max_body_bytes:,}"
             return error_response(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
         except (aiohttp.ClientError, TimeoutError, LateBody) as error:
             if agent.late:
-                word = "refused"
+                word, outcome.reason = "refused", "TOO_SLOW"
                 self._shared.refused(f"http {name}", error, "LateBody", _peer(request))
                 message = f"the body did not come within {self._limits.message_timeout:g} s (server.message_timeout)"
                 return error_response(found, 408, message, "TOO_SLOW")
-            word = "upstream_failed"
+            word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
             self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             message = "the sidecar cannot reach the provider"
             return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.told))
         except TooLongAnswer:
-            word = "upstream_failed"
+            word, outcome.reason = "upstream_failed", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
             told = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
             return error_response(found, 502, told, "TOO_LARGE")
@@ -314,6 +326,7 @@ class _Handler:
             word = OPENED if outcome.ended == OPENED else "cancelled"
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
+            outcome.reason = "INTERNAL"
             _log.error("a request failed: %s", frames(error))
             return error_response(found, 500, "the sidecar failed; see its log", "INTERNAL")
         else:
@@ -322,6 +335,7 @@ class _Handler:
         finally:
             if place is not None:
                 self._places.add(place, -1)
+            outcome.became = word
             self._observer.requested(name, word, outcome.status, outcome.hidden)
 
     @contextmanager

@@ -45,6 +45,15 @@ class HttpOptions:
     bedrock_upstream: str = _upstream(
         "bedrock", "Where requests to Bedrock's Converse API go; the address names the region."
     )
+    traceparent: str = setting(
+        "drop",
+        choice("drop", "send"),
+        "Whether providers are told the trace that a call is part of. send: their requests have `traceparent`, of the "
+        "span of the call where spans are exported, else as the agent sent it. They never get `tracestate` or "
+        "`baggage`.",
+        "An id that joins calls is nothing that a provider needs; a gateway of one's own does.",
+        advanced=True,
+    )
     caller_by: str = setting(
         "address",
         choice("address", "credential"),

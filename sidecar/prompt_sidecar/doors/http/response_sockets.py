@@ -48,9 +48,11 @@ from prompt_sidecar.doors.http.upstream import ProviderSocket, Upstreams, forwar
 from prompt_sidecar.doors.http.websockets import OPENING, UNSAID, Masking, close
 from prompt_sidecar.doors.http.wires import Wire
 from prompt_sidecar.errors import GuardUnread, SidecarError
+from prompt_sidecar.facts.http_calls import CREATED, AgentRequest
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.members import Members
 from prompt_sidecar.providers import responses_socket as wire
+from prompt_sidecar.telemetry.observer import Observer
 
 MOST_AT_ONCE: Final = 2 * wire.MOST_STREAMS
 """Requests of one WebSocket that wait or are answered; no further message is read until one is answered. As many as
@@ -96,8 +98,8 @@ class Shared:
     prompter: Prompter
     upstreams: Upstreams
     reached: Callable[[str], None]
-    requested: Callable[[str, str, int, int], None]
-    """Counts a request, as `Observer.requested`."""
+    observer: Observer
+    """Is told of each request."""
     refused: Callable[[str, BaseException, str, str], None]
     """Logs and counts a refusal, as `Shared.refused`."""
     work: Callable[[web.Request, str, int], Work]
@@ -469,7 +471,9 @@ class _ResponseSocket:
         opened, shared, here = self._opened, self._shared, self._sides.here
         request, route = opened.request, opened.route
         client = Client(request, shared.limits, shared.reached, here, name, lambda: self._end(WSCloseCode.BAD_GATEWAY))
-        outcome, word = Outcome(), "failed"
+        outcome, word = Outcome(caller=opened.caller), "failed"
+        asked = AgentRequest(CREATED, route.name, request.scheme, request.rel_url.raw_path, request.headers)
+        begun = shared.observer.request_begun(asked)
 
         async def refuse(status: int, message: str, reason: str) -> None:
             error = orjson.loads(error_body(opened.dialect.format, status, message, reason))["error"]
@@ -483,28 +487,31 @@ class _ResponseSocket:
                 await self._exchanged(client, name, lane, data, work, outcome)
             word = outcome.word
         except SidecarError as error:
-            word = "refused"
+            word, outcome.reason = "refused", error.reason
             shared.refused(f"http {route.name}", error, error.status, str(request.remote or ""))
             if isinstance(error, GuardUnread):
                 self._cannot_read()
             else:
                 await refuse(http_status(error), error.message, error.reason)
         except TooLongAnswer:
-            word = "upstream_failed"
+            word, outcome.reason = "upstream_failed", "TOO_LARGE"
             shared.reached("http.max_body_bytes")
             await refuse(502, "the provider's refusal is too long", "TOO_LARGE")
         except (aiohttp.ClientError, TimeoutError) as error:
-            word = "upstream_failed"
+            word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
             shared.refused(f"http {route.name} by {route.provider}", error, type(error).__name__, str(request.remote))
             self._end(WSCloseCode.BAD_GATEWAY)
         except (asyncio.CancelledError, ConnectionError):
             word = "cancelled"
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
+            outcome.reason = "INTERNAL"
             _log.error("a request failed: %s", frames(error))
             await refuse(500, "the sidecar failed; see its log", "INTERNAL")
         finally:
-            shared.requested(route.name, word, outcome.status, outcome.hidden)
+            shared.observer.requested(route.name, word, outcome.status, outcome.hidden)
+            outcome.became = word
+            shared.observer.request_ended(begun, outcome.told(outcome.status))
 
     async def _exchanged(  # noqa: PLR0917 - what an exchange is made of
         self, client: Client, name: str, lane: _Lane, data: bytes, work: Work, outcome: Outcome

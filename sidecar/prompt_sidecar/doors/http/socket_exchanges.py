@@ -272,6 +272,10 @@ class Provided:
     sent: tuple[int, bytes] | None = None
     """The number of entries of the prompt that was sent last, and their digest; None: the provider has more."""
 
+    def address(self, *_: object) -> tuple[str, int]:
+        """See `Sends`: it is known of the WebSocket alone."""
+        return "", 0
+
     def send(self, *request: Any) -> _Asking:
         """See `Sends`."""
         return _Asking(self, request[-1])

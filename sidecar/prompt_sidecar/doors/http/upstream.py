@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import aiohttp
@@ -42,6 +42,9 @@ without waiting: many servers never say `100 Continue`."""
 _VERSION: Final = re.compile(r"v[0-9]+[a-z0-9]*")
 """A segment of a path that names a version of an API: v1, v1beta."""
 _log = logging.getLogger("prompt_sidecar.http")
+_TRACEPARENT: Final = "traceparent"
+_OF_TRACES: Final = frozenset({"tracestate", "baggage"})
+"""Headers of W3C's that no provider gets: they say what the agent's own systems tell each other."""
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """All but the tab."""
 
@@ -52,12 +55,12 @@ def refuses_thinking(status: int, body: bytes) -> bool:
 
 
 def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
-    """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`.
+    """Return the headers that go on: all but those of the connection and of traces, the sidecar's own, and `without`.
 
     Providers' may hold control characters, which cannot be sent on: each becomes a space (RFC 9110, section 5.5).
     """
     named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
-    dropped = _HOP_BY_HOP | named | set(without)
+    dropped = _HOP_BY_HOP | _OF_TRACES | named | set(without)
     kept: Iterable[tuple[str, str]] = (
         (name, _CONTROLS.sub(" ", value))
         for name, value in headers.items()
@@ -105,9 +108,15 @@ class ProviderSocket(aiohttp.ClientWebSocketResponse):
 
 
 class Upstreams:
-    """Connections to the providers. Made on the event loop, and closed there."""
+    """Connections to the providers. Made on the event loop, and closed there.
 
-    def __init__(self, options: HttpOptions) -> None:
+    Args:
+        options: where they are, and what they are told.
+        traceparent: returns that of the call that is being sent; empty: it is not traced.
+    """
+
+    def __init__(self, options: HttpOptions, traceparent: Callable[[], str] = str) -> None:
+        self._traceparent = traceparent if options.traceparent == "send" else None
         self._bases = {each: getattr(options, f"{each}_upstream", each.upstream) for each in PROVIDERS}
         self._doubled: set[Provider] = set()
         """Those of which the log has said that a version stands both in their address and in agents' paths."""
@@ -149,8 +158,21 @@ class Upstreams:
             version,
         )
 
+    def address(self, provider: Provider) -> tuple[str, int]:
+        """Return host and port of a provider; empty and 0: they are not known."""
+        found = URL(self._bases[provider])
+        return found.host or "", found.port or 0
+
+    def _trace(self, headers: CIMultiDict[str]) -> None:
+        """Put the trace's context into the headers of a request, or take it from them."""
+        if self._traceparent is None:
+            headers.popall(_TRACEPARENT, None)
+        elif context := self._traceparent():
+            headers[_TRACEPARENT] = context
+
     def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: Any) -> Any:
         """Send a request; use the result with `async with`, as aiohttp's."""
+        self._trace(headers)
         return self._session.request(
             method, self.url(provider, target), headers=headers, data=data, allow_redirects=False
         )
@@ -168,6 +190,7 @@ class Upstreams:
         It is a `ProviderSocket`.
         """
         url = self.url(provider, target)
+        self._trace(headers)
         return self._session.ws_connect(
             url.with_scheme({"https": "wss", "http": "ws"}[url.scheme]),
             headers=headers,

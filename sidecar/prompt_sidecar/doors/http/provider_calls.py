@@ -1,0 +1,76 @@
+"""One call of a provider, as telemetry is told of it: once, when its answer is over and what it counted is read.
+
+What a provider has counted in a stream is read in a worker thread, behind the answer; the call has ended by then.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from time import perf_counter
+
+from prompt_sidecar.facts.http_calls import ProviderAnswered, ProviderAsked
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.telemetry.observer import Observer
+
+
+class ProviderCall:
+    """See the file. Thread-safe."""
+
+    def __init__(self, observer: Observer, asked: ProviderAsked) -> None:
+        """Begin now."""
+        self._observer = observer
+        self._asked = asked
+        self._began = perf_counter()
+        self._lock = threading.Lock()
+        self._usage: ProviderUsage | None = None
+        self._first: float | None = None
+        self._took: float | None = None
+        self._awaits = self._over = False
+        self._span = observer.provider_asked(asked)
+        self.status = 0
+        """Of the answer."""
+        self.error = ""
+        """Why it failed; empty: it did not."""
+        self.hidden = False
+        """Whether the answer was a turn that is answered here."""
+
+    def sending(self) -> AbstractContextManager[object]:
+        """Have the request that is sent within be this call's."""
+        return self._observer.provider_sending(self._span)
+
+    def chunk(self) -> None:
+        """Note that bytes of a stream have come."""
+        if self._first is None:
+            self._first = perf_counter() - self._began
+
+    def ends(self, error: str = "") -> None:
+        """Note that the answer is over, as far as the provider is concerned; the first end counts."""
+        self.error = self.error or error
+        if self._took is None:
+            self._took = perf_counter() - self._began
+
+    def awaits(self) -> None:
+        """Note that `counted` follows, whatever becomes of the answer."""
+        self._awaits = True
+
+    def counted(self, usage: ProviderUsage | None) -> None:
+        """Note what the provider has counted; None: it did not say."""
+        with self._lock:
+            self._usage, self._awaits = usage, False
+            tells = self._over
+        if tells:
+            self._tell()
+
+    def over(self) -> None:
+        """Note that nothing more is done about it, but that what it counted may still be read. To be called once."""
+        self.ends()
+        with self._lock:
+            self._over = True
+            tells = not self._awaits
+        if tells:
+            self._tell()
+
+    def _tell(self) -> None:
+        answered = ProviderAnswered(self.status, self._took or 0.0, self._first, self._usage, self.hidden, self.error)
+        self._observer.provider_answered(self._span, self._asked, answered)

@@ -1,0 +1,86 @@
+"""What the HTTP door tells telemetry of requests and of the calls of providers that are made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.providers.usage import ProviderUsage
+
+CREATED: Final = "response.create"
+"""In place of a method of HTTP: a request on a WebSocket."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRequest:
+    """A request of an agent's that has begun."""
+
+    method: str
+    """Of HTTP, or `CREATED`."""
+    route: str
+    """Its name in metrics."""
+    scheme: str
+    """`http` or `https`."""
+    path: str
+    """As it was sent, without the query; empty: it may not be told."""
+    headers: Mapping[str, str]
+    """Of which `traceparent` and `tracestate` are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswered:
+    """How such a request ended."""
+
+    status: int
+    """Of HTTP; 0: the agent got none."""
+    outcome: str
+    """As in the metric of requests."""
+    reason: str = ""
+    """Of the sidecar's own refusal, or the kind of its failure; empty: there was none."""
+    hidden: int = 0
+    """Turns of the model that were answered here."""
+    caller: str = ""
+    """Who sent it; empty: it is not known."""
+    run_id: str = ""
+    """Its run; empty: none that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAsked:
+    """A call of a provider."""
+
+    provider: str
+    """As OpenTelemetry's conventions for generative AI call it."""
+    operation: str
+    """As they call what is asked for."""
+    route: str
+    """The name of the agent's request in metrics."""
+    model: str
+    """The model that is asked; empty: it is not known."""
+    run_id: str
+    """Its run; empty: none."""
+    address: str
+    """The provider's host; empty: it is not known."""
+    port: int
+    """And its port; 0: it is not known."""
+    turn: int
+    """How many turns of the same answer came before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderAnswered:
+    """How such a call ended. Times in seconds."""
+
+    status: int
+    """Of HTTP; 0: there was no answer."""
+    took: float
+    """From the call to the end of the answer."""
+    first_chunk: float | None = None
+    """From the call to the first bytes of a stream; None: it was no stream, or nothing came."""
+    usage: ProviderUsage | None = None
+    """What the provider counted; None: it did not say."""
+    hidden: bool = False
+    """Whether the answer was a turn that was answered here."""
+    error: str = ""
+    """Why it failed: a status, or a kind of error; empty: it did not."""
