@@ -100,7 +100,7 @@ class Outcome:
     """What was done about a gateway's; None: nothing."""
     ended: str = ""
     """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
-    told: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     """The headers that tell what was done to the prompt, once that is known."""
     reason: str = ""
     """Of the sidecar's own refusal, or the kind of its failure; empty: there was none."""
@@ -187,7 +187,7 @@ class Exchange:
     async def _turns(self, asked: Asked) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
         self.outcome.failed_open = prompt.failed_open
-        self.outcome.told = _facts(prompt)
+        self.outcome.headers = _facts(prompt)
         self.outcome.run_id = prompt.conversation.run_id if prompt.conversation is not None else ""
         self.work.shared.use_cases.handled(self._handled(prompt))
         while True:

@@ -316,7 +316,7 @@ class _Handler:
             word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
             self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             message = "the sidecar cannot reach the provider"
-            return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.told))
+            return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.headers))
         except TooLongAnswer:
             word, outcome.reason = "upstream_failed", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
