@@ -31,7 +31,7 @@ and above the high-water mark these steps are taken in order, each only as far a
 
 With a ceiling (`Inputs.ceiling`) marks and shares are of that instead of the limit, and the steps are the same. Only
 what becomes of users' own words (step 5, and their share) goes by the limit. In steps 1 to 3 a condensed result counts
-as it was before, so that condensing moves no cut (`Evaluation.used`).
+as it was before, so that condensing puts off no cut (`Evaluation.used`).
 
 Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. Of these
 `cache_first` keeps fewer, at least two, where they do not fit below the low-water mark. With
@@ -167,8 +167,8 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far, as marks see them.
 
-        Below a ceiling, which is there to save, what condensing has taken out counts too: cuts come when they would
-        come without it, and each prompt is smaller. At the limit, where room is short, cuts come later instead.
+        Below a ceiling, which is there to save, what condensing has taken out counts too: cuts come about when they
+        would come without it, and each prompt is smaller. At the limit, where room is short, cuts come later instead.
         """
         return self._tokens + (self._ledger.decisions.condensed if self._whole else 0)
 
