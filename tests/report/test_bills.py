@@ -92,7 +92,8 @@ def test_replay_agrees_with_the_bills_of_recorded_sessions(name: str) -> None:
     assert real == pytest.approx(found.never.money, rel=MOST_OFF)
     assert found.head > 0
     assert found.settings[0].whole_window
-    assert 1.0 == pytest.approx(found.settings[0].share, abs=0.005)
+    assert 0.95 < found.settings[0].share < 1.005  # results are condensed, and nothing is cut
+    assert 0 == found.settings[0].cost.cuts
     assert all(one.limit > found.head for one in found.settings)
     assert found.counted.input == pytest.approx(found.counted.estimated, rel=MOST_OFF)
 
