@@ -42,7 +42,7 @@ _NO_RECALL: Final[Mapping[str, str]] = {
     RecallOffer.SEVERAL_ANSWERS: "ask for one answer (n: 1)",
     RecallOffer.UNREADABLE: "ask for server-sent events, with whole arguments of calls",
     RecallOffer.OBSERVING: "set mode=active",
-    RecallOffer.UNTRIMMED: "look at what is said of trimming, and at the header x-prompt-sidecar-untrimmed of answers",
+    RecallOffer.UNTRIMMED: "see why prompts are not trimmed, and the header x-prompt-sidecar-untrimmed of answers",
     RecallOffer.NO_TOOLS: "nothing to do for calls that have no tools, such as those for a title",
 }
 """What to do where it was not offered, for each reason that says it."""

@@ -458,7 +458,7 @@ class Snippet:
     text: str = ""
     """The text."""
     score: float = 0.0
-    """The BM25 score of its best passage; 0 where an exact id found it, or a message beside it."""
+    """The BM25 score of its best passage; 0 where an exact id found it, or a message next to it."""
     tokens: int = 0
     """Tokens of `text`."""
     repeats: int = 0

@@ -15,7 +15,7 @@ from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace
 from prompt_sidecar.providers.messages import Format, Message, role_of, texts_of, value_of
 from prompt_sidecar.providers.openai_chat import OPENAI, openai_error
 from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn
-from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_member, string
+from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_member, string, within
 from prompt_sidecar.providers.usage import UsageMembers
 
 ADDITIONAL_TOOLS: Final = "additional_tools"
@@ -142,7 +142,9 @@ class OpenAIResponses(SdkApi):
 
     def compaction(self, message: Message) -> str:
         """See `Messages`."""
-        return "".join(texts_of([message], "encrypted_content")) if value_of(message, "type") in COMPACTIONS else ""
+        return (
+            "".join(texts_of([message], "encrypted_content")) if within(value_of(message, "type"), COMPACTIONS) else ""
+        )
 
     def words(self, message: Message) -> Message | None:
         """See `Messages`."""

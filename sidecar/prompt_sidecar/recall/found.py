@@ -103,7 +103,7 @@ class Snippet:
     total_lines: int
     text: str
     score: float
-    """BM25 score of its best passage; 0 if an exact id found it, or a message beside it."""
+    """BM25 score of its best passage; 0 if an exact id found it, or a message next to it."""
     tokens: int
     repeats: int = 0
     """Number of older items with the same text, which are not shown."""

@@ -90,7 +90,7 @@ class Matches(NamedTuple):
 
     best: Best
     lenders: Mapping[int, Sequence[Lender]]
-    """The items beside each of the hits, and beside those beside them that may be ranked; whether or not they match."""
+    """The neighbours of each of the hits, and theirs, as far as they may be ranked; whether or not they match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,17 +339,17 @@ class History:
         """
         lenders: dict[int, Sequence[Lender]] = {}
 
-        def beside(numbers: Iterable[int]) -> list[int]:
+        def neighbours(numbers: Iterable[int]) -> list[int]:
             with self._record_lock:
                 lenders.update((number, self._record.lenders(number)) for number in numbers)
             return [lender.number for number in numbers for lender in lenders[number]]
 
         with slots.holding(self._index_lock):
             self._take_removed()
-            best = self._index.best_of_items(terms, most, self._allowed(query), behind, beside)
-        others = {hit.item for hit in best.beside}
+            best = self._index.best_of_items(terms, most, self._allowed(query), behind, neighbours)
+        others = {hit.item for hit in best.neighbours}
         others.update(lender.number for hit in best.hits[:ANSWERS] for lender in lenders[hit.item])
-        beside(others - lenders.keys())
+        neighbours(others - lenders.keys())
         return Matches(best, lenders)
 
     def best_of(self, number: int, terms: Sequence[str]) -> Hit | None:

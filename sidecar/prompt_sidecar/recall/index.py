@@ -70,8 +70,8 @@ class Best:
 
     hits: Sequence[Hit]
     """The best passage of each, best first."""
-    beside: Sequence[Hit]
-    """Those of the items that were named beside them, if they match and are not among the hits."""
+    neighbours: Sequence[Hit]
+    """Those of the items that were named as their neighbours, if they match and are not among the hits."""
     total: int
     """Number of items that match."""
     constant: float
@@ -79,7 +79,7 @@ class Best:
 
 
 def _nobody(_: Sequence[int]) -> Iterable[int]:
-    """No item is beside others."""
+    """No item has neighbours."""
     return ()
 
 
@@ -199,11 +199,11 @@ class Index:
         most: int,
         allowed: Sequence[int] | None = None,
         behind: AbstractSet[int] = frozenset(),
-        beside: Callable[[Sequence[int]], Iterable[int]] = _nobody,
+        neighbours: Callable[[Sequence[int]], Iterable[int]] = _nobody,
     ) -> Best:
         """The best passages of the best items, one each, at most `most`, ordered as by `best`.
 
-        The items `behind` come after all others, at most `most` of them too. `beside` names items beside those found.
+        The items `behind` come after all others, at most `most` of them too. `neighbours` names those of items.
         """
         scores, constant = self._matching(terms, allowed)
         best: dict[int, tuple[int, float]] = {}
@@ -218,10 +218,10 @@ class Index:
         first = (found for item, found in best.items() if item not in last) if last else best.values()
         top = _top(dict(first), most) + _top(dict(last.values()), most)
         found = dict.fromkeys(item_of[number] for number, _ in top)
-        others = [best[item] for item in dict.fromkeys(beside(list(found))) if item in best and item not in found]
+        others = [best[item] for item in dict.fromkeys(neighbours(list(found))) if item in best and item not in found]
         return Best(
             hits=[self._hit(number, score + constant) for number, score in top],
-            beside=[self._hit(number, score + constant) for number, score in others],
+            neighbours=[self._hit(number, score + constant) for number, score in others],
             total=len(best),
             constant=constant,
         )

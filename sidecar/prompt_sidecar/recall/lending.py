@@ -1,9 +1,10 @@
-"""What an item's score owes to the items beside it and to its length.
+"""What an item's score owes to its neighbours and to its length.
 
-Theory. A question is often answered beside the text that has its words: a result does not repeat the path that its call
-asks for, and "I did, in March" has no word of the question before it. So an item is lent a share of the score of the
-best item beside it: a result of its call, by call id, and a message of the one before or after it, where no tool call
-stands between. A result lends nothing to its call, which says less, nor to other results, which are of other subjects.
+Theory. A question is often answered next to the text that has its words: a result does not repeat the path that its
+call asks for, and "I did, in March" has no word of the question before it. So an item is lent a share of the score of
+the best neighbour: a result of its call, by call id, and a message of the one before or after it, where no tool call
+stands between. A result lends nothing to its call, which says less, nor to other results, which are of other
+subjects.
 
 What is lent is a share of the score by BM25, without the part that all matching passages have alike and before the
 second look. The best of several lenders counts, and nothing is lent on.
@@ -44,7 +45,7 @@ _SPOKEN: Final = frozenset({Role.USER, Role.ASSISTANT})
 
 
 class Lender(NamedTuple):
-    """An item that lends a share of its score to one beside it."""
+    """An item that lends a share of its score to a neighbour."""
 
     number: int
     share: float

@@ -1,7 +1,7 @@
 """Which items of a history a query finds, best first.
 
 Theory. Items whose stash id or call id the query names come first, the newest before the others. After them come items
-by their best passage: BM25 ranks all, the best of them lend to what stands beside them
+by their best passage: BM25 ranks all, the best of them lend to their neighbours
 (`prompt_sidecar.recall.lending`), and the best few dozen are ranked again by the proximity of terms
 (`prompt_sidecar.recall.rerank`). Equal items are ordered by recency, as an agent most likely means what it saw last.
 Items that the returned prompt shows whole come after all others: a search most likely looks for what is not shown. They
@@ -131,7 +131,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
             best = matches.best
             ranking.total = max(ranking.total, best.total)
             unseen: list[tuple[int, Hit | None]] = [
-                (hit.item, hit) for hit in (*best.hits, *best.beside) if hit.item not in ranking.seen
+                (hit.item, hit) for hit in (*best.hits, *best.neighbours) if hit.item not in ranking.seen
             ]
             if most == RANKED:
                 answers = _answers(history, matches, query)
@@ -191,7 +191,7 @@ def _candidates(
 def _strengths(
     items: Mapping[int, HistoryItem], found: Sequence[tuple[int, Hit | None]], matches: Matches
 ) -> dict[int, float]:
-    """What each item has by its best passage and its length, and what others beside it lend to it."""
+    """What each item has by its best passage and its length, and what its neighbours lend to it."""
     constant = matches.best.constant
     own = {
         number: (hit.score - constant) / divisor(items[number], hit.of) if hit else 0.0
@@ -243,8 +243,8 @@ def _reranked(
 
 
 def _answers(history: History, matches: Matches, query: SearchQuery) -> list[int]:
-    """The messages beside the best few hits that hold no term themselves, such as answers to a question."""
-    matching = {hit.item for hit in (*matches.best.hits, *matches.best.beside)}
+    """The messages next to the best few hits that hold no term themselves, such as answers to a question."""
+    matching = {hit.item for hit in (*matches.best.hits, *matches.best.neighbours)}
     numbers = dict.fromkeys(
         lender.number
         for hit in matches.best.hits[:ANSWERS]

@@ -127,7 +127,7 @@ def sentences(one: Recommended) -> str:
     saves = f"saves an estimated {1 - one.share:.0%} of the bill of {of}{money} and hides {one.hidden:.0%} of the "
     if one.condense:
         return (
-            f"condensing {saves}tokens that were sent, in both beside what is set now. It hides what no later call "
+            f"condensing {saves}tokens that were sent, in addition to what is set now. It hides what no later call "
             "shows again, within reach of recall"
         )
     told = (

@@ -306,7 +306,7 @@ class Snippet(_message.Message):
     text: _builtins.str
     """The text."""
     score: _builtins.float
-    """The BM25 score of its best passage; 0 where an exact id found it, or a message beside it."""
+    """The BM25 score of its best passage; 0 where an exact id found it, or a message next to it."""
     tokens: _builtins.int
     """Tokens of `text`."""
     repeats: _builtins.int
