@@ -35,6 +35,8 @@ NPM: Final[Mapping[str, Path]] = {
 """The folders with the pins of environments of npm packages."""
 IN_CI: Final = (AGENTS, "ai_sdk")
 """Those of them that CI makes; `make agents` makes the others."""
+NOT_IN_CI: Final = frozenset({"adk", "agent-framework", "autogen", "crewai", "llama-index", "smolagents", "strands"})
+"""Environments of Python packages that `make agents` alone needs, and makes."""
 NPM_SECONDS: Final = 600.0
 """Patience with an installation: of `AGENTS` it is 1 GB, in a minute on a quiet machine."""
 BEFORE: Final = {"aider": (3, 13)}
@@ -124,9 +126,10 @@ def _too_new(name: str) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Make the environments of these names, or all; return the exit status."""
+    """Make the environments of these names, or all that CI needs; return the exit status."""
     missing = 0
-    for name in names or sorted([*IN_CI, *(path.stem for path in REQUIREMENTS.glob("*.txt"))]):
+    of_python = {path.stem for path in REQUIREMENTS.glob("*.txt")}
+    for name in names or sorted({*IN_CI, *of_python} - NOT_IN_CI):
         if _is_too_new(name):
             print(f"{name}: {_too_new(name)}")
             continue
