@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -46,13 +45,13 @@ _DIFFS: Final[Any] = re2.compile(
     r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]*\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s*)diff\s"
 )
 _STAT: Final = re.compile(r"--(?:stat|shortstat|name-only|name-status)\b")
-_RUNS: Final = re.compile(
+_RUNS: Final[Any] = re2.compile(
     r"\b(?:tests?|pytest|jest|vitest|mocha|unittest|build|install|lint|vet|tsc|make|mise|cargo|golangci-lint|eslint"
     r"|ruff|mypy|lake|docker|pnpm|npm|npx|yarn|bun|gradle|gradlew|mvn|dotnet|xcodebuild|swift|ninja|cmake|bazel)\b"
 )
-_REPOSITORY: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
+_REPOSITORY: Final[Any] = re2.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
 """What works on a repository, whatever the names there are; but what it starts may be tests."""
-_SEARCHES: Final = re.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
+_SEARCHES: Final[Any] = re2.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
 _WORD: Final = re.compile(r"\w{4,80}")
 
 
@@ -78,15 +77,25 @@ def call_of(tool: str, arguments: str) -> Call:
     command = next((text for name, text in named if name in _COMMANDS), "")
     of_name = _name_words(tool)
     shell = bool(command or of_name & _SHELLS)
-    asked = dict.fromkeys(word for _, text in named for word in _WORD.findall(text)) if shell else ()
     return Call(
         tool=tool,
         reads=bool(of_name & _READS and not of_name & _NO_READS) or (command != "" and _shows_files(command)),
         shell=shell,
-        runs=bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
-        searches=bool(_SEARCHES.search(command)),
-        words=tuple(islice(asked, MOST_WORDS)),
+        runs=command != "" and bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
+        searches=command != "" and bool(_SEARCHES.search(command)),
+        words=_words(named) if shell else (),
     )
+
+
+def _words(named: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The first words of the arguments, each once."""
+    found: dict[str, None] = {}
+    for _, text in named:
+        for word in _WORD.finditer(text):
+            found[word[0]] = None
+            if len(found) == MOST_WORDS:
+                return tuple(found)
+    return tuple(found)
 
 
 def _named(arguments: str) -> Sequence[tuple[str, str]]:
