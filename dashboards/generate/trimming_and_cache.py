@@ -178,7 +178,8 @@ TOKENS: Final = Row(
             Look.STACKED,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(PROMPTS, by=("outcome",)), "{{outcome}}"),),
-            "Prompts a minute: trimmed, untouched, over_budget (answered, but too large still), refused with an error.",
+            "Prompts a minute: trimmed, condensed (at first sight alone), untouched, over_budget (answered, but too "
+            "large still), refused with an error.",
             "refused: the log and the status of the calls say why. over_budget: see “What kept prompts too large”.",
             UNSEEN,
         ),

@@ -54,7 +54,7 @@ class Facts:
 
     def trimmed(self, answer: trim_pb2.TrimPromptResponse, format: str) -> None:
         """A prompt that was answered."""
-        self.add(catalog.PROMPTS, outcome="trimmed|untouched|over_budget", format=format)
+        self.add(catalog.PROMPTS, outcome="trimmed|condensed|untouched|over_budget", format=format)
         if not answer.fits:
             self.add(catalog.PROMPTS, outcome="over_budget")
             reason = NoFit(_word(trim_pb2.NoFitReason, answer.no_fit_reason, "NO_FIT_REASON_"))
