@@ -31,6 +31,7 @@ from prompt_sidecar.trim.ids import run_key
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAMES_HEADER
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle import data
+from tests.oracle.alignment import CONDENSED, text_may_stand_for
 from tests.oracle.runs import body_of, dumps
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
@@ -158,7 +159,8 @@ def returned(of: Played, answer: TrimAnswer) -> list[str]:
 def is_label(text: str, ids: frozenset[str], sent: frozenset[str]) -> bool:
     """Whether a text is a placeholder of ours, or what was sent with some of ours in it.
 
-    That is two ends of a text around a marker, or arguments with placeholders in place of long strings.
+    That is two ends of a text around a marker, arguments with placeholders in place of long strings, or a result that
+    was condensed.
     """
     clipped = PLACEHOLDER.fullmatch(text)
     if clipped is not None:
@@ -173,7 +175,12 @@ def is_label(text: str, ids: frozenset[str], sent: frozenset[str]) -> bool:
             whole.startswith(head) and whole.endswith(tail) for whole in sent for head in heads for tail in tails
         ):
             return True
-    return False
+    condensed = CONDENSED.search(text)
+    return (
+        condensed is not None
+        and any(f"id={each}" in condensed[0] for each in ids)
+        and any(text_may_stand_for(whole, text) for whole in sent)
+    )
 
 
 # -- trimming ----------------------------------------------------------------------------------------------------------
