@@ -167,8 +167,14 @@ def _listen(settings: Settings) -> socket.socket | None:
 
 
 def _begin_loading(settings: Settings) -> None:
-    """Have the vocabulary loaded during the imports that follow: most of it needs no interpreter."""
-    if settings.tokens.counter != "tiktoken":
+    """Have the vocabulary loaded during the imports that follow: most of it needs no interpreter.
+
+    Not where addresses are limited: native code that gets none ends the process, before it is said what to raise.
+    """
+    import resource
+
+    limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    if settings.tokens.counter != "tiktoken" and not limited:
         from prompt_sidecar.tokens.encodings import ESTIMATE
         from prompt_sidecar.tokens.fast import begin_loading
 

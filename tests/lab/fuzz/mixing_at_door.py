@@ -22,6 +22,7 @@ from aiohttp import web
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH
+from prompt_sidecar.facts.untrimmed import MISSED, Untrimmed
 from prompt_sidecar.prompt.items import Role
 from tests.client.provider import SHAPES, Says
 from tests.conformance.table import CASES
@@ -114,14 +115,15 @@ class MixingAtDoor(Mixing):
         del self.provider.bodies[:]
         status, answer, told = self._post(raw)
         self.calls += 1
-        known = told.get(names.PREFIX + "untrimmed", "OK" if status == 200 else str(status))
+        why = told.get(names.PREFIX + "untrimmed", "")
+        known = why if why in MISSED else "OK" if status == 200 else str(status)
         self.statuses[known] = self.statuses.get(known, 0) + 1
         bodies = list(self.provider.bodies)
         self.revision = told.get(names.REVISION, "")
         if status != 200 or not bodies:
             yield f"status {status}, and {len(bodies)} requests reached the provider"
             return
-        if known != "OK" and not self._is_refused(raw, known):
+        if why in MISSED and not self._is_refused(raw, known):
             yield f"the prompt went on untrimmed: {known}"
         if odd:
             return
@@ -182,7 +184,7 @@ class MixingAtDoor(Mixing):
             return error.status != "INTERNAL"
         value = json.loads(raw)
         held_there = isinstance(value, dict) and (value.get("previous_response_id") or value.get("conversation"))
-        return bool(held_there) and reason == "PROVIDER_HISTORY"
+        return bool(held_there) and reason == Untrimmed.STORED_BY_PROVIDER
 
 
 def mixing_at_door(here: Proxied, path: str, seed: int, number: int) -> MixingAtDoor:
