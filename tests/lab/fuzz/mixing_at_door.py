@@ -127,7 +127,7 @@ class MixingAtDoor(Mixing):
             yield f"the prompt went on untrimmed: {known}"
         if odd:
             return
-        if not (self.careless or self.defects(raw)):
+        if not (self.careless or self.defects(raw) or _leaves_calls_open(raw)):
             for turn, body in enumerate(bodies[: self._judged()]):
                 for defect in self.defects(body):
                     yield f"a new defect in turn {turn}: {defect}"
@@ -185,6 +185,19 @@ class MixingAtDoor(Mixing):
         value = json.loads(raw)
         held_there = isinstance(value, dict) and (value.get("previous_response_id") or value.get("conversation"))
         return bool(held_there) and reason == Untrimmed.STORED_BY_PROVIDER
+
+
+def _leaves_calls_open(raw: bytes) -> bool:
+    """Whether a body of Gemini's ends in the model's words with calls that nobody has answered.
+
+    The judge counts no calls there, and does where a hidden turn with its answer is put back between them.
+    """
+    for content in reversed(json.loads(raw).get("contents") or []):
+        if content.get("role") != "model":
+            return False
+        if any({"functionCall", "function_call"} & part.keys() for part in content.get("parts") or []):
+            return True
+    return False
 
 
 def mixing_at_door(here: Proxied, path: str, seed: int, number: int) -> MixingAtDoor:
