@@ -24,6 +24,8 @@ from tests.doors.grpc.serving import counter
 MOST_CUTS: Final = 12
 """Of sixty calls: a cut frees half of the limit, and each window here has room for ten calls or more."""
 ENCODING: Final = "o200k_base"
+OPENED: Final = "opened"
+"""What became of a request for a WebSocket that was opened: what comes on it is counted by itself."""
 SENT_TO_HTTP: Final = "sent_to_http"
 """What became of a request to open a WebSocket that was answered 426: Codex tries one, and then uses HTTP."""
 _SERVED: Final = frozenset({("answered", 200), ("cancelled", 200), ("opened", 101)})
@@ -176,7 +178,7 @@ def forced(session: Session) -> Iterator[str]:
 def _reasons(session: Session, outcomes: frozenset[str], recall: RecallOffer) -> Iterator[str]:
     """A request that is no step of the run may have no tools that the sidecar's could join."""
     handled = session.seen.asked
-    requests = [request for request in session.seen.requests if request[1] != SENT_TO_HTTP]
+    requests = [request for request in session.seen.requests if request[1] not in (SENT_TO_HTTP, OPENED)]
     if len(handled) != len(requests):
         yield f"of {len(requests)} requests {len(handled)} have a reason"
     ends = Counter(each.outcome for each in handled)
