@@ -298,6 +298,7 @@ def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) 
     last = exchanges[-1].answer
     answers = {stash_id for _, stash_id, each in answers_trimmed(agent, exchanges) if not each.is_page}
     trims = [trim for each in exchanges for trim in each.answer.trims]
+    condensed = sum(trim.action == trim_pb2.TRIM_ACTION_CONDENSED for trim in last.trims)
     empty = {trim.stash_id for trim in trims if trim.kind == trim_pb2.ITEM_KIND_OPAQUE}
     figures: tuple[tuple[str, object, object], ...] = (
         ("calls", len(exchanges), run.calls),
@@ -307,7 +308,8 @@ def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) 
         ("cache", last.cache, run.cache),
         ("tokens sent", sum(each.answer.tokens.before for each in exchanges), run.tokens_sent_total),
         ("tokens returned", sum(each.answer.tokens.after for each in exchanges), run.tokens_returned_total),
-        ("trimmed items", len(last.trims), run.trimmed_items),
+        ("trimmed items", len(last.trims) - condensed, run.trimmed_items),
+        ("condensed items", condensed, run.condensed_items),
         (
             "retrievals",
             agent.outcomes,
