@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from prompt_sidecar.calls.options import ServerOptions
@@ -174,6 +176,8 @@ def session(
 
 def _certified(certificate: Path, key: Path) -> ServerOptions:
     """Options of a server with a certificate of its own making: Amazon's SDK sends a bearer key over TLS alone."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl program to make certificates")
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     names = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
     command = ["openssl", "req", "-x509", *curve, *names, "-keyout", str(key), "-out", str(certificate)]
