@@ -192,7 +192,9 @@ def start(
         telemetry.stop()
         raise
     settle_interpreter()
-    threading.Thread(target=_free_cycles, args=(shared.in_flight,), name="free-cycles", daemon=True).start()
+    freeing = threading.Timer(_QUIET_SECONDS, _free_cycles, (shared.in_flight,))
+    freeing.name, freeing.daemon = "free-cycles", True
+    freeing.start()
     return Sidecar(process, telemetry, store)
 
 
@@ -279,7 +281,6 @@ def _free_cycles(in_flight: InFlight) -> None:
 
     `settle_interpreter` has spared the collector all there was, that as well.
     """
-    time.sleep(_QUIET_SECONDS)
     in_flight.wait_for_none(_QUIET_SECONDS)
     gc.unfreeze()
     gc.collect()

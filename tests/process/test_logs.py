@@ -151,9 +151,13 @@ def test_a_line_that_is_counted_holds_up_no_other() -> None:
         with counters:
             pass
 
+    def log_until_counted() -> None:
+        while not waits.is_set():  # the writer may have taken a line meanwhile, so that there is room for another
+            log.warning("x")
+
     def log_as_a_finalizer() -> None:
         with counters:
-            threading.Thread(target=log.warning, args=("x",), daemon=True).start()
+            threading.Thread(target=log_until_counted, daemon=True).start()
             assert waits.wait(PATIENCE)
             log.warning("x")
 

