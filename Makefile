@@ -68,6 +68,10 @@ test-all: $(READY) ## Run all tests: images, five languages, real agents, framew
 planted: $(READY) ## Plant faults in a copy of the code, and show which test of make test catches each
 	@$(BIN)/python -m tests.lab.planted $(PLANTED)
 
+.PHONY: chart
+chart: $(READY) ## Write deploy/kubernetes/standalone from the Helm chart, by Helm itself
+	@$(BIN)/python -m tests.deploy.chart
+
 .PHONY: integrations
 integrations: $(READY) ## Install the frameworks that tests/integrations meets, each in an environment of its own
 	@$(BIN)/python -m tests.integrations.environments
@@ -215,6 +219,8 @@ pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the ch
 	@$(COMPILE) tests/lab/catalogue/requirements.in --upgrade --output-file tests/lab/catalogue/requirements.txt
 	@$(COMPILE) tests/lab/catalogue/litellm.in --upgrade --no-deps --output-file tests/lab/catalogue/litellm.txt
 	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done
+	@$(BIN)/uv pip compile --python-version 3.12 --generate-hashes --no-header --no-annotate --quiet \
+		tests/deploy/requirements/helm.in --upgrade --output-file tests/deploy/requirements/helm.txt
 	@git --no-pager diff --stat -- .ci/requirements.txt .ci/demo.txt deploy/requirements tests/integrations/requirements
 
 # litellm without its dependencies: only the table in its wheel is read.

@@ -70,6 +70,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/dashboards/test_promtool.py": "needs promtool",
     "tests/dashboards/test_rules.py::test_the_rules_do_what_they_promise": "needs promtool",
     "tests/deploy/test_built_image.py": "builds the image",
+    "tests/deploy/test_chart.py": "needs Helm's package, which it installs",
     "tests/deploy/test_crds.py": _NODE,
     "tests/docs/test_go.py": "needs Go",
     "tests/docs/test_integration.py::test_the_figures": _DATA,

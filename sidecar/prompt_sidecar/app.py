@@ -352,6 +352,8 @@ def _remark(settings: Settings) -> None:
         _log.warning("%s can be read by others than its owner; set its mode to 0600", file)
     if server.listen and not is_loopback(server.listen) and not server.tls_certificate:
         _log.warning("server.listen %s is reachable without TLS: prompts and tokens travel in the clear", server.listen)
+    if server.unauthenticated:
+        _log.warning("server.unauthenticated is on: any client that can connect may call, and read what others' runs have stashed")
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)

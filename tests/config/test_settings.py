@@ -224,6 +224,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ({"SERVER__LISTEN": ""}, "at least one"),
         ({"SERVER__LISTEN": "0.0.0.0:1"}, "nobody is authenticated"),
         ({"SERVER__LISTEN": "example.org:1"}, "nobody is authenticated"),
+        ({"SERVER__UNAUTHENTICATED": "true", "SERVER__TOKENS_FILE": "/a"}, "leave one out"),
         ({"SERVER__TLS_KEY": "k.pem"}, "belong together"),
         ({"SERVER__CLIENT_CA": "ca.pem"}, "needs server.tls_certificate"),
         ({"LIMITS__STASH_BYTES": "1MiB"}, "at most limits.stash_bytes"),
@@ -243,10 +244,10 @@ def test_settings_that_do_not_go_together(environment: dict[str, str], word: str
 
 
 def test_beyond_loopback_with_authentication() -> None:
-    """Tokens, or a client authority with TLS, permit listening beyond loopback."""
+    """Tokens, a client authority with TLS, or saying that nobody is to be asked permit listening beyond loopback."""
     flags = {"server.listen": "0.0.0.0:7717"}
     tls = {"server.tls_certificate": "c", "server.tls_key": "k", "server.client_ca": "ca"}
-    for more in ({"server.tokens_file": "t"}, tls):
+    for more in ({"server.tokens_file": "t"}, tls, {"server.unauthenticated": "true"}):
         assert "0.0.0.0:7717" == load({}, flags=flags | more).server.listen
 
 

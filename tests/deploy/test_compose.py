@@ -79,7 +79,7 @@ def test_ports_are_open_to_this_machine_only(composed: dict[str, Any]) -> None:
     """Nothing of it asks for a password."""
     ports = [port for service in composed["services"].values() for port in service.get("ports", [])]
 
-    assert {"3000", "9090"} == {port["published"] for port in ports}
+    assert {"3000", "7780", "9090"} == {port["published"] for port in ports}
     assert {"127.0.0.1"} == {port["host_ip"] for port in ports}
 
 

@@ -39,8 +39,9 @@ def extras(*only: str) -> dict[str, Requirement]:
 
 
 def apart() -> dict[str, Requirement]:
-    """Return what is tested in environments of its own, by name: frameworks that agree with nobody about versions."""
-    files = sorted((ROOT / "tests" / "integrations" / "requirements").glob("*.in"))
+    """Return what is tested in environments of its own, by name: frameworks with versions of their own, and Helm."""
+    folders = (ROOT / "tests" / "integrations" / "requirements", ROOT / "tests" / "deploy" / "requirements")
+    files = sorted(file for folder in folders for file in folder.glob("*.in"))
     return _named(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 

@@ -196,3 +196,11 @@ class ServerOptions:
     tokens_file: str = setting(
         "", _PATH, "File of bearer tokens, one name:token a line, mode 0600; empty: none are asked for."
     )
+    unauthenticated: bool = setting(
+        False,
+        switch(),
+        "Whether gRPC, the HTTP door and Envoy's may listen beyond loopback without tokens and client certificates. "
+        "Any client that can connect may then call, and all of them are the one caller `local`.",
+        "Only something outside can decide then who connects: a container's port that is published to its machine alone, "
+        "or a service mesh.",
+    )

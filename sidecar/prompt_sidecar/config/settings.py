@@ -576,11 +576,15 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield "server.client_ca needs server.tls_certificate and server.tls_key: clients prove themselves in TLS"
     for name, own in (("server.listen", " or a unix socket"), ("http.listen", ""), ("envoy.listen", "")):
         listen = attrgetter(name)(settings)
-        if listen and not is_loopback(listen) and not (server.client_ca or server.tokens_file):
+        proven = server.client_ca or server.tokens_file or server.unauthenticated
+        if listen and not is_loopback(listen) and not proven:
             yield (
                 f"{name} is {listen}, which other machines can reach, and nobody is authenticated; "
-                f"set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1{own}"
+                f"set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1{own}; "
+                "server.unauthenticated is for where something outside decides who connects"
             )
+    if server.unauthenticated and (server.client_ca or server.tokens_file):
+        yield "server.unauthenticated goes with neither server.client_ca nor server.tokens_file; leave one out"
     yield from _http_conflicts(settings.http)
     admin = settings.admin
     if admin.listen and not is_loopback(admin.listen) and not admin.tokens_file:
