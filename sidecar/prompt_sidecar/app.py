@@ -316,7 +316,7 @@ def _serve(settings: Settings, log: Sequence[Writer], listening: socket.socket |
     while (caught := signals.wait()) is signal.SIGHUP:
         _reload(sidecar)
     assert caught is not None
-    _log.info("%s: stopping, calls in flight have %g s to finish", caught.name, settings.server.grace)
+    _log.info("%s: stopping, calls in flight have %g s to finish", caught.name, _grace(settings))
     outcome: list[bool] = []
 
     def drain() -> None:
@@ -331,6 +331,11 @@ def _serve(settings: Settings, log: Sequence[Writer], listening: socket.socket |
         return False
     _log.info("stopped%s", "" if outcome[0] else ": the grace is over, calls in flight were cancelled")
     return outcome[0]
+
+
+def _grace(settings: Settings) -> float:
+    """Return the seconds that a stop takes at most."""
+    return max(settings.server.grace, settings.http.stream_grace if settings.http.listen else 0.0)
 
 
 def _reload(sidecar: Sidecar) -> None:
@@ -353,7 +358,9 @@ def _remark(settings: Settings) -> None:
     if server.listen and not is_loopback(server.listen) and not server.tls_certificate:
         _log.warning("server.listen %s is reachable without TLS: prompts and tokens travel in the clear", server.listen)
     if server.unauthenticated:
-        _log.warning("server.unauthenticated is on: any client that can connect may call, and read what others' runs have stashed")
+        _log.warning(
+            "server.unauthenticated is on: any client that can connect may call, and read what other runs have stashed"
+        )
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)

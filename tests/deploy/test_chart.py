@@ -147,7 +147,7 @@ def test_a_pod_ends_within_its_grace(release: Release) -> None:
     """The pause before SIGTERM and the sidecar's own time are less than what the kubelet gives."""
     spec = found(release, "Deployment")["spec"]["template"]["spec"]
     pause = int(container(release)["lifecycle"]["preStop"]["exec"]["command"][1])
-    grace = SETTINGS["server.grace"].kind.read(given(release)["server.grace"])
+    grace = max(SETTINGS[name].kind.read(given(release)[name]) for name in ("server.grace", "http.stream_grace"))
 
     assert pause + grace + 5 <= spec["terminationGracePeriodSeconds"]
 

@@ -52,7 +52,7 @@ def test_a_folder_becomes_a_page_and_figures(tmp_path: Path) -> None:
 def test_a_reports_figures_are_those_of_the_server(tmp_path: Path) -> None:
     """The core in this process and a server give the same prompts, and the same money for them."""
     path = jsonl(tmp_path / "s.jsonl", session(calls=14, size=200))
-    # No prompt comes within 40 tokens of where it would be cut: ids are random, so a token more or less must not matter.
+    # No prompt comes within 40 tokens of where it would be cut: ids are random, so one token must not matter.
     flags = ("--limit", "2700", "--prices", "3,0.3,3.75,15")
     assert 0 == run("replay", str(path), *flags, "--json", str(tmp_path / "r.json")).returncode
     served = run("replay", str(path), *flags, "--json")

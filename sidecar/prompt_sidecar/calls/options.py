@@ -201,6 +201,6 @@ class ServerOptions:
         switch(),
         "Whether gRPC, the HTTP door and Envoy's may listen beyond loopback without tokens and client certificates. "
         "Any client that can connect may then call, and all of them are the one caller `local`.",
-        "Only something outside can decide then who connects: a container's port that is published to its machine alone, "
-        "or a service mesh.",
+        "Only something outside can decide then who connects: a container's port that is published to its machine "
+        "alone, or a service mesh.",
     )

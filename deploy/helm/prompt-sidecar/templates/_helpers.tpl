@@ -59,8 +59,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.admin.enabled (not .Values.admin.tokensSecret) -}}
 {{- fail "admin.enabled needs admin.tokensSecret, a Secret with the entry tokens" -}}
 {{- end -}}
-{{- if lt (int .Values.shutdown.terminationSeconds) (add (int .Values.shutdown.preStopSeconds) (int .Values.shutdown.graceSeconds) 5 | int) -}}
-{{- fail "shutdown.terminationSeconds must be at least preStopSeconds + graceSeconds + 5" -}}
+{{- $grace := max (int .Values.shutdown.graceSeconds) (int .Values.shutdown.streamGraceSeconds) -}}
+{{- if lt (int .Values.shutdown.terminationSeconds) (add (int .Values.shutdown.preStopSeconds) $grace 5 | int) -}}
+{{- fail "shutdown.terminationSeconds must be at least preStopSeconds + 5 + the longer of graceSeconds and streamGraceSeconds" -}}
 {{- end -}}
 {{- end -}}
 

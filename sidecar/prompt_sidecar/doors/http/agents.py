@@ -40,6 +40,10 @@ class Agent:
         """Whether its body did not come in time."""
         self.broken = False
         """Whether the provider broke its answer off."""
+        self.answering = False
+        """Whether an answer to it has begun."""
+        self.stopping: Callable[[], bool] = lambda: False
+        """Whether requests in progress are ended, as the grace of a stop is over."""
         self.hold: Callable[[int], None] = lambda _: None
         """Is told of each part of a body that is kept, in bytes; raises TooLarge where there is no room for it."""
         self.hold_answer: Callable[[int], None] = lambda _: None
@@ -92,12 +96,14 @@ class Agent:
 
     def begun(self, status: int, reason: str | None, headers: Mapping[str, str]) -> web.StreamResponse:
         """Return an answer that comes in pieces."""
+        self.answering = True
         return web.StreamResponse(status=status, reason=reason, headers=headers)
 
     async def send(
         self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
     ) -> web.StreamResponse:
         """Send a whole answer. Raises NotTaken."""
+        self.answering = True
         if len(body) <= _WRITTEN_AT_ONCE:
             response: web.StreamResponse = web.Response(status=status, reason=reason, headers=headers, body=body)
             await response.prepare(self._request)

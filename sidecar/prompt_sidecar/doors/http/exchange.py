@@ -50,7 +50,7 @@ from prompt_sidecar.doors.http.upstream import (
     reason,
     refuses_thinking,
 )
-from prompt_sidecar.errors import SidecarError, TooLarge
+from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.facts.http_calls import AgentAnswered, ProviderAsked
 from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
@@ -77,6 +77,7 @@ _FAILURES: Final = 500
 """The first one by which it says that this is its own fault."""
 T = TypeVar("T")
 _JSON: Final = "application/json"
+STOPPING: Final = "this sidecar is stopping; send the request again"
 _CANCELLED: Final = "cancelled"
 _BROKEN: Final = "upstream_failed"
 """How a call of a provider ended that has no status which says so."""
@@ -546,8 +547,10 @@ class Exchange:
             self._call.ends(self.outcome.ended)
             self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
-        except (asyncio.CancelledError, ConnectionError):  # the agent has gone
+        except (asyncio.CancelledError, ConnectionError):  # the agent has gone, or the sidecar stops
             self._call.ends(_CANCELLED)
+            if self.agent.stopping():
+                return await self._end_for_stop()
             await stream.read_on()
             raise
         finally:
@@ -647,6 +650,13 @@ class Exchange:
         await self.agent.write(self._response, self.dialect.stream_error(status, told))
         await self.agent.end(self._response)
         return self._response
+
+    async def _end_for_stop(self) -> web.StreamResponse:
+        """End a stream that the grace of a stop was too short for, so that the agent knows that a part is missing."""
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        self.outcome.ended = _CANCELLED
+        return await self._end_with_error(503, error_body(self.dialect.format, 503, STOPPING, Stopping.reason))
 
     # -- headers ---------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 import aiohttp
@@ -29,7 +30,7 @@ from prompt_sidecar.doors.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.doors.http.connections import Connections
 from prompt_sidecar.doors.http.encodings import encoding_of
-from prompt_sidecar.doors.http.exchange import Exchange, Outcome, TooLongAnswer
+from prompt_sidecar.doors.http.exchange import STOPPING, Exchange, Outcome, TooLongAnswer
 from prompt_sidecar.doors.http.front import Front, error_response, opens_websocket
 from prompt_sidecar.doors.http.gateways import Endpoint, Gateways
 from prompt_sidecar.doors.http.hidden import HiddenTurns
@@ -84,6 +85,8 @@ class HttpDoor:
         self._handler: _Handler | None = None
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
+        self._drained = monotonic()
+        """When it began to refuse requests."""
 
     @property
     def address(self) -> str:
@@ -157,6 +160,7 @@ class HttpDoor:
 
     def drain(self) -> None:
         """Refuse further requests."""
+        self._drained = monotonic()
         if self._handler is not None:
             self._handler.closing = True
             if self._thread is not None:
@@ -168,7 +172,9 @@ class HttpDoor:
             if self._socket is not None:
                 self._socket.close()
             return True
-        clean = self._handler.in_progress.wait_for_none(grace)
+        # A stop at once, without grace, waits for no stream either.
+        streams = self._drained + self._options.stream_grace - monotonic() if grace > 0 else 0.0
+        clean = self._handler.in_progress.wait_for_none(max(grace, streams))
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
@@ -180,6 +186,7 @@ class HttpDoor:
         assert self._handler is not None
         if self._listener is not None:
             self._listener.close()
+        await self._handler.end()
         await self._runner.cleanup()
         await self._handler.close()
 
@@ -188,6 +195,10 @@ _SIGNED: Final = (
     "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
     "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
 )
+_ENDING_SECONDS: Final = 1.0
+"""For the error events of streams that are in progress when the grace of a stop is over."""
+_RETRY_SECONDS: Final = 1
+"""After which agents ask again when a sidecar stops: it may be back, and a load balancer has chosen another."""
 _CUT_SECONDS: Final = 0.1
 """For a request that is still in progress when the grace of a stop is over."""
 _KEEPALIVE_SECONDS: Final = 900.0
@@ -246,6 +257,10 @@ class _Handler:
         self.closing = False
         self.in_progress = InFlight()
         """Requests."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        """What handles them."""
+        self._ending = False
+        """Whether they are ended, as the grace of a stop is over."""
         self._places = Counts()
         """Those that have a place of `http.max_requests`."""
         self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
@@ -254,9 +269,21 @@ class _Handler:
         """Close the connections to providers."""
         await self._upstreams.close()
 
+    async def end(self) -> None:
+        """End requests in progress: streams with an error event, and with 503 what has no answer yet."""
+        self._ending = True
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_ENDING_SECONDS)
+
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle a request."""
         self.in_progress.add()
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
             with self.connections.asking(request.transport):
                 response = await self._answered(request)
@@ -264,6 +291,7 @@ class _Handler:
                 response.force_close()  # whatever follows was taken for messages of the WebSocket that is not opened
             return response
         finally:
+            self._tasks.discard(task)
             self.in_progress.remove()
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
@@ -291,6 +319,7 @@ class _Handler:
         self, request: web.Request, found: Route, gateway: Endpoint | None, name: str, outcome: Outcome
     ) -> web.StreamResponse:
         agent = Agent(request, self._limits, self._observer.reached)
+        agent.stopping = lambda: self._ending
         word = "failed"
         place: Owner | None = None
         try:
@@ -301,7 +330,8 @@ class _Handler:
         except SidecarError as error:
             word, outcome.reason = "refused", error.reason
             self._shared.refused(f"http {name}", error, error.status, _peer(request))
-            return error_response(found, http_status(error), error.message, error.reason)
+            headers = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)}) if isinstance(error, Stopping) else None
+            return error_response(found, http_status(error), error.message, error.reason, headers)
         except web.HTTPRequestEntityTooLarge:
             word, outcome.reason = "refused", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
@@ -324,7 +354,13 @@ class _Handler:
             return error_response(found, 502, told, "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
             word = OPENED if outcome.ended == OPENED else "cancelled"
-            raise
+            if not self._ending or agent.answering or opens_websocket(request):
+                raise
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            outcome.reason = Stopping.reason
+            headers = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
+            return error_response(found, 503, STOPPING, Stopping.reason, headers)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
             outcome.reason = "INTERNAL"
             _log.error("a request failed: %s", frames(error))

@@ -99,6 +99,14 @@ class HttpOptions:
         "Eight of the largest bodies, or half a megabyte for each of max_requests.",
         advanced=True,
     )
+    stream_grace: float = setting(
+        20.0,
+        seconds(0, 600),
+        "How long answers in progress get to end at a stop, where that is more than server.grace; new requests are "
+        "refused with 503 and Retry-After meanwhile. A stream that has not ended then gets its provider's error event.",
+        "A model's answer takes longer than a call of the sidecar's own. With a pause of some seconds before SIGTERM "
+        "it is within the 30 seconds that Kubernetes gives; give a pod more, and set it higher, for long answers.",
+    )
     max_conversations: int = setting(
         4_096,
         whole(16, 1_000_000, "conversations"),

@@ -67,6 +67,7 @@ async def relay(
     length = answer.headers.get("content-length", "")
     if length.isdecimal():
         response.content_length = int(length)
+    agent.answering = True
     await response.prepare(request)
     try:
         if first:
