@@ -147,6 +147,7 @@ THOROUGH: Final[Mapping[str, str]] = {
 SAMPLED: Final[Mapping[str, int]] = {
     "tests/guard/test_switching.py": EACH,
     "tests/client/test_killed.py::test_the_run_ends_normally": 1,
+    "tests/dashboards/test_alerts_by_door.py": 6,
     "tests/doors/envoy/test_through_envoy.py": 1,
     "tests/doors/http/test_hostile_requests.py": 1,
     "tests/doors/http/test_sdks.py::test_sixty_calls_over_the_limit": 1,

@@ -43,6 +43,8 @@ REFUSALS: Final = ("RESOURCE_EXHAUSTED",)
 """The status of a call that a bound of the sidecar refused."""
 PROMPT_ROUTES: Final = Not(("passed_through",))
 """Requests through the HTTP door that the sidecar does something with."""
+HTTP_DOORS: Final = ("http", "gateway")
+"""Doors whose prompts go on as they came where the sidecar fails: a fault, though the provider answers."""
 ENVOY_PROMPTS: Final = Not(("not_a_prompt",))
 """The same of Envoy's, by outcome."""
 
@@ -78,6 +80,7 @@ def faults(place: Place) -> str:
     failed = place.rate_of_all(
         (RPC_DURATION, {"rpc_method": METHODS, "rpc_response_status_code": FAULTS}),
         (HTTP_REQUESTS, {"route": PROMPT_ROUTES, "outcome": "failed"}),
+        (HANDLED, {"door": HTTP_DOORS, "outcome": Untrimmed.INTERNAL.value}),
         (ENVOY_REQUESTS, {"outcome": "failed"}),
     )
     return share(failed, calls(place))

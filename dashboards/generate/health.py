@@ -188,8 +188,15 @@ CALLS: Final = Row(
                     ),
                     "{{rpc_method}}",
                 ),
+                Query(PANEL.rate(HTTP_REQUESTS, by=("route",), where={"outcome": "failed"}), "HTTP {{route}}"),
+                Query(
+                    PANEL.rate(HANDLED, by=("door",), where={"door": figures.HTTP_DOORS, "outcome": "internal"}),
+                    "{{door}}, went on untrimmed",
+                ),
+                Query(PANEL.rate(ENVOY_REQUESTS, where={"outcome": "failed"}), "Envoy"),
             ),
-            "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached.",
+            "Calls and prompts through every door that failed by the sidecar's fault, or were refused because a "
+            "resource limit was reached.",
             "DEADLINE_EXCEEDED: the client's deadline is shorter than “Time by method (p99)”. RESOURCE_EXHAUSTED: see "
             "“Resource limits reached”. INTERNAL: report it, with the line of the log.",
             "No call has failed so far.",
