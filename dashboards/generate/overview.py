@@ -11,6 +11,10 @@ from dashboards.generate.promql import PANEL, SPAN, or_zero
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
+    CALLER_COST,
+    CALLER_FINDINGS,
+    CALLER_PROMPTS,
+    CALLER_TOKENS,
     COMPARED_PROMPTS,
     CONDENSED_TOKENS,
     COST,
@@ -105,6 +109,7 @@ SAVES: Final = Row(
             height=4,
             thresholds=((0.001, YELLOW), (0.05, RED)),
             decimals=1,
+            runs="unfit",
         ),
         Panel(
             "Failed calls",
@@ -160,6 +165,7 @@ SAVES: Final = Row(
             thresholds=((0.8, YELLOW), (0.95, GREEN)),
             decimals=0,
             no_value="none asked",
+            runs="failed",
         ),
         Panel(
             "Stash used",
@@ -334,6 +340,7 @@ SPENT: Final = Row(
             "Trimming and cache).",
             "No call was reported that has a price: see “Calls that no price counts”.",
             decimals=2,
+            runs="cost",
         ),
         Panel(
             "Saved an hour, by model (estimate)",
@@ -347,6 +354,7 @@ SPENT: Final = Row(
             "breaks” in Trimming and cache.",
             "No call was reported that has a price and is compared with never trimming.",
             decimals=2,
+            runs="saved",
         ),
         Panel(
             "Calls that no price counts",
@@ -359,6 +367,68 @@ SPENT: Final = Row(
             'model: add a table `[prices."MODEL"]`, or `[models."NAME"]` with `like`; `prompt-sidecar models NAME` '
             "says what is known.",
             UNSEEN,
+        ),
+    ),
+)
+
+CALLERS: Final = Row(
+    "Who",
+    (
+        Panel(
+            "Cost an hour, by caller",
+            Look.STACKED,
+            Unit.COUNT,
+            (Query(PANEL.each_hour(CALLER_COST, by=("caller", "currency")), "{{caller}}, {{currency}}"),),
+            "What “Cost an hour, by model” has, by caller: those that the settings or a token of the sidecar name, "
+            "local and unix; `other`: all others. A click on a line leads to the caller's runs, the dearest first.",
+            "The dearest caller stands out: click on it. Ceilings bound what one may cost (`[callers]`).",
+            "No call was reported that has a price: see “Calls that no price counts”.",
+            width=6,
+            decimals=2,
+            runs="cost",
+        ),
+        Panel(
+            "Tokens sent, by caller",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(CALLER_TOKENS, by=("caller",), where={"state": "before"}), "{{caller}}"),),
+            "Estimated tokens of prompts, a second, before trimming, by caller.",
+            "A caller whose line rises without more work has prompts that grow: see its runs.",
+            IDLE,
+            width=6,
+            runs="sent",
+        ),
+        Panel(
+            "Prompts too large or refused, by caller",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    PANEL.each_minute(
+                        CALLER_PROMPTS, by=("caller", "outcome"), where={"outcome": ("over_budget", "refused")}
+                    ),
+                    "{{caller}}, {{outcome}}",
+                ),
+            ),
+            "Prompts that are over their limit after trimming, and those that were refused with an error.",
+            "A click leads to the caller's runs, those with most refusals first; their pages have the reasons.",
+            "None.",
+            width=6,
+            no_value="none",
+            runs="refused",
+        ),
+        Panel(
+            "Findings of the guard, by caller",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(CALLER_FINDINGS, by=("caller", "action")), "{{caller}}, {{action}}"),),
+            "What the guard's rules found in new text of prompts: secrets, personal data, look-alikes; masked, "
+            "defanged, or only observed.",
+            "“Findings by rule” in Health says of which rules. A click leads to the caller's runs.",
+            "The guard found nothing.",
+            width=6,
+            no_value="none",
+            runs="findings",
         ),
     ),
 )
@@ -467,6 +537,7 @@ WRONG: Final = Row(
             "limit. policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was "
             "taken out.",
             UNSEEN,
+            runs="unfit",
         ),
         Panel(
             "Failed and refused calls",
@@ -509,6 +580,7 @@ WRONG: Final = Row(
             "Originals that left the stash: their time to live ended, or a budget evicted them.",
             "Expiry is ordinary. run_budget or total_budget: raise `limits.run_stash_bytes` or `limits.stash_bytes`.",
             UNSEEN,
+            runs="failed",
         ),
         Panel(
             "Failed recalls",
@@ -527,6 +599,7 @@ WRONG: Final = Row(
             "Originals that were asked for and not found: expired, evicted, or an unknown id or run.",
             "See the funnel in Recall.",
             UNSEEN,
+            runs="failed",
         ),
         Panel(
             "Resource limits reached",
@@ -556,6 +629,7 @@ WRONG: Final = Row(
             "Nothing was missed.",
             width=24,
             no_value="none",
+            runs="missed",
         ),
     ),
 )
@@ -564,7 +638,7 @@ OVERVIEW: Final = Board(
     "prompt-sidecar-overview",
     "Prompt Sidecar / Overview",
     "What the sidecar saves, what it costs, and what is wrong. The other dashboards are linked above.",
-    (SAVES, SPENT, MONEY, LARGE, COSTS, WRONG),
+    (SAVES, SPENT, CALLERS, MONEY, LARGE, COSTS, WRONG),
     prices=True,
     name="overview",
 )

@@ -78,6 +78,8 @@ class Panel:
     most: float | None = None
     no_value: str = "idle"
     """What stands where a figure would, if there is none."""
+    runs: str = ""
+    """How the pages of runs are sorted that a click leads to; by caller or model: those of the series."""
     traces: bool = False
     """Whether a click leads to the slow traces of the same time."""
 

@@ -225,6 +225,13 @@ def _color(panel: Panel) -> dashboard.FieldColor:
     )
 
 
+def _runs(panel: Panel) -> str:
+    """Return where the runs of a series are; `other` stands for several callers or models, and the pages show all."""
+    grouped = {name for name in ("caller", "model") for query in panel.queries if f"{{{{{name}}}}}" in query.legend}
+    chosen = "".join(f"&{name}=${{__field.labels.{name}}}" for name in sorted(grouped))
+    return f"${{admin}}/runs?sort={panel.runs}{chosen}"
+
+
 def _panel(panel: Panel, number: int, position: models.GridPos) -> Drawn:
     drawn: Drawn
     if panel.look is Look.STAT:
@@ -252,10 +259,18 @@ def _panel(panel: Panel, number: int, position: models.GridPos) -> Drawn:
         drawn = drawn.min(panel.least)
     if panel.most is not None:
         drawn = drawn.max(panel.most)
+    links = []
     if panel.traces:
-        drawn = drawn.data_links(
-            [dashboard.DashboardLink("Traces of this time").type(models.DashboardLinkType.LINK).url(_TRACES)]
+        links.append(dashboard.DashboardLink("Traces of this time").type(models.DashboardLinkType.LINK).url(_TRACES))
+    if panel.runs:
+        links.append(
+            dashboard.DashboardLink("Runs")
+            .type(models.DashboardLinkType.LINK)
+            .url(_runs(panel))
+            .target_blank(target_blank=True)
         )
+    if links:
+        drawn = drawn.data_links(links)
     return drawn
 
 

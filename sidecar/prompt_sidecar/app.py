@@ -241,9 +241,9 @@ def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
     options = settings.telemetry
     address = split_address(options.metrics_listen) if options.metrics_listen else None
     methods = _methods() if settings.server.listen or settings.server.socket else ()
-    models = Models(settings.models)
+    models, callers = Models(settings.models), tuple(settings.callers)
     try:
-        return start_telemetry(options, environment, methods=methods, address=address, models=models)
+        return start_telemetry(options, environment, methods=methods, address=address, models=models, callers=callers)
     except OSError as error:
         if "telemetry.metrics_listen" in settings.sources:
             raise StartError(
@@ -255,7 +255,7 @@ def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
             options.metrics_listen,
             error.strerror,
         )
-    return start_telemetry(options, environment, methods=methods, models=models)
+    return start_telemetry(options, environment, methods=methods, models=models, callers=callers)
 
 
 def _methods() -> Sequence[str]:

@@ -13,6 +13,7 @@ from dashboards.generate.__main__ import BOARDS
 from dashboards.generate.names import CLIENT_PROMPTS, FOREIGN, Foreign, labels, series
 from dashboards.generate.panels import Unit
 from dashboards.generate.promql import GROUP
+from prompt_sidecar.doors.admin.site import CHOSEN_BY, ORDERS
 from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.dashboards.queries import parse
 from tests.dashboards.tools import boards, panels
@@ -225,9 +226,28 @@ def test_quantiles_over_time_ask_for_exemplars_where_traces_can_answer(board: di
     """A dot is a call; a panel that has them links to the traces."""
     for panel in panels(board):
         exemplars = {target.get("exemplar", False) for target in panel["targets"]}
-        links = panel["fieldConfig"]["defaults"].get("links", [])
+        links = [
+            link["url"] for link in panel["fieldConfig"]["defaults"].get("links", []) if "/runs?" not in link["url"]
+        ]
         assert exemplars == {bool(links)}, panel["title"]
-        assert all("${tempo}" in link["url"] for link in links)
+        assert all("${tempo}" in link for link in links)
+
+
+def test_links_to_runs_sort_and_choose_by_what_the_pages_know() -> None:
+    """A link to an order that there is not would show any runs."""
+    links = [
+        link["url"]
+        for board in boards().values()
+        for panel in panels(board)
+        for link in panel["fieldConfig"]["defaults"].get("links", [])
+        if "/runs?" in link["url"]
+    ]
+    assert len(links) > 10
+    for link in links:
+        found = re.fullmatch(r"\$\{admin\}/runs\?sort=(\w+)((?:&\w+=\$\{__field\.labels\.\w+\})*)", link)
+        assert found, link
+        assert found[1] in ORDERS
+        assert {*re.findall(r"&(\w+)=", found[2])} <= CHOSEN_BY.keys()
 
 
 def test_several_lines_have_names(board: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ def test_a_prompt_within_its_agents_trace() -> None:
             "rpc.method": METHOD,
             "rpc.response.status_code": "OK",
             "prompt_sidecar.run.id": "run",
+            "prompt_sidecar.caller": "local",
             "prompt_sidecar.prompt.format": "openai_chat",
             "prompt_sidecar.prompt.outcome": "untouched",
             "prompt_sidecar.prompt.iteration": 4,

@@ -9,6 +9,8 @@ from prompt_sidecar.facts.figures import RequestFigures
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.money import Spending
 from prompt_sidecar.facts.trim_calls import CacheBreak
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.trim.entries import CUTS, Action, Reason
 
 
@@ -32,6 +34,24 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemEntry:
+    """One item that an answer trimmed for the first time, or further."""
+
+    stash_id: str
+    tool: str
+    """Of its call, by a plain name; empty: it belongs to none."""
+    kind: ItemKind
+    size: int
+    """Bytes of the original; 0: not known."""
+    first: int
+    """The iteration that it came in; 0: not known."""
+    action: Action
+    reason: Reason
+    tokens: int
+    """Tokens that are saved by it."""
+
+
+@dataclass(frozen=True, slots=True)
 class PromptEntry:
     """One answered prompt. Tokens, as its answer had them; `at` is in seconds since the epoch."""
 
@@ -48,6 +68,10 @@ class PromptEntry:
     trimmed: Sequence[TrimmedItems] = ()
     findings: Sequence[Found] = ()
     observed_only: bool = False
+    items: Sequence[ItemEntry] = ()
+    """Items that the answer trimmed, the largest, `MOST_ITEMS` of `prompt_sidecar.engine.runs.journal` at most."""
+    tools: Sequence[str] = ()
+    """Tools of which the prompt brought new results, by plain names: what the model had called."""
 
     @property
     def is_cut(self) -> bool:
@@ -67,6 +91,13 @@ class RecallEntry:
     outcome: str
     """Of `prompt_sidecar.recall.outcome.Outcome`, or of `SearchOutcome`."""
     tokens: int
+    by: str = ""
+    """The model's tool, or the method of the service, that asked."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether an original was asked for and was not there."""
+        return bool(self.stash_id) and self.outcome != Outcome.HIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +134,12 @@ class RunSummary:
     breaks: int = 0
     refused: int = 0
     findings: int = 0
+    model: str = ""
+    """That the last prompt was for; empty: none was named."""
+    failed_recalls: int = 0
+    """Originals that were asked for and were not there."""
+    unfit: int = 0
+    """Prompts that did not fit."""
     missed: int = 0
     """Requests that went on untrimmed for a reason that somebody should look at."""
 

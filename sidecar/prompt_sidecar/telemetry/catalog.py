@@ -5,7 +5,8 @@ and tests compare both with what a running sidecar exposes.
 
 Label sets are closed: each label lists all of its values, so that every series exists from the start (a rate over a
 series that begins at 1 misses its first event) and no request can add one. Open labels are the model (names of
-an allow-list and families of known models, otherwise `other`) and the currency, which the settings name.
+an allow-list and families of known models, otherwise `other`), the caller (names that operators give, otherwise
+`other`) and the currency, which the settings name.
 
 Names follow OpenTelemetry's rules: no unit and no `total` in a name, but a separate unit (`s`, `By`, `{token}`).
 Prometheus shows `prompt_sidecar.prompt.tokens` as `prompt_sidecar_prompt_tokens_total`.
@@ -554,6 +555,35 @@ COST_COMPARED: Final = Metric(
     "ESTIMATE of what trimming saved: of calls that are in cost, the input as returned, and what the same prompts "
     "untrimmed would have cost. Nobody was charged for these: the difference is an estimate, and no part of cost.",
     {"prompts": ("returned", "untrimmed"), "model": (), "currency": ()},
+)
+CALLER_PROMPTS: Final = Metric(
+    "prompt_sidecar.caller.prompts",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts taken, by caller and outcome. caller: those that the settings or a token of the sidecar name, local and "
+    "unix, 32 at most; others are `other`.",
+    {"caller": (), "outcome": ("trimmed", "condensed", "untouched", "over_budget", "refused")},
+)
+CALLER_TOKENS: Final = Metric(
+    "prompt_sidecar.caller.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens of all prompts, before trimming and after, by caller; counted as those of prompt.tokens.",
+    {"caller": (), "state": ("before", "after")},
+)
+CALLER_COST: Final = Metric(
+    "prompt_sidecar.caller.cost",
+    Kind.COUNTER,
+    "{currency_unit}",
+    "What is in cost, by caller.",
+    {"caller": (), "currency": ()},
+)
+CALLER_FINDINGS: Final = Metric(
+    "prompt_sidecar.caller.findings",
+    Kind.COUNTER,
+    "{finding}",
+    "What the guard's rules found in new text of prompts, by caller and by what was done about it.",
+    {"caller": (), "action": tuple(action.value for action in FindingAction)},
 )
 COST_UNPRICED: Final = Metric(
     "prompt_sidecar.cost.unpriced",

@@ -195,6 +195,25 @@ def _news(answer: TrimAnswer) -> list[Change]:
     return changes
 
 
+def of_caller(call: TrimCall, answer: TrimAnswer, caller: str) -> list[Change]:
+    """A prompt was answered; `caller` is the label of its caller."""
+    if aside(call):
+        return []
+    changes: list[Change] = [(catalog.CALLER_PROMPTS, (caller, outcome(answer)), 1)]
+    if not answer.savings.sent_again:
+        changes += [
+            (catalog.CALLER_TOKENS, (caller, "before"), answer.tokens.before),
+            (catalog.CALLER_TOKENS, (caller, "after"), answer.tokens.after),
+        ]
+    changes += [(catalog.CALLER_FINDINGS, (caller, each.action.value), each.count) for each in answer.guard.findings]
+    return changes
+
+
+def refused_caller(call: TrimCall, caller: str) -> list[Change]:
+    """A caller's prompt got an error."""
+    return [] if aside(call) else [(catalog.CALLER_PROMPTS, (caller, "refused"), 1)]
+
+
 def refused(call: TrimCall | None, model: str) -> list[Change]:
     """A prompt got an error; None: it was not a valid request."""
     mode = aside(call) if call is not None else ""

@@ -1,4 +1,4 @@
-"""The labels whose values callers choose: models and agents' tools.
+"""The labels whose values are open: models, agents' tools and callers.
 
 They are bounded, so that callers cannot create any number of series, and never a text that a model wrote. What has no
 label of its own is `other`.
@@ -22,6 +22,12 @@ FIRST_TOOLS: Final = 20
 """Tools that have a label from their first result on: as many as most agents have."""
 MOST_TOOLS: Final = 32
 """Labels of tools in all; those after the first are for large tools that come late."""
+MOST_CALLERS: Final = 32
+"""Labels of callers in all: teams of a platform, and more than a pod has."""
+_OF_DOORS: Final = ("local", "unix")
+"""Callers that need no name."""
+_OF_TOKENS: Final = "token:"
+"""What the name of a caller begins with that has a token of the sidecar; the operator's file of tokens names it."""
 _PLAIN_MODEL: Final = re.compile(r"[A-Za-z0-9._:/@\[\]+-]{1,128}")
 """A model's name as providers write it."""
 WATCHED_TOOLS: Final = 256
@@ -78,6 +84,24 @@ class ModelNames:
         """The whole name of a model that has a label, for spans; empty: it is not known, so it may be any text."""
         plain = _PLAIN_MODEL.fullmatch(model) is not None
         return model if plain and self.label(model) != OTHER else ""
+
+
+class CallerNames:
+    """Turns a caller into a label: names that operators have given, `local` and `unix`. Thread-safe.
+
+    What a caller brings itself, such as the digest of its key or the subject of its certificate, is `other`, as there
+    may be any number of these. There are at most 32: those of the settings, then the first names of tokens seen.
+    """
+
+    def __init__(self, named: Sequence[str] = ()) -> None:
+        """`named`: the names in the settings' tables of callers."""
+        self._first = _FirstNames(MOST_CALLERS, tuple(dict.fromkeys((*_OF_DOORS, *named)))[:MOST_CALLERS])
+        self._named = frozenset((*_OF_DOORS, *named))
+
+    def label(self, caller: str) -> str:
+        """The label of a caller."""
+        known = caller in self._named or caller.startswith(_OF_TOKENS)
+        return self._first.label(caller) if known else OTHER
 
 
 class ToolNames:

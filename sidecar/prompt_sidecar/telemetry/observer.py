@@ -32,7 +32,7 @@ from prompt_sidecar.telemetry import catalog, changes
 from prompt_sidecar.telemetry.catalog import OTHER, Kind, Metric
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
-from prompt_sidecar.telemetry.labels import AgentTools, ModelNames, ToolNames
+from prompt_sidecar.telemetry.labels import AgentTools, CallerNames, ModelNames, ToolNames
 from prompt_sidecar.telemetry.lag import LagMeter
 from prompt_sidecar.telemetry.spans import Spans, traceparent
 from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
@@ -247,12 +247,14 @@ class Telemetry(Observer):
         events: Events,
         models: ModelNames,
         agent_tools: Collection[str] = (),
+        callers: CallerNames | None = None,
     ) -> None:
         self._instruments = instruments
         self._tallies = tallies
         self._spans = spans
         self._models = models
         self._tools = ToolNames()
+        self._callers = callers or CallerNames()
         self._agent_tools = AgentTools(agent_tools)
         self._events = events
         self.lag = LagMeter(self.late)
@@ -335,6 +337,7 @@ class Telemetry(Observer):
         """Count a prompt."""
         model = self._models.label(answer.model)
         self._tallies.add(changes.prompt(call, answer, model))
+        self._tallies.add(changes.of_caller(call, answer, self._callers.label(call.caller)))
         if self._spans.on:
             self._spans.trimmed(call, answer, model, began)
         if self._events.on:
@@ -367,6 +370,8 @@ class Telemetry(Observer):
         """Count a prompt that got an error. The body may name a model too, but it was not read."""
         model = self._models.label(call.model) if call is not None else OTHER
         self._tallies.add(changes.refused(call, model))
+        if call is not None:
+            self._tallies.add(changes.refused_caller(call, self._callers.label(call.caller)))
         if self._events.on:
             self._events.refused(call, model, error)
 
@@ -395,6 +400,9 @@ class Telemetry(Observer):
         self._tallies.add(changes.report(call, answer))
         if answer.spent is not None and answer.outcome is not UsageOutcome.REPEATED:
             self._tallies.add(changes.spent(answer.spent, self._models.label(answer.spent.model)))
+            if answer.spent.unpriced is None:
+                labels = (self._callers.label(call.caller), answer.spent.currency)
+                self._tallies.add([(catalog.CALLER_COST, labels, answer.spent.cost)])
         if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
             ratio = answer.estimated_tokens / answer.real_tokens
             self._record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))

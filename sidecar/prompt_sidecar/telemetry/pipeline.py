@@ -38,7 +38,7 @@ from prompt_sidecar.telemetry.distributions import Distributions
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.instruments import Instruments
-from prompt_sidecar.telemetry.labels import ModelNames
+from prompt_sidecar.telemetry.labels import CallerNames, ModelNames
 from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pushed import PushReader, WithOurs
@@ -112,6 +112,7 @@ def start(
     methods: Sequence[str] = (),
     address: tuple[str, int] | None = None,
     models: Models | None = None,
+    callers: Sequence[str] = (),
 ) -> Running:
     """Start telemetry.
 
@@ -121,6 +122,7 @@ def start(
         methods: names of the methods whose calls are counted from the start.
         address: where `/metrics` listens; None: nowhere.
         models: what is known of models; those that the settings name have a label of their own.
+        callers: names that the settings give to callers, which have a label of their own.
 
     Raises:
         OSError: the address of `/metrics` cannot be had.
@@ -144,6 +146,7 @@ def start(
         exposition=exposition,
         notices=_notices(options, push, exposition),
         models=models,
+        callers=callers,
     )
     if push.any:
         running.held.enter_context(exporters_heard(collector))
@@ -173,6 +176,7 @@ def assemble(
     exposition: Exposition | None = None,
     notices: Sequence[str] = (),
     models: Models | None = None,
+    callers: Sequence[str] = (),
 ) -> Running:
     """Put readers, processors and instruments together. Readers that are `WithOurs` receive all metrics."""
     own = [] if exposition is None else [exposition.exposed.reader]
@@ -218,6 +222,7 @@ def assemble(
         events=Events(logger),
         models=ModelNames(options.models, models),
         agent_tools=options.tools,
+        callers=CallerNames(callers),
     )
     if exposition is not None:
         exposition.exposed.show(instruments)

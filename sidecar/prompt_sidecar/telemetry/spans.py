@@ -270,6 +270,8 @@ class Spans:
         }
         if news.condensed:
             attributes["prompt_sidecar.condensed.tokens"] = sum(news.condensed.values())
+        if call.caller:
+            attributes["prompt_sidecar.caller"] = call.caller
         if model != OTHER:
             attributes[REQUEST_MODEL] = model
         if tokens.ceiling:

@@ -18,7 +18,12 @@ import aiohttp
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 120.0
 """Seconds that a page may take: long, as only a fault makes one wait for it."""
-_MEASURED = "[document.documentElement.scrollWidth, innerWidth, document.documentElement.outerHTML]"
+_CUT = (
+    "[...document.querySelectorAll('body *')].filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 1"
+    " && ['auto', 'scroll', 'hidden'].includes(getComputedStyle(e).overflowX)).map(e => e.outerHTML.slice(0, 200))"
+)
+"""Elements of which a part is out of sight; those of a heading for screen readers have no size."""
+_MEASURED = f"[document.documentElement.scrollWidth, innerWidth, document.documentElement.outerHTML, {_CUT}]"
 
 
 @dataclass(slots=True)
@@ -30,6 +35,8 @@ class Seen:
     """Pixels that it takes."""
     screen: int = 0
     """Pixels that there are."""
+    cut: list[str] = field(default_factory=list)
+    """Elements that show a part of themselves only."""
     picture: bytes = b""
     """PNG of the whole page."""
     problems: list[str] = field(default_factory=list)
@@ -92,7 +99,7 @@ async def _look(port: int, address: str, width: int, *, phone: bool) -> Seen:
             await tab.ask("Page.navigate", url=address)
             await tab.wait_for("Page.loadEventFired")
             measured = await tab.ask("Runtime.evaluate", expression=_MEASURED, returnByValue=True)
-            seen.width, seen.screen, seen.html = measured["result"]["value"]
+            seen.width, seen.screen, seen.html, seen.cut = measured["result"]["value"]
             shot = await tab.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
             seen.picture = base64.b64decode(shot["data"])
     return seen

@@ -19,7 +19,7 @@ from tests.engine.runs.making import LIMIT, OPENAI_CHAT, body, history
 HOSTILE = "<script>alert(1)</script>"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-screens = pytest.mark.parametrize(("width", "phone"), [(1_300, False), (390, True)])
+screens = pytest.mark.parametrize(("width", "phone"), [(1_400, False), (375, True)])
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,10 @@ def site() -> Iterator[str]:
             for run_id in ("plain", HOSTILE):
                 for number in range(13):
                     prompt = json.loads(body(OPENAI_CHAT, history(OPENAI_CHAT, number)))
-                    trimmed = client.trim(run_id, prompt, context_window=LIMIT, output_reserve=0)
+                    trimmed = client.trim(
+                        run_id, prompt, context_window=LIMIT, output_reserve=0, model="claude-sonnet-4-5"
+                    )
+                    client.report_usage(run_id, input_tokens=9_000, cached_tokens=0, output_tokens=1_000_000)
                 client.retrieve(run_id, trimmed.trims[0].stash_id)
                 client.retrieve(run_id, HOSTILE)
         yield pages
@@ -54,6 +57,8 @@ def test_the_table_is_drawn(site: str, tmp_path: Path, width: int, *, phone: boo
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in seen.html
     assert "<script" not in seen.html
     assert seen.width <= seen.screen == width
+    assert [] == seen.cut
+    assert 1 == seen.html.count("<main>")
     own = urlsplit(site).netloc
     assert {own} == {urlsplit(each).netloc for each in seen.requested if not each.startswith("data:")}
 
@@ -67,7 +72,21 @@ def test_a_run_is_drawn(site: str, tmp_path: Path, width: int, *, phone: bool) -
     assert 3 <= seen.html.count("&lt;script&gt;alert(1)&lt;/script&gt;")
     assert "<script" not in seen.html
     assert seen.width <= seen.screen == width
+    assert [] == seen.cut
     assert seen.picture.startswith(b"\x89PNG")
+
+
+@screens
+def test_an_item_is_drawn(site: str, tmp_path: Path, width: int, *, phone: bool) -> None:
+    """What became of it, and the way back."""
+    key = _keys(site)[0]
+    with build_opener(ProxyHandler({})).open(f"{site}/runs/{key}.json", timeout=PATIENCE) as answer:
+        stash_id = next(each["stash_id"] for each in json.load(answer)["recalls"] if each["outcome"] == "hit")
+    seen = look(f"{site}/runs/{key}/items/{stash_id}", tmp_path, width, phone=phone)
+    assert [] == seen.problems
+    assert "a program asked for it by" in seen.html
+    assert seen.width <= seen.screen == width
+    assert [] == seen.cut
 
 
 def test_its_style_is_applied(site: str, tmp_path: Path) -> None:

@@ -169,9 +169,91 @@ def test_the_table_is_sorted_as_asked(site: Served) -> None:
     """By each order the largest is first; an unknown order is the first one's."""
     for sort in (*ORDERS, "nonsense"):
         first = json.loads(site.get(f"/runs.json?sort={sort}").text)["runs"][0]["run_id"]
-        assert "busy" == first or sort == "findings", sort
+        if sort == "run":
+            assert HOSTILE == first
+        elif sort not in {"findings", "model", "caller", "unfit"}:  # in which all are equal
+            assert "busy" == first, sort
     lines = json.loads(site.get("/runs.json").text)["runs"]
     assert sorted((each["last_seen"] for each in lines), reverse=True) == [each["last_seen"] for each in lines]
+
+
+def test_runs_are_chosen_by_caller_and_model(site: Served) -> None:
+    """As a board's panel links to them; what boards call `other` chooses nothing, as no run can be told by it."""
+
+    def found(query: str) -> list[str]:
+        return [each["run_id"] for each in json.loads(site.get(f"/runs.json?{query}").text)["runs"]]
+
+    assert 5 == len(found(f"caller={CALLER}")) == len(found("caller=other&model=other"))
+    assert [] == found("caller=nobody") == found(f"caller={CALLER}&model=gpt-x")
+    page = site.get(f"/runs?caller={CALLER}&sort=cost").text
+    assert f"Runs of caller <b><bdi>{CALLER}</bdi></b>" in page
+    assert f"sort=recalls&amp;caller={CALLER}" in page, "an order keeps the choice"
+    assert "has not seen such a run" in site.get("/runs?caller=%3Cscript%3E").text
+
+
+def test_a_run_that_was_refused_at_its_first_prompt_is_shown() -> None:
+    """With its caller, model and reason, and a page; once a prompt is answered its refusals are in its journal."""
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=10, run_id="turned away", model="gpt-5.4")
+    with served(engine) as site:
+        for _ in range(2):
+            with pytest.raises(InvalidJson):
+                engine.trim(OPENAI_CHAT, b"{")
+        (line,) = json.loads(site.get("/runs.json?sort=refused&model=gpt-5.4").text)["runs"]
+        assert ("turned away", CALLER, "gpt-5.4", 2, 0) == tuple(
+            line[name] for name in ("run_id", "caller", "model", "refused", "prompts")
+        )
+        assert "invalid json: 2" in site.get(f"/runs/{line['key']}").text
+        assert 303 == site.get("/runs?run=turned+away").status
+        send(engine, OPENAI_CHAT, 0)
+        (after,) = json.loads(site.get("/runs.json").text)["runs"]
+        assert (line["key"], 2, 1) == (after["key"], after["refused"], after["prompts"])
+
+
+def test_an_item_has_a_timeline(site: Served) -> None:
+    """Tool, size, when and why it was trimmed, when and by what it was asked for, and what the model did then."""
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=100, run_id="followed")
+    for number in range(13):
+        answer = send(engine, OPENAI_CHAT, number)
+    trim = next(each for each in answer.trimmed.trims if each.kind == "result")
+    engine.clock.now += 1
+    engine.call("recall_elided_content", {"id": trim.stash_id})
+    engine.retrieve(trim.stash_id)
+    engine.clock.now += 1
+    send(engine, OPENAI_CHAT, 13)
+    with served(engine) as here:
+        key = key_of(here, "followed")
+        assert f'href="{key}/items/{trim.stash_id}"' in here.get(f"/runs/{key}").text
+        page = here.get(f"/runs/{key}/items/{trim.stash_id}").text
+        told = json.loads(here.get(f"/runs/{key}/items/{trim.stash_id}.json").text)["steps"]
+        assert 404 == here.get(f"/runs/{key}/items/nothing").status
+    trimmed = [each["item"] for each in told if each["item"]]
+    assert trimmed
+    assert all(each["tool"] and each["size"] and each["first"] for each in trimmed)
+    recalled = [
+        (each["recall"]["by"], each["recall"]["outcome"], bool(each["then"])) for each in told if each["recall"]
+    ]
+    assert [("recall_elided_content", "hit", True), ("RetrieveContent", "hit", True)] == recalled
+    for text in (
+        "the model asked for it by <code>recall_elided_content</code>",
+        "a program asked for it by <code>RetrieveContent</code>",
+        f"Then the model called <code>{trimmed[0]['tool']}</code>",
+        f"{trimmed[0]['action']} for the reason {trimmed[0]['reason']}",
+    ):
+        assert text in page
+    assert 404 == site.get(f"/runs/{key_of(site, 'idle')}/items/{trim.stash_id}").status
+
+
+def test_the_agent_s_changes_are_told_where_there_are_some(site: Served) -> None:
+    """A legend of what did not happen would make a reader look for it."""
+    page = site.get(f"/runs/{key_of(site, 'busy')}").text
+    assert "cut by the sidecar" in page
+    assert "changed by the agent" not in page
+
+
+def test_failed_recalls_are_counted(site: Served) -> None:
+    """Of an id that is none; a search that finds nothing is none."""
+    lines = {each["run_id"]: each for each in json.loads(site.get("/runs.json?sort=failed").text)["runs"]}
+    assert (2, 1) == (lines["busy"]["recalls"], lines["busy"]["failed_recalls"])
 
 
 def test_a_run_is_found_by_its_id(site: Served) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,9 +22,17 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from prompt_sidecar.doors.admin.curve import HEIGHT, WIDTH, curve
-from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
+from prompt_sidecar.facts.journals import (
+    HandledCount,
+    ItemEntry,
+    PromptEntry,
+    RecallEntry,
+    RunJournal,
+    RunSummary,
+)
 from prompt_sidecar.facts.money import OWN_CURRENCY
 from prompt_sidecar.facts.untrimmed import MISSED
+from prompt_sidecar.providers.models import known_family
 
 LOOKED_AT: Final = 1_000
 """Runs that are looked at, those seen last: among them are the largest that a table shows."""
@@ -37,6 +46,7 @@ CUT_ROWS: Final = 200
 NAME_CHARACTERS: Final = 200
 """Of the name of a caller or a run, which an agent may choose at any length."""
 _RUN = re.compile(r"/runs/([0-9a-f]{24})(\.json)?")
+_ITEM = re.compile(r"/runs/([0-9a-f]{24})/items/([A-Za-z0-9]{1,64})(\.json)?")
 _HTML: Final = "text/html; charset=utf-8"
 _JSON: Final = "application/json"
 _PLAIN: Final = "text/plain; charset=utf-8"
@@ -85,11 +95,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of the table, the largest first."""
+    """An order of the table: of figures the largest first, of names as in a dictionary."""
 
     name: str
     label: str
     of: Callable[[RunSummary], Any]
+    ascending: bool = False
 
 
 def _cost(run: RunSummary) -> tuple[float, float, int]:
@@ -106,14 +117,39 @@ ORDERS: Final[Mapping[str, Order]] = {
         Order("last_seen", "last seen", attrgetter("last_seen")),
         Order("cost", "largest cost", _cost),
         Order("saved", "most saved (estimate)", _saved),
-        Order("recalls", "most recalls", lambda run: run.recalls + run.searches),
+        Order("prompts", "most prompts", attrgetter("prompts")),
+        Order("after", "largest last prompt", attrgetter("after")),
+        Order("sent", "most tokens sent", attrgetter("sent_total")),
+        Order("returned", "most tokens returned", attrgetter("returned_total")),
+        Order("trims", "most trims", attrgetter("trimmed")),
         Order("breaks", "most cache breaks", attrgetter("breaks")),
+        Order("recalls", "most recalls", lambda run: run.recalls + run.searches),
+        Order("failed", "most failed recalls", attrgetter("failed_recalls")),
+        Order("unfit", "most prompts too large", attrgetter("unfit")),
         Order("refused", "most refusals", attrgetter("refused")),
         Order("findings", "most findings", attrgetter("findings")),
         Order("missed", "most missed", attrgetter("missed")),
+        Order("run", "run", attrgetter("run_id"), ascending=True),
+        Order("caller", "caller", attrgetter("caller"), ascending=True),
+        Order("model", "model", attrgetter("model"), ascending=True),
     )
 }
 """By what the table is sorted; the first where nothing else is asked for."""
+
+
+def _models(run: RunSummary) -> set[str]:
+    """What a run's models are called: as its prompts, its provider and the labels of metrics have them."""
+    models = {run.model, *(each.model for each in run.spending.models)}
+    return models | {known_family(model) or "" for model in models}
+
+
+CHOSEN_BY: Final[Mapping[str, Callable[[RunSummary], set[str]]]] = {
+    "caller": lambda run: {run.caller},
+    "model": _models,
+}
+"""By what a query may choose runs, besides the id of one."""
+ANY_OTHER: Final = "other"
+"""What boards show for all callers and models without a label of their own: no runs can be told by it."""
 
 
 class Pages:
@@ -140,19 +176,21 @@ class Pages:
         self._templates.filters |= {"cost": partial(_sums, "cost"), "saved": partial(_sums, "estimated_saved")}
 
     def answer(self, path: str, query: Mapping[str, str], shown: Shown) -> Answer:
-        """The answer to a path; of the query `sort` and `run`, a run's id, are known."""
+        """The answer to a path; of the query `sort`, `caller`, `model` and `run`, a run's id, are known."""
         if path == "/":
             return Answer.leading("runs")
         if path == "/style.css":
             return Answer("200 OK", "text/css; charset=utf-8", self._style)
         if path in {"/runs", "/runs.json"}:
             return self._runs(query, shown, as_json=path.endswith(".json"))
-        found = _RUN.fullmatch(path)
+        found = _RUN.fullmatch(path) or _ITEM.fullmatch(path)
         if found is None:
-            return Answer.plain("404 Not Found", "there are /runs, /runs/KEY, and both with .json")
+            return Answer.plain("404 Not Found", "there are /runs, /runs/KEY, /runs/KEY/items/ID, and each with .json")
         journal = shown.journal(found[1], FOUND_AMONG)
         if journal is None:
             return Answer.plain("404 Not Found", f"this run is not among the {FOUND_AMONG:,} that were seen last here")
+        if found.re is _ITEM:
+            return self._item(journal, found[2], as_json=bool(found[3]))
         return self._run(journal, as_json=bool(found[2]))
 
     def _runs(self, query: Mapping[str, str], shown: Shown, *, as_json: bool) -> Answer:
@@ -161,25 +199,35 @@ class Pages:
         if wanted and len(lines) == 1 and not as_json:
             return Answer.leading(f"runs/{lines[0].key}")
         order = ORDERS.get(query.get("sort", ""), next(iter(ORDERS.values())))
-        ordered = sorted(lines, key=order.of, reverse=True)
+        chosen = {name: query[name] for name in CHOSEN_BY if query.get(name, ANY_OTHER) != ANY_OTHER}
+        lines = [line for line in lines if all(value in CHOSEN_BY[name](line) for name, value in chosen.items())]
+        ordered = sorted(lines, key=order.of, reverse=not order.ascending)
         rows = [_shown(line) for line in ordered[:ROWS]]
         handled = shown.handled_by_door()
         if as_json:
             told = {"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]}
             return _json(told | {"handled": [asdict(each) for each in handled]})
-        kept = {"run": wanted} if wanted else {}
+        kept = chosen | ({"run": wanted} if wanted else {})
         return self._page(
             "runs.html.jinja",
             runs=rows,
             looked_at=len(lines),
             wanted=_readable(wanted),
+            chosen={name: _readable(value) for name, value in chosen.items()},
+            same=urlencode({"sort": order.name, **kept}),
             order=order,
-            orders=[(each, urlencode({"sort": each.name, **kept})) for each in ORDERS.values()],
+            orders=ORDERS,
+            to={each.name: urlencode({"sort": each.name, **kept}) for each in ORDERS.values()},
+            of={
+                row.key: {name: urlencode({name: getattr(line, name), "sort": order.name}) for name in CHOSEN_BY}
+                for row, line in zip(rows, ordered, strict=False)
+            },
             priced=any(row.spending.models or row.spending.unpriced for row in rows),
             handled=handled,
         )
 
     def _run(self, journal: RunJournal, *, as_json: bool) -> Answer:
+        caller = journal.summary.caller
         journal = replace(
             journal,
             summary=_shown(journal.summary),
@@ -187,6 +235,7 @@ class Pages:
         )
         if as_json:
             return _json(asdict(journal))
+        items = _items(journal)
         changed = [each for each in journal.prompts if each.is_cut or each.cache_break is not None]
         found = [each for each in journal.prompts if each.findings]
         return self._page(
@@ -201,12 +250,88 @@ class Pages:
             found=found[: -CUT_ROWS - 1 : -1],
             observed=any(each.observed_only for each in journal.prompts),
             missed=MISSED,
+            items=items[:CUT_ROWS],
+            known={line.item.stash_id for line in items},
+            caller=urlencode({"caller": caller}),
+        )
+
+    def _item(self, journal: RunJournal, stash_id: str, *, as_json: bool) -> Answer:
+        """What became of one item: trimmed when and why, recalled when and how, and what the model did then."""
+        steps = timeline(journal, stash_id)
+        if not steps:
+            return Answer.plain("404 Not Found", "nothing is known of this item, or its entries are not kept any more")
+        if as_json:
+            return _json({"run": journal.summary.key, "stash_id": stash_id, "steps": [asdict(each) for each in steps]})
+        item = next((each.item for each in steps if each.item is not None), None)
+        return self._page(
+            "item.html.jinja", run=_shown(journal.summary), stash_id=stash_id, item=item, steps=steps, rpc=_METHODS
         )
 
     def _page(self, name: str, **values: object) -> Answer:
         now = self._now()
         made = self._templates.get_template(name).render(ago=partial(_ago, now), now=now, **values)
         return Answer("200 OK", _HTML, made.encode(errors="replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step in the life of an item."""
+
+    at: float
+    iteration: int
+    item: ItemEntry | None = None
+    """How it was trimmed."""
+    recall: RecallEntry | None = None
+    """How it was asked for."""
+    then: Sequence[str] | None = None
+    """The tools that the model called after that, by the next prompt; None: there was none yet."""
+
+
+_METHODS: Final = frozenset({"RetrieveContent", "SearchHistory"})
+"""Methods by which a program asks, not a model."""
+
+
+def timeline(journal: RunJournal, stash_id: str) -> Sequence[Step]:
+    """The steps of an item, the first of them first."""
+    steps = [
+        Step(prompt.at, prompt.iteration, item)
+        for prompt in journal.prompts
+        for item in prompt.items
+        if item.stash_id == stash_id
+    ]
+    steps += [
+        Step(each.at, each.iteration, recall=each, then=_after(journal.prompts, each.at))
+        for each in journal.recalls
+        if each.stash_id == stash_id
+    ]
+    return sorted(steps, key=lambda step: (step.at, step.recall is not None))
+
+
+def _after(prompts: Sequence[PromptEntry], at: float) -> Sequence[str] | None:
+    """The tools that the model called after a time, as the next prompt that brought results shows."""
+    later = [each for each in prompts if each.at > at]
+    return next((each.tools for each in later if each.tools), () if later else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLine:
+    """An item of a run in a line: how it was trimmed last, and how often it was asked for."""
+
+    item: ItemEntry
+    iteration: int
+    recalls: int
+    failed: int
+
+
+def _items(journal: RunJournal) -> Sequence[ItemLine]:
+    """Items that the entries name, those asked for most first, then those of which most was taken."""
+    recalls, failed = Counter[str](), Counter[str]()
+    for each in journal.recalls:
+        recalls[each.stash_id] += 1
+        failed[each.stash_id] += each.failed
+    last = {item.stash_id: (item, prompt.iteration) for prompt in journal.prompts for item in prompt.items}
+    lines = (ItemLine(item, at, recalls[key], failed[key]) for key, (item, at) in last.items())
+    return sorted(lines, key=lambda line: (-line.recalls, -line.item.size, line.item.stash_id))
 
 
 def _json(value: object) -> Answer:
@@ -216,7 +341,13 @@ def _json(value: object) -> Answer:
 def _shown(run: RunSummary) -> RunSummary:
     models = [replace(each, model=_readable(each.model)) for each in run.spending.models]
     spending = replace(run.spending, models=models)
-    return replace(run, caller=_readable(run.caller), run_id=_readable(run.run_id), spending=spending)
+    return replace(
+        run,
+        caller=_readable(run.caller),
+        run_id=_readable(run.run_id),
+        model=_readable(run.model),
+        spending=spending,
+    )
 
 
 def _money(amount: float, currency: str) -> str:

@@ -10,13 +10,25 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import nlargest
+from operator import attrgetter
 from threading import Lock
 from typing import Final
 
 from prompt_sidecar.facts.guard_calls import FindingAction
-from prompt_sidecar.facts.journals import Found, PromptEntry, RecallEntry, RunJournal, RunSummary, TrimmedItems
-from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.journals import (
+    Found,
+    ItemEntry,
+    PromptEntry,
+    RecallEntry,
+    RunJournal,
+    RunSummary,
+    TrimmedItems,
+)
+from prompt_sidecar.facts.trim_calls import Trim, TrimAnswer
+from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.trim.entries import CUTS, Action, Reason
+from prompt_sidecar.trim.own_text import plain_name
 
 ENTRY_BYTES: Final = 500
 """What a prompt's entry takes, without what follows; a recall's takes less."""
@@ -24,6 +36,12 @@ PART_BYTES: Final = 180
 """What one kind of trim takes in an entry, or one finding."""
 MOST_FOUND: Final = 16
 """Rules with their actions that an entry names; further ones are in the sums only."""
+MOST_ITEMS: Final = 64
+"""Items that an entry names, those that save most; further ones are in its sums only."""
+MOST_TOOLS: Final = 8
+"""Tools that an entry names."""
+MODEL_CHARACTERS: Final = 200
+"""Of the name of a model, which an agent may choose at any length."""
 ID_CHARACTERS: Final = 64
 """Of an id that was asked for: the model may ask for anything."""
 BOUND: Final = "admin.run_entries"
@@ -43,36 +61,41 @@ class Journal:
         self._forgotten = 0
         self._sums: Counter[str] = Counter()
         self._iteration = 0
+        self._model = ""
         self.kept_bytes = 0
         """Estimated."""
 
-    def answered(self, answer: TrimAnswer, at: float) -> None:
-        """A prompt was answered; `at` is the time by the run's clock."""
+    def answered(self, answer: TrimAnswer, at: float, find: Callable[[str], HistoryItem | None]) -> None:
+        """A prompt was answered; `at` is the time by the run's clock, `find` finds an item of its history by its id."""
         if not self._most:
             return
-        entry = entry_of(answer, at)
+        entry = entry_of(answer, at, find)
         with self._lock:
             self._iteration = answer.iteration
+            self._model = answer.model[:MODEL_CHARACTERS] or self._model
             self._sums["prompts"] += 1
             self._sums["trimmed"] += sum(each.items for each in entry.trimmed if each.action in CUTS)
             self._sums["condensed"] += sum(each.tokens for each in entry.trimmed if each.action not in CUTS)
+            self._sums["unfit"] += not entry.fits
             self._sums["breaks"] += entry.cache_break is not None
             self._sums["findings"] += sum(each.count for each in answer.guard.findings)
             self._add(self._prompts, entry)
 
-    def recalled(self, stash_id: str, outcome: str, tokens: int, at: float) -> None:
-        """An original was asked for; without an id: the run's history was searched."""
+    def recalled(self, stash_id: str, outcome: str, tokens: int, at: float, by: str = "") -> None:
+        """An original was asked for, `by` a tool or a method; without an id: the run's history was searched."""
         if not self._most:
             return
         with self._lock:
+            entry = RecallEntry(at, self._iteration, stash_id[:ID_CHARACTERS], outcome, tokens, by)
             self._sums["recalls" if stash_id else "searches"] += 1
-            self._add(self._recalls, RecallEntry(at, self._iteration, stash_id[:ID_CHARACTERS], outcome, tokens))
+            self._sums["failed_recalls"] += entry.failed
+            self._add(self._recalls, entry)
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, times: int = 1) -> None:
         """A prompt was refused; `reason` is one of the tree of errors."""
         if self._most:
             with self._lock:
-                self._refusals[reason] += 1
+                self._refusals[reason] += times
 
     def forget(self) -> None:
         """Give up the entries; the sums stay."""
@@ -96,6 +119,9 @@ class Journal:
                 breaks=sums["breaks"],
                 findings=sums["findings"],
                 refused=self._refusals.total(),
+                model=self._model,
+                failed_recalls=sums["failed_recalls"],
+                unfit=sums["unfit"],
             )
 
     def read(self, run: RunSummary, ahead: float) -> RunJournal:
@@ -120,8 +146,8 @@ class Journal:
             self._reached(BOUND)
 
 
-def entry_of(answer: TrimAnswer, at: float) -> PromptEntry:
-    """What the journal keeps of an answer."""
+def entry_of(answer: TrimAnswer, at: float, find: Callable[[str], HistoryItem | None]) -> PromptEntry:
+    """What the journal keeps of an answer; `find` finds an item of its history by its id."""
     items: Counter[tuple[Action, Reason]] = Counter()
     tokens: Counter[tuple[Action, Reason]] = Counter()
     for trim in answer.news.trims:
@@ -145,10 +171,30 @@ def entry_of(answer: TrimAnswer, at: float) -> PromptEntry:
         ),
         findings=tuple(Found(rule, action, count) for (rule, action), count in found.most_common(MOST_FOUND)),
         observed_only=answer.prompt.observed_only,
+        items=tuple(
+            _item_of(trim, find(trim.stash_id))
+            for trim in nlargest(MOST_ITEMS, answer.news.trims, key=attrgetter("tokens_saved"))
+            if trim.stash_id
+        ),
+        tools=tuple(sorted({plain_name(tool) for tool in answer.news.tools}))[:MOST_TOOLS],
+    )
+
+
+def _item_of(trim: Trim, item: HistoryItem | None) -> ItemEntry:
+    return ItemEntry(
+        stash_id=trim.stash_id,
+        tool=plain_name(item.tool) if item is not None and item.tool else "",
+        kind=trim.kind,
+        size=item.size if item is not None else 0,
+        first=item.iteration if item is not None else 0,
+        action=trim.action,
+        reason=trim.reason,
+        tokens=trim.tokens_saved,
     )
 
 
 def _bytes(entry: PromptEntry | RecallEntry) -> int:
     if isinstance(entry, RecallEntry):
         return ENTRY_BYTES
-    return ENTRY_BYTES + PART_BYTES * (len(entry.trimmed) + len(entry.findings))
+    parts = len(entry.trimmed) + len(entry.findings) + len(entry.items) + len(entry.tools)
+    return ENTRY_BYTES + PART_BYTES * parts

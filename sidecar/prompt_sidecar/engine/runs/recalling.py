@@ -23,7 +23,7 @@ from prompt_sidecar.errors import RunUnknown, SidecarError
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
-from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolAnswer, ToolCall
+from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
@@ -47,6 +47,11 @@ PAGE_ENCODING: Final = "o200k_base"
 def nonce() -> str:
     """The random part of a fence."""
     return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
+
+
+RETRIEVE: Final = "RetrieveContent"
+"""What a program asks with, in journals; a model asks with its tool."""
+SEARCH_METHOD: Final = "SearchHistory"
 
 
 class Recalling:
@@ -92,7 +97,7 @@ class Recalling:
             run = self._seen(call.caller, call.run_id)
             if run is None:
                 return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-            return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=pace)
+            return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=pace, by=RETRIEVE)
 
     def page(
         self,
@@ -103,8 +108,9 @@ class Recalling:
         page_tokens: int = 0,
         *,
         check: Pace,
+        by: str = RECALL,
     ) -> RetrieveAnswer:
-        """A page of an original of a run that was seen."""
+        """A page of an original of a run that was seen; `by`: what asks for it."""
         stash = self._table.stash
         if run.other_keys:
             with check.holding(run.lock):
@@ -115,7 +121,7 @@ class Recalling:
             held = stash.get(run.stash_key, stash_id)
             if isinstance(held, Outcome):
                 outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
-                self._note(run, stash_id or "?", outcome, 0)
+                self._note(run, stash_id or "?", outcome, 0, by)
                 return RetrieveAnswer(outcome, describe(outcome))
             page = select(
                 held.original,
@@ -127,14 +133,14 @@ class Recalling:
                 check,
                 check.holding,
             )
-        self._note(run, stash_id, Outcome.HIT, page.content_tokens)
+        self._note(run, stash_id, Outcome.HIT, page.content_tokens, by)
         item = run.history.item(stash_id)  # not from the ledger: a prompt may hold the run's lock for long
         message = describe_page(page, searched=isinstance(selection, PatternMatch))
         return RetrieveAnswer(Outcome.HIT, message, page, item.tool if item is not None else "")
 
-    def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int) -> None:
+    def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int, by: str) -> None:
         """Have the run's journal say what was asked for."""
-        run.journal.recalled(stash_id, outcome, tokens, run.last_seen)
+        run.journal.recalled(stash_id, outcome, tokens, run.last_seen, by)
         if run.journal.kept_bytes:
             self._table.weigh(run)
 
@@ -151,18 +157,18 @@ class Recalling:
             run = self._seen(call.caller, call.run_id)
             if run is None:
                 return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-            return self.find(run, pace, call.query)
+            return self.find(run, pace, call.query, SEARCH_METHOD)
 
-    def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
-        """What is found in the history of a run that was seen."""
+    def find(self, run: Run, check: Pace, query: SearchQuery, by: str = SEARCH) -> Found:
+        """What is found in the history of a run that was seen; `by`: what searches it."""
         began = perf_counter()
         enough = check.spent(INDEX_SHARE, INDEX_SECONDS)
         try:
-            return replace(self._found(run, check, query, enough), seconds=perf_counter() - began)
+            return replace(self._found(run, check, query, enough, by), seconds=perf_counter() - began)
         finally:
             self._table.index_later(run)  # also where the call had to end
 
-    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool]) -> Found:
+    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool], by: str) -> Found:
         self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
@@ -179,7 +185,7 @@ class Recalling:
             enough=enough,
             visible=visible,
         )
-        run.journal.recalled("", found.outcome, found.rendered_tokens, run.last_seen)
+        run.journal.recalled("", found.outcome, found.rendered_tokens, run.last_seen, by)
         self._table.weigh(run)
         with check.holding(run.lock):
             run.searches += 1

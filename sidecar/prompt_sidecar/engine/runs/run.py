@@ -160,7 +160,7 @@ class Run:
             self.returned_total += answer.tokens.after
         if answer.savings.compared is not None:
             self.comparison = self.comparison.plus(answer.savings.compared)
-        self.journal.answered(answer, self.last_seen)
+        self.journal.answered(answer, self.last_seen, self.history.item)
 
     def adopt(self, restored: Restored, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.

@@ -24,6 +24,7 @@ from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.trimming import Trimming
+from prompt_sidecar.engine.runs.turned_away import TurnedAway
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
@@ -89,6 +90,7 @@ class Runs:
         self.guarding = Guarding(rules, table.vault, table.bounds)
         self._calibration = Calibration(reached=table.bounds.add)
         self._meter = Meter(rules, table.bounds.add)
+        self._turned_away = TurnedAway(kept=bool(limits.journal_entries))
         self._archive = archive
         self._archiving = Archiving(table, archive, keys, first_wait, clocks)
         self._taught = TaughtWindows(table.bounds.add)
@@ -141,18 +143,27 @@ class Runs:
                 run.torn = False
             except InvalidJson as error:
                 run.torn = False
-                run.journal.refused(error.reason)
+                self._refused(run, call, error)
                 looks = likely_format(call.body, format_.name) if format_.is_json else ""
                 if not looks:
                     raise
                 hint = f"; the body looks like {looks.upper()}, and json.format says {format_.name.upper()}"
                 raise InvalidJson(error.message + hint, field=error.field) from error
             except SidecarError as error:
-                run.journal.refused(error.reason)
+                self._refused(run, call, error)
                 run.torn = False  # such errors are raised before anything changes
                 raise
+            for reason, times in self._turned_away.take(run.name).items():
+                run.journal.refused(reason, times)
         self._archiving.settle(run)
         return answer
+
+    def _refused(self, run: Run, call: TrimCall, error: SidecarError) -> None:
+        """Note, for people, that a prompt of a run was refused, also where nothing else is known of the run."""
+        if run.unused and not run.registered and not (call.dry_run or call.side_call):
+            self._turned_away.add(run.name, run.journal_key, call.model, error.reason, self._clocks.steady())
+        else:
+            run.journal.refused(error.reason)
 
     def _policy_of(self, call: TrimCall) -> Policy:
         rules = self._rules.of(call.caller)
@@ -220,20 +231,22 @@ class Runs:
     def summaries(self, most: int) -> Sequence[RunSummary]:
         """The runs seen last by this process, each in a line, the newest first."""
         ahead = self._clocks.ahead()
-        return [run.summary(ahead) for run in self.table.latest(most)]
+        known = [run.summary(ahead) for run in self.table.latest(most)]
+        return sorted([*known, *self._turned_away.summaries(ahead)], key=attrgetter("last_seen"), reverse=True)[:most]
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
         """Those with this id, of any caller, `among` the runs seen last; each in a line, the newest first."""
         ahead = self._clocks.ahead()
         same = (run for run in self.table.latest(among) if run.name[1] == run_id)
-        return [run.summary(ahead) for run in islice(same, most)]
+        refused = (run for run in self._turned_away.summaries(ahead) if run.run_id == run_id)
+        return [*(run.summary(ahead) for run in islice(same, most)), *refused][:most]
 
     def journal(self, key: str, most: int) -> RunJournal | None:
         """The journal of the run with this key among those seen last; None: it is not among them."""
         run = next((run for run in self.table.latest(most) if run.journal_key == key), None)
-        if run is None:
-            return None
         ahead = self._clocks.ahead()
+        if run is None:
+            return self._turned_away.journal(key, ahead)
         return replace(run.journal.read(run.summary(ahead), ahead), requests=run.requests.figures())
 
     def handled(self, handled: Handled) -> None:
