@@ -15,7 +15,7 @@ from dashboards.generate.health import HEALTH
 from dashboards.generate.kubernetes import prometheus_rule
 from dashboards.generate.overview import OVERVIEW
 from dashboards.generate.recall import RECALL
-from dashboards.generate.render import render
+from dashboards.generate.render import ADMIN, render
 from dashboards.generate.rules import RUNBOOKS, alerts_file, recording_file
 from dashboards.generate.trimming_and_cache import TRIMMING_AND_CACHE
 
@@ -23,13 +23,13 @@ HOME: Final = Path(__file__).parents[1]
 BOARDS: Final = (OVERVIEW, TRIMMING_AND_CACHE, RECALL, HEALTH, FLEET_BOARD)
 
 
-def files(runbooks: str = RUNBOOKS) -> dict[str, str]:
+def files(runbooks: str = RUNBOOKS, admin: str = ADMIN) -> dict[str, str]:
     """Return every generated file, by its path under dashboards/."""
     return {
-        **{f"{board.name}.json": render(board) for board in BOARDS},
+        **{f"{board.name}.json": render(board, admin) for board in BOARDS},
         "rules/recorded.yaml": recording_file(),
-        "rules/alerts.yaml": alerts_file(runbooks),
-        "kubernetes/prometheus-rule.yaml": prometheus_rule(runbooks),
+        "rules/alerts.yaml": alerts_file(runbooks, admin),
+        "kubernetes/prometheus-rule.yaml": prometheus_rule(runbooks, admin),
     }
 
 
@@ -60,6 +60,12 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="ADDRESS",
         help="what precedes the name of an alert's page, such as https://wiki.example.com/ (default: %(default)s)",
     )
+    parser.add_argument(
+        "--admin",
+        default=ADMIN,
+        metavar="ADDRESS",
+        help="where people reach admin.listen, for links from alerts and boards to runs (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     if options.check:
         lines = stale(options.into)
@@ -68,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         if lines:
             sys.stderr.write("Run make dashboards, and commit what it wrote.\n")
         return 1 if lines else 0
-    for name, content in files(options.runbooks).items():
+    for name, content in files(options.runbooks, options.admin).items():
         path = options.into / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")

@@ -93,6 +93,8 @@ class Alert:
     description: str
     value: str = "{{ $value | humanizePercentage }}"
     """How the value is written."""
+    runs: str = ""
+    """How the pages of runs are sorted so that the runs concerned come first; empty: it concerns none in particular."""
 
 
 def _above(rule: Recorded, bound: float, enough: str = "") -> str:
@@ -159,6 +161,7 @@ ALERTS: Final = (
         "15m",
         "Prompts do not fit after trimming",
         "{value} of the prompts of {{ $labels.instance }} are over their limit after trimming; providers refuse them.",
+        runs="unfit",
     ),
     Alert(
         "PromptSidecarUntrimmed",
@@ -168,6 +171,7 @@ ALERTS: Final = (
         "Large prompts go on untrimmed that should be trimmed",
         "{value} of the large prompts through {{ $labels.instance }} go on as they came: the sidecar does not know "
         "their path, cannot read them, or has not their history.",
+        runs="missed",
     ),
     Alert(
         "PromptSidecarAgentBreaksCache",
@@ -176,6 +180,7 @@ ALERTS: Final = (
         "15m",
         "Agents rewrite what they had sent, and so break the provider's cache",
         "In {value} of the prompts of {{ $labels.instance }} the agent had changed an earlier part of its history.",
+        runs="breaks",
     ),
     Alert(
         "PromptSidecarProviderCacheBreaks",
@@ -188,6 +193,7 @@ ALERTS: Final = (
         "15m",
         "Providers do not read the kept prefix from their cache",
         "{value} of the reports to {{ $labels.instance }} tell of fewer cached tokens than the kept prefix promised.",
+        runs="breaks",
     ),
     Alert(
         "PromptSidecarEstimatesOff",
@@ -206,6 +212,7 @@ ALERTS: Final = (
         "{{ $labels.instance }} evicted {value} originals in 15 minutes ({{ $labels.cause }}). Models cannot recall "
         "them.",
         _TIMES,
+        runs="failed",
     ),
     Alert(
         "PromptSidecarRecallMisses",
@@ -214,6 +221,7 @@ ALERTS: Final = (
         "15m",
         "Models ask for originals that have expired or were evicted",
         "{value} of the originals that {{ $labels.instance }} was asked for had expired or been evicted.",
+        runs="failed",
     ),
     Alert(
         "PromptSidecarGuardRefuses",
@@ -224,6 +232,7 @@ ALERTS: Final = (
         "{{ $labels.instance }} refused {value} prompts in 15 minutes, as they hold what a rule refuses. Their agents "
         "stand still.",
         _TIMES,
+        runs="refused",
     ),
     Alert(
         "PromptSidecarGuardUnread",
@@ -243,6 +252,7 @@ ALERTS: Final = (
         "Values behind masks are lost",
         "{{ $labels.instance }} lost {value} values in 15 minutes ({{ $labels.cause }}). Tools get their masks.",
         _TIMES,
+        runs="findings",
     ),
     Alert(
         "PromptSidecarCeilingRefuses",
@@ -253,6 +263,7 @@ ALERTS: Final = (
         "{{ $labels.instance }} refused {value} prompts in 15 minutes: a {{ $labels.scope }} passed its ceiling on {{ "
         "$labels.kind }}.",
         _TIMES,
+        runs="refused",
     ),
     Alert(
         "PromptSidecarBoundHit",

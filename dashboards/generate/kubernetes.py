@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import yaml
 
+from dashboards.generate.render import ADMIN
 from dashboards.generate.rules import HEADER, RUNBOOKS, alerts_file, recording_file
 
 
-def prometheus_rule(runbooks: str = RUNBOOKS) -> str:
+def prometheus_rule(runbooks: str = RUNBOOKS, admin: str = ADMIN) -> str:
     """Return the manifest, with the groups of both files of rules."""
-    groups = [group for text in (recording_file(), alerts_file(runbooks)) for group in yaml.safe_load(text)["groups"]]
+    groups = [
+        group for text in (recording_file(), alerts_file(runbooks, admin)) for group in yaml.safe_load(text)["groups"]
+    ]
     manifest = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

@@ -66,7 +66,7 @@ ADMIN: Final = "http://127.0.0.1:7719"
 _TRACES: Final = "/explore?schemaVersion=1&panes=" + quote(json.dumps(_PANES), safe="${}")
 
 
-def _variables(board: Board) -> list[Any]:
+def _variables(board: Board, admin: str) -> list[Any]:
     known = family(BUILD_INFO)
     everything = models.VariableOption(selected=True, text="All", value="$__all")
     variables: list[Any] = [
@@ -113,7 +113,7 @@ def _variables(board: Board) -> list[Any]:
             .current(models.VariableOption(selected=True, text=GROUPINGS[0][0], value=GROUPINGS[0][1]))
         )
     variables.append(
-        _typed("admin", "Pages of runs", ADMIN, "Where admin.listen of the sidecar is reached, for the link Runs.")
+        _typed("admin", "Pages of runs", admin, "Where admin.listen of the sidecar is reached, for the link Runs.")
     )
     if board.prices:
         variables += [
@@ -226,7 +226,7 @@ def _color(panel: Panel) -> dashboard.FieldColor:
 
 
 def _runs(panel: Panel) -> str:
-    """Return where the runs of a series are; `other` stands for several callers or models, and the pages show all."""
+    """Return where the runs of a series are; for `other`, which is several callers or models, the pages show all."""
     grouped = {name for name in ("caller", "model") for query in panel.queries if f"{{{{{name}}}}}" in query.legend}
     chosen = "".join(f"&{name}=${{__field.labels.{name}}}" for name in sorted(grouped))
     return f"${{admin}}/runs?sort={panel.runs}{chosen}"
@@ -292,8 +292,8 @@ def _links() -> list[Any]:
     ]
 
 
-def render(board: Board) -> str:
-    """Return the dashboard's JSON, the same for the same board."""
+def render(board: Board, admin: str = ADMIN) -> str:
+    """Return the dashboard's JSON, the same for the same board; `admin`: where its links to runs lead."""
     builder = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)
@@ -304,7 +304,7 @@ def render(board: Board) -> str:
         .refresh("30s")
         .time("now-1h", "now")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
-        .variables(_variables(board))
+        .variables(_variables(board, admin))
         .links(_links())
     )
     number = 0

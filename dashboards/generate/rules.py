@@ -8,13 +8,15 @@ import yaml
 
 from dashboards.generate.alerts import ALERTS, Alert
 from dashboards.generate.recorded import RECORDED
+from dashboards.generate.render import ADMIN
 
 HEADER: Final = "# Made by `make dashboards` from dashboards/generate; changes here are lost.\n"
 RUNBOOKS: Final = "docs/runbooks/"
 """Where the pages are, seen from the repository's root; `--runbooks` puts another address in its place."""
 
 
-def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
+def _alert(alert: Alert, runbooks: str, admin: str) -> dict[str, Any]:
+    runs = {"runs_url": f"{admin}/runs?sort={alert.runs}"} if alert.runs else {}
     return {
         "alert": alert.name,
         "expr": alert.expression,
@@ -24,6 +26,7 @@ def _alert(alert: Alert, runbooks: str) -> dict[str, Any]:
             "summary": alert.summary,
             "description": alert.description.replace("{value}", alert.value),
             "runbook_url": f"{runbooks}{alert.name}.md",
+            **runs,
         },
     }
 
@@ -38,6 +41,6 @@ def recording_file() -> str:
     return _file("prompt-sidecar-recorded", [{"record": rule.name, "expr": rule.expression} for rule in RECORDED])
 
 
-def alerts_file(runbooks: str = RUNBOOKS) -> str:
+def alerts_file(runbooks: str = RUNBOOKS, admin: str = ADMIN) -> str:
     """Return the file of the alerts."""
-    return _file("prompt-sidecar-alerts", [_alert(alert, runbooks) for alert in ALERTS])
+    return _file("prompt-sidecar-alerts", [_alert(alert, runbooks, admin) for alert in ALERTS])

@@ -57,3 +57,12 @@ def test_a_row_with_a_gap_is_refused(kept: slice) -> None:
 
     with pytest.raises(ValueError, match=r"row 'gap'"):
         render(replace(OVERVIEW, rows=(Row("gap", panels),)))
+
+
+def test_links_to_runs_lead_where_it_is_said() -> None:
+    """In boards, rules, and the rules for Kubernetes; by default to this machine."""
+    made = files(admin="https://runs.example.com")
+    with_links = {name for name, content in made.items() if "https://runs.example.com" in content}
+
+    assert {*made} - {"rules/recorded.yaml"} == with_links
+    assert not [name for name, content in made.items() if "127.0.0.1:7719" in content]

@@ -11,6 +11,7 @@ import yaml
 
 from dashboards.generate.alerts import ALERTS, JOB, SOFT_BOUNDS
 from dashboards.generate.recorded import RECORDED
+from prompt_sidecar.doors.admin.site import ORDERS
 from prompt_sidecar.telemetry.catalog import BOUNDS
 from tests.dashboards.queries import parse
 from tests.dashboards.test_boards import COMMON, KNOWN
@@ -99,6 +100,9 @@ def test_each_alert_says_who_and_what_to_do(name: str) -> None:
     assert "$labels.instance" in notes["description"] or "absent(" in rule["expr"]
     assert "{value}" not in notes["description"]
     assert f"docs/runbooks/{name}.md" == notes["runbook_url"]
+    runs = notes.get("runs_url", "")
+    assert not runs or runs.partition("/runs?sort=")[2] in ORDERS
+    assert not runs or f"`{runs[runs.index('/runs?') :]}`" in (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", NAMES)

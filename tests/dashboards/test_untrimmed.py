@@ -105,6 +105,7 @@ def test_the_alert_fires_where_trimming_was_missed(
             "description": f"{share} of the large prompts through a:9464 go on as they came: the sidecar does not know "
             "their path, cannot read them, or has not their history.",
             "runbook_url": "docs/runbooks/PromptSidecarUntrimmed.md",
+            "runs_url": "http://127.0.0.1:7719/runs?sort=missed",
         },
     }
     case = {

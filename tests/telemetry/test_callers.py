@@ -5,8 +5,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from prompt_sidecar.engine.runs.metering import CallerRules, Rules
+from prompt_sidecar.facts.known_models import Models
+from prompt_sidecar.facts.money import Money
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.labels import MOST_CALLERS, CallerNames
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import usage_pb2
 from tests.telemetry.watched import prompt, watched
 
@@ -31,7 +35,8 @@ def test_there_are_so_many_labels_at_most() -> None:
 
 def test_prompts_tokens_and_cost_are_counted_by_caller() -> None:
     """The sums are those of the metrics without callers."""
-    with watched() as seen:
+    rules = Rules(CallerRules(preset("cache_first")), money=Money(None, Models()))
+    with watched(rules=rules) as seen:
         answer = seen.served.stub.TrimPrompt(prompt(12, model="claude-sonnet-4-5"))
         seen.served.stub.ReportUsage(usage_pb2.ReportUsageRequest(run_id="run", input_tokens=answer.tokens.after))
         broken = prompt(1)
