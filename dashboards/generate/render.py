@@ -259,7 +259,7 @@ def _panel(panel: Panel, number: int, position: models.GridPos) -> Drawn:
         drawn = drawn.min(panel.least)
     if panel.most is not None:
         drawn = drawn.max(panel.most)
-    links = []
+    links: list[Any] = []
     if panel.traces:
         links.append(dashboard.DashboardLink("Traces of this time").type(models.DashboardLinkType.LINK).url(_TRACES))
     if panel.runs:

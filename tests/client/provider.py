@@ -30,6 +30,8 @@ class Says:
     """Further blocks or items before these, in the API's own words; of chat completions, members of the message."""
     tokens: Mapping[str, int] = field(default_factory=lambda: TOKENS)
     """What it says that it took."""
+    model: str = MODEL
+    """Which one it says that answered."""
 
 
 Script = Iterable[Says | Callable[[Any], Says]]
@@ -101,7 +103,7 @@ def _chat(says: Says, number: int) -> Any:
         "id": f"chat-{number}",
         "object": "chat.completion",
         "created": 0,
-        "model": MODEL,
+        "model": says.model,
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
         "usage": {
             "prompt_tokens": says.tokens["input"],
@@ -124,7 +126,7 @@ def _responses(says: Says, number: int) -> Any:
         "id": f"resp-{number}",
         "object": "response",
         "created_at": 0,
-        "model": MODEL,
+        "model": says.model,
         "status": "completed",
         "output": [*says.blocks, *(said if says.text else []), *calls],
         "parallel_tool_calls": True,
@@ -149,7 +151,7 @@ def _messages(says: Says, number: int) -> Any:
         "id": f"msg-{number}",
         "type": "message",
         "role": "assistant",
-        "model": MODEL,
+        "model": says.model,
         "content": [*says.blocks, *text, *calls],
         "stop_reason": "tool_use" if calls else "end_turn",
         "stop_sequence": None,

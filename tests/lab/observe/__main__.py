@@ -1,9 +1,9 @@
 """`make observe`: see the dashboards with real data, on a machine without containers.
 
-Starts a real Prometheus, the OpenTelemetry collector rotel, Envoy and three sidecars on loopback, lets replayed agents
-work for some minutes, and paints every dashboard of dashboards/ with Grafana's own front-end packages into
-.cache/observe/; with --update into docs/images/. All that it starts ends with it, on Ctrl-C too; all that it fetches
-stays in .cache/.
+Starts a real Prometheus, the OpenTelemetry collector rotel, Envoy, a store and three sidecars on loopback, lets agents
+work for some minutes through all doors, breaks the provider, the store and the collector meanwhile, and paints every
+dashboard of dashboards/ with Grafana's own front-end packages into .cache/observe/; with --update into docs/images/.
+All that it starts ends with it, on Ctrl-C too; all that it fetches stays in .cache/.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from tests.lab.harness.beside import beside
 from tests.lab.harness.pictures import IMAGES
 from tests.lab.harness.processes import NotStarted, Programs
 from tests.lab.harness.tables import INTERRUPTED, options, sorry
-from tests.lab.observe import dashboards, pictures, stack
+from tests.lab.observe import dashboards, pictures
 from tests.lab.observe.dashboards import Moment
-from tests.lab.observe.doors import attributes, doors
-from tests.lab.observe.load import SETTINGS, Failed, Load, Pace
-from tests.lab.observe.stack import Prometheus, QueryFailed
+from tests.lab.observe.load import Failed, Load, Pace
+from tests.lab.observe.stack import SCRAPE_SECONDS, Prometheus, QueryFailed
+from tests.lab.observe.whole import Whole, whole
 
-SCRAPE_SECONDS = 2.0
-"""Between two scrapes: fine enough that minutes make a line."""
 WARM_UP = 15.0
 """Seconds at the start that no picture shows: the first rates need a few scrapes."""
 SECONDS_A_LINE = 15.0
@@ -63,30 +61,18 @@ def _observe(asked: argparse.Namespace, folder: Path, programs: Programs, opened
     # What may be missing is looked for first: nobody waits minutes to learn of it.
     program, rotel = components.prometheus(), components.rotel()
     built = None if asked.no_pictures else pictures.build(_say)
-    _, collector = stack.collector(programs, rotel)
-    sidecars = [
-        stack.sidecar(
-            programs,
-            f"sidecar-{number}",
-            settings,
-            collector,
-            OTEL_RESOURCE_ATTRIBUTES=attributes(f"agent-{number}", "agents", number),
-        )
-        for number, settings in enumerate(SETTINGS, 1)
-    ]
-    others = opened.enter_context(doors(programs, folder, collector))
-    prometheus = stack.scraping(
-        programs, program, folder, [*sidecars, others.sidecar], SCRAPE_SECONDS, agents=[others.client_metrics]
-    )
+    everything = whole(programs, folder, opened, (program, rotel), asked.seed)
+    sidecars, others, prometheus = everything.sidecars, everything.others, everything.prometheus
     _say(f"Prometheus: {prometheus.url}; sidecars: {', '.join(each.address for each in (*sidecars, others.sidecar))}")
+    _say(f"runs: {others.pages}/runs")
     load = Load(sidecars, Pace(asked.minutes * 60), asked.seed)
     start = time.time()
-    others.begin()
-    _work(load, asked.minutes * 60)
-    others.end()
+    _work(everything, load, asked.minutes * 60)
     end = last_label_fits(time.time())
     moment = Moment(min(start + WARM_UP, end - 1), end, SCRAPE_SECONDS, SCRAPE_SECONDS)
     _say_facts(load)
+    for agent in others.through:
+        _say(f"{agent.name}: {agent.answered} prompts answered{''.join(f'; {each}' for each in agent.problems[:3])}")
     problems = 0 if built is None else _paint(asked, prometheus, moment, built, folder)
     if asked.stay:
         _say(f"{prometheus.url} stays until Ctrl-C")
@@ -103,7 +89,7 @@ def last_label_fits(now: float) -> float:
     return (now - LABEL_ROOM) // LABEL_STEP * LABEL_STEP + LABEL_ROOM
 
 
-def _work(load: Load, seconds: float) -> None:
+def _work(everything: Whole, load: Load, seconds: float) -> None:
     """Run the load, and tell every few seconds how far it is."""
     began = time.monotonic()
 
@@ -114,7 +100,7 @@ def _work(load: Load, seconds: float) -> None:
             _say(f"{time.monotonic() - began:4.0f} of {seconds:.0f} s; {runs} runs so far")
 
     with beside(progress):
-        load.run()
+        everything.work(load, seconds)
 
 
 def _say_facts(load: Load) -> None:

@@ -1,8 +1,9 @@
 """Agents that come through the other doors, for what those who call by gRPC alone never show.
 
-One sidecar masks, and has an HTTP door and a real Envoy before it; a provider answers at once. One agent sets a base
-URL, one goes through Envoy, one uses the Python client with OpenTelemetry's metrics on, gives secrets away and gets
-them back, and now and then finds its sidecar down.
+One sidecar masks, and has an HTTP door and a real Envoy before it. Agents of three APIs set a base URL, one on a
+WebSocket, and one goes through Envoy; their provider counts, and is overloaded now and then (`agents.py`). One uses the
+Python client with OpenTelemetry's metrics on, gives secrets away and gets them back, and now and then finds its sidecar
+down.
 """
 
 from __future__ import annotations
@@ -16,20 +17,27 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from aiohttp import web
 from opentelemetry import metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import start_http_server
 
 from prompt_sidecar.client import Client
-from tests.doors.envoy.through import PATIENCE, Provider, chat, configuration, envoy, provider
+from tests.doors.envoy.through import PATIENCE, chat, configuration, envoy
+from tests.doors.http.socket_provider import SocketProvider
+from tests.doors.http.upstream import Upstream
 from tests.lab.harness.processes import Programs, free_port
 from tests.lab.observe import stack
+from tests.lab.observe.agents import Agent, Chat, Messages, Model, Responses, threads
 from tests.lab.observe.stack import Sidecar
 
+KEY: Final = "6b" * 32
+"""Of the sidecar with the store."""
 SECRET: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 _MASK: Final = re.compile(r"⟦github_token:\w+⟧")
 _HTTP: Final = r"ready: listening on [^\n]*http://127\.0\.0\.1:(\d+)"
@@ -41,15 +49,6 @@ TURNS: Final = 30
 DOWN_EVERY: Final = 12
 """Prompts of the client's agent between two that find nobody."""
 RESULT: Final = "12:00:01 GET /items 200 in 3 ms, served by worker " * 12
-ANSWER: Final = json.dumps(
-    {
-        "id": "c",
-        "object": "chat.completion",
-        "model": "gpt-4o",
-        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Done."}}],
-        "usage": {"prompt_tokens": 1_500, "completion_tokens": 5, "total_tokens": 1_505},
-    }
-).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,10 @@ class Doors:
     sidecar: Sidecar
     client_metrics: str
     """Host and port at which the client's agent is scraped."""
+    pages: str
+    """Where its pages of runs are."""
+    through: Sequence[Agent]
+    """The agents that have no client."""
     _agents: Sequence[threading.Thread]
     _over: threading.Event
 
@@ -75,12 +78,12 @@ class Doors:
 
 
 @contextmanager
-def doors(programs: Programs, folder: Path, collector: int) -> Iterator[Doors]:
-    """Start the sidecar, Envoy and the provider."""
+def doors(programs: Programs, folder: Path, collector: int, seed: int, store: str) -> Iterator[Doors]:
+    """Start the sidecar, whose store is at `store`, Envoy and the provider, whose chance `seed` decides."""
     over = threading.Event()
     with ExitStack() as opened:
-        upstream = opened.enter_context(provider())
-        upstream.pieces = (ANSWER,)
+        upstream = opened.enter_context(Upstream(Model(seed)))
+        upstream.other = partial(_other, SocketProvider(Model(seed + 1), upstream))
         sidecar = stack.sidecar(
             programs,
             "sidecar-3",
@@ -88,12 +91,17 @@ def doors(programs: Programs, folder: Path, collector: int) -> Iterator[Doors]:
                 "guard.mode": "enforce",
                 "guard.restore": '["deploy:github_token"]',
                 "http.listen": "127.0.0.1:0",
-                "http.openai_upstream": f"http://127.0.0.1:{upstream.port}",
+                "http.openai_upstream": upstream.url,
+                "http.anthropic_upstream": upstream.url,
+                "admin.listen": "127.0.0.1:0",
                 "envoy.listen": "127.0.0.1:0",
+                "store.url": store,
+                "key": KEY,
                 "limits.default_window": "6000",
                 "limits.process_bytes": "1GiB",
             },
             collector,
+            OTEL_BSP_SCHEDULE_DELAY="500",
             OTEL_RESOURCE_ATTRIBUTES=attributes("gateway", "shared", 3),
         )
         base = int(sidecar.running.wait_for(_HTTP))
@@ -101,13 +109,18 @@ def doors(programs: Programs, folder: Path, collector: int) -> Iterator[Doors]:
         proxy = opened.enter_context(
             envoy(folder / "envoy", configuration(int(sidecar.running.wait_for(_EXT_PROC)), upstream.port))
         )
-        work = (
-            (_through, (over, upstream, base, "base-url")),
-            (_through, (over, upstream, proxy.port, "envoy")),
-            (_client, (over, sidecar.address)),
-        )
-        agents = [threading.Thread(target=target, args=given, daemon=True) for target, given in work]
-        yield Doors(sidecar, _client_metrics(), agents, over)
+        through = [
+            (Agent("chat", Chat("gpt-4o"), base, over), Agent.work),
+            (Agent("messages", Messages("claude-sonnet-4-5"), base, over), Agent.work),
+            (Agent("responses", Responses("gpt-5"), base, over), Agent.work),
+            (Agent("socket", Responses("gpt-5-mini"), base, over), Agent.work_on_a_socket),
+            (Agent("envoy", Chat("gpt-4o-mini"), proxy.port, over), Agent.work),
+        ]
+        work = threads(through)
+        work.append(threading.Thread(target=_unknown, args=(over, base), daemon=True))
+        work.append(threading.Thread(target=_client, args=(over, sidecar.address), daemon=True))
+        pages = sidecar.running.wait_for(r"pages of runs at (http://[^/]+)")
+        yield Doors(sidecar, _client_metrics(), pages, [agent for agent, _ in through], work, over)
         over.set()
 
 
@@ -125,17 +138,22 @@ def _client_metrics() -> str:
     return f"127.0.0.1:{port}"
 
 
-def _through(over: threading.Event, upstream: Provider, port: int, name: str) -> None:
-    """An agent that sends its prompts to a port instead of the provider."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    for run in itertools.count():
-        for turns in range(1, TURNS):
-            if over.wait(THINK):
-                return
-            headers = {"content-type": "application/json", "x-prompt-sidecar-run": f"{name}-{os.getpid()}-{run}"}
-            connection.request("POST", "/v1/chat/completions", chat(turns, RESULT), headers)
-            connection.getresponse().read()
-            upstream.next()
+async def _other(sockets: SocketProvider, request: web.Request) -> web.StreamResponse:
+    """Answer what is no prompt of a known API over HTTP."""
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        return await sockets.opened(request)
+    await request.read()
+    return web.json_response({})
+
+
+def _unknown(over: threading.Event, port: int) -> None:
+    """A program with large prompts for an API that the sidecar does not know."""
+    body = json.dumps({"thoughts": [RESULT * 200]})
+    while not over.wait(DOWN_EVERY * THINK):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        connection.request("POST", "/v9/thoughts", body, {"content-type": "application/json"})
+        connection.getresponse().read()
+        connection.close()
 
 
 def _client(over: threading.Event, address: str) -> None:

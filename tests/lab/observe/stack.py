@@ -23,6 +23,8 @@ JOB = "prompt-sidecar"
 """What Prometheus calls our targets."""
 AGENTS = "agents"
 """And programs that use our client."""
+SCRAPE_SECONDS = 2.0
+"""Between two scrapes: fine enough that minutes make a line."""
 _SECONDS = 30.0
 
 
