@@ -157,3 +157,38 @@ def test_it_fits_a_phone(shown: str, tmp_path: Path) -> None:
     found = re.search(r'data-wide="(\d+)" data-screen="(\d+)"', drawn.stdout)
     assert found
     assert int(found[1]) <= int(found[2])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_follows_the_reader_s_choice_of_light_or_dark(shown: str, tmp_path: Path, *, dark: bool) -> None:
+    """Ground, text and the charts' labels: each is far from the other."""
+    path = tmp_path / "report.html"
+    measuring = (
+        "<script>addEventListener('load', () => setTimeout(() => {const d = document.documentElement.dataset;"
+        "const body = getComputedStyle(document.body); d.paper = body.backgroundColor; d.text = body.color;"
+        "d.label = getComputedStyle(document.querySelector('svg .role-axis-label text')).fill}, 3000))</script>"
+    )
+    before, _, _ = re.sub(r"<meta http-equiv[^>]*>", "", shown).rpartition("</body>")
+    path.write_text(f"{before}{measuring}</body></html>")
+    drawn = _browse(path, tmp_path, "--dump-dom", f"--blink-settings=preferredColorScheme={0 if dark else 1}")
+    found = {
+        name: sum(map(int, re.findall(r"\d+", value)[:3]))
+        for name, value in re.findall(r'data-(paper|text|label)="([^"]+)"', drawn.stdout)
+    }
+    assert {"paper", "text", "label"} == found.keys()
+    assert dark == (found["paper"] < 150)
+    assert all(abs(found["paper"] - found[name]) > 400 for name in ("text", "label"))
+
+
+def test_runs_are_called_by_project_and_date(tmp_path: Path) -> None:
+    """The file's name, which is a row of digits, stands next to it; of a file without them it is all there is."""
+    lines = [line | {"cwd": "/home/ada/budget", "timestamp": "2026-11-03T10:00:00Z"} for line in session(20, 200)]
+    known = jsonl(tmp_path / "8a1f.jsonl", lines)
+    unknown = jsonl(tmp_path / "plain.jsonl", session(20, 200))
+    report = _report(known, unknown)
+    assert ["budget, 2026-11-03", "plain.jsonl"] == [run.title for run in report.runs]
+    made = page(report)
+    assert "<b>budget, 2026-11-03</b>" in made.replace(' class="worse"', "")
+    assert '<span class="quiet file">8a1f.jsonl</span>' in made
+    assert "/home/ada" not in made

@@ -162,6 +162,15 @@ class RunFigures:
     currency: str = "USD"
     ceilings_ignored: bool = False
     """Whether the first preset ignores ceilings, so that none was tried."""
+    project: str = ""
+    """The name of the folder that the agent worked in; empty: unknown."""
+    date: str = ""
+    """On which the run began, as YYYY-MM-DD; empty: unknown."""
+
+    @property
+    def title(self) -> str:
+        """Its project and date where they are known, else its name."""
+        return ", ".join(filter(None, (self.project, self.date))) if self.project else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,8 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         ),
         currency=money.currency,
         ceilings_ignored=not policy_of(settings, asked.presets[0]).cuts_in_batches,
+        project=transcript.project,
+        date=transcript.date,
     )
 
 

@@ -73,3 +73,14 @@ def test_files_of_bare_items_are_read(tmp_path: Path) -> None:
     (run,) = read_transcripts(jsonl(tmp_path / "a.jsonl", lines))
     assert [[_user("Look.")]] == [[json.loads(item) for item in prompt.messages] for prompt in run.prompts]
     assert {"instructions": "Help."} == json.loads(run.prompts[0].head)
+
+
+def test_a_session_has_its_project_and_date(tmp_path: Path) -> None:
+    """Of the folder that it began in the last part; a time that is none gives no date."""
+    lines = [_line("session_meta", {"cwd": r"C:\work\budget"}), *rollout(1)]
+    (run,) = read_transcripts(jsonl(tmp_path / "a.jsonl", lines))
+    assert ("budget", "2026-11-01") == (run.project, run.date)
+    answer = {"type": "message", "role": "assistant", "content": []}
+    without = [lines[0], _line("response_item", _user("Hi.")), _line("response_item", answer)]
+    (other,) = read_transcripts(jsonl(tmp_path / "b.jsonl", without))
+    assert ("budget", "") == (other.project, other.date)

@@ -30,7 +30,7 @@ from prompt_sidecar.report.transcripts.files import (
     text_in,
     value_in,
 )
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage, date_of, project_of
 from prompt_sidecar.report.transcripts.request_logs import usage_in
 
 FORMAT: Final = "anthropic_messages"
@@ -62,6 +62,8 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
             prompts=track.prompts,
             missing=track.missing(),
             lacks_head=True,
+            project=project_of(session.folder),
+            date=track.date,
         )
         for number, (key, track) in enumerate(session.tracks.items())
         if track.close()
@@ -75,6 +77,8 @@ class _Session:
     tracks: dict[str, _Track] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """Line id → key of its run, for subagents' lines that do not name their agent."""
+    folder: str = ""
+    """That the agent worked in when it began."""
 
     def take(self, line: Line) -> None:
         own, parent = line.text("uuid"), line.text("parentUuid")
@@ -82,7 +86,9 @@ class _Session:
         if line.true("isSidechain"):
             key = line.text("agentId") or self.owners.get(parent) or own or "sidechain"
         self.owners[own] = key
+        self.folder = self.folder or line.text("cwd")
         track = self.tracks.setdefault(key, _Track())
+        track.date = track.date or date_of(line.text("timestamp"))
         kind = line.text("type")
         if kind in _SAYERS:
             track.say(line, of_model=kind == "assistant")
@@ -99,6 +105,8 @@ class _Session:
 class _Track:
     """One run while its lines are read."""
 
+    date: str = ""
+    """Of its first line."""
     history: list[bytes] = field(default_factory=list)
     prompts: list[Prompt] = field(default_factory=list)
     answer: list[bytes] = field(default_factory=list)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from prompt_sidecar.report.transcripts.files import Line, Members, array_of, count_in, object_in, text_in, value_in
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
+from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage, date_of, project_of
 from prompt_sidecar.report.transcripts.shapes import Head
 
 FORMAT: Final = "openai_responses"
@@ -51,7 +51,9 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
         session.take(line)
     if not session.prompts:
         return []
-    return [Transcript(path.name, SOURCE, FORMAT, session.prompts, session.missing(), lacks_head=True)]
+    return [
+        Transcript(path.name, SOURCE, FORMAT, session.prompts, session.missing(), True, session.project, session.date)
+    ]
 
 
 @dataclass(slots=True)
@@ -69,12 +71,16 @@ class _Session:
     guessed: int = 0
     """Compactions of which the file does not say what the history became."""
     rolled_back: int = 0
+    project: str = ""
+    date: str = ""
 
     def take(self, line: Line) -> None:
         """Take a line."""
         kind, payload = line.text("type"), line.object("payload")
+        self.date = self.date or date_of(line.text("timestamp"))
         if kind == "session_meta" or (line.number == 1 and not kind):
             meta = payload or line.members
+            self.project = self.project or project_of(text_in(meta, "cwd"))
             told = text_in(object_in(meta, "base_instructions"), "text") or text_in(meta, "instructions")
             self.instructions = told or self.instructions
         elif kind == "turn_context":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,9 +63,24 @@ class Transcript:
     """What was sent and is not in the file, in sentences."""
     lacks_head: bool = False
     """Whether the file lacks what precedes the messages of every prompt, in whole or in part."""
+    project: str = ""
+    """The name of the folder that the agent worked in; empty: the file has none."""
+    date: str = ""
+    """On which it began, as YYYY-MM-DD; empty: the file does not say."""
 
     @property
     def model(self) -> str:
         """The model of most prompts; empty: the file names none."""
         names = Counter(prompt.model for prompt in self.prompts if prompt.model)
         return names.most_common(1)[0][0] if names else ""
+
+
+def project_of(folder: str) -> str:
+    """Return the name of a project, by the folder that the agent worked in."""
+    return re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+
+
+def date_of(timestamp: str) -> str:
+    """Return the date of a time as ISO 8601 has it; empty: it is none."""
+    found = re.match(r"\d{4}-\d{2}-\d{2}(?=T|$)", timestamp)
+    return found[0] if found else ""
