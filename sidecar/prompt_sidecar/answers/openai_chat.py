@@ -25,7 +25,7 @@ from prompt_sidecar.providers.openai_choice import (
     ALLOWED,
     REQUIRED,
     allowed_functions,
-    knows_allowed_tools,
+    is_of_openai,
     limits_free_choice,
     must_call_any,
 )
@@ -68,7 +68,7 @@ class OpenAIChat(Dialect):
 
     def narrow(self, members: Members) -> bool:
         """Require a call of a tool of the agent's."""
-        if members.get("tool_choice") != REQUIRED or not knows_allowed_tools(members.get("model")):
+        if members.get("tool_choice") != REQUIRED or not is_of_openai(members.get("model")):
             return False
         allowed = allowed_functions(map(loads, self.agent_tools(members)))
         if allowed is not None:

@@ -26,7 +26,7 @@ from prompt_sidecar.providers.openai_choice import (
     ALLOWED,
     REQUIRED,
     allowed_items,
-    knows_allowed_tools,
+    is_of_openai,
     limits_free_choice,
     must_call_any,
 )
@@ -130,7 +130,7 @@ class OpenAIResponses(Dialect):
 
     def narrow(self, members: Members) -> bool:
         """Require a call of a tool of the agent's."""
-        if members.get("tool_choice") != REQUIRED or not knows_allowed_tools(members.get("model")):
+        if members.get("tool_choice") != REQUIRED or not is_of_openai(members.get("model")):
             return False
         tools = [*super().agent_tools(members), *(each for _, item in _offering(members) for each in _tools(item))]
         allowed = allowed_items(map(loads, tools))

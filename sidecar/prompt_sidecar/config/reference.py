@@ -40,6 +40,7 @@ GROUPS: Final[Sequence[Group]] = (
     ),
     _group("Fit", "the whole prompt, near its limit", "fit_", "ceiling_", "trim_", "never_", "pin_"),
     _group("Prices", "what the provider's cache is worth", "price_"),
+    _group("Cache", "how the returned prompt is cached by its provider", "cache_"),
     _group("Own text", "what the sidecar adds", "own_text_", "note_", "registry_"),
     _group("Reasoning", "what the model thought before it answered", "reasoning_"),
 )

@@ -48,6 +48,7 @@ import orjson
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
+from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
@@ -324,6 +325,17 @@ CALL_TOKENS: Final = 32
 """Framing tokens of a call, and of a result: on two recorded runs with the provider's own counts 41 and 43, which are
 26 and 38 of ours after division by the calibration factor of the model."""
 
+_MARKS: Final = CacheMarks(
+    name="cache_control",
+    value=b'{"type":"ephemeral"}',
+    as_block=False,
+    text=b'{"type":"text","text":',
+    roles=frozenset({"user"}),
+    at_newest=True,
+    leads=frozenset(),
+    places_itself=("cache_control",),
+    takes=lambda _: True,
+)
 _UNBOUND: Final = tolerant(
     Format(
         name="anthropic_messages",
@@ -338,6 +350,7 @@ _UNBOUND: Final = tolerant(
         deferred=Deferred(_seen, _definitions),
         compaction=Compaction.DROPS,
         reserve_fields=("max_tokens",),
+        cache_marks=_MARKS,
         reasoning=ReasoningRule.CLOSED_TURNS,
     )
 )

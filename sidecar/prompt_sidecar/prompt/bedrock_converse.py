@@ -19,6 +19,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.anthropic_messages import CALL_TOKENS
+from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
@@ -26,6 +27,7 @@ from prompt_sidecar.prompt.jsontext import array_length, canonical, splice
 from prompt_sidecar.prompt.parts import originals_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
 from prompt_sidecar.prompt.system_member import add_block, block_member
+from prompt_sidecar.providers.caching import takes_cache_points
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _KNOWN: Final = frozenset({"role", "content"})
@@ -158,6 +160,17 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+_MARKS: Final = CacheMarks(
+    name=_CACHE_POINT,
+    value=b'{"type":"default"}',
+    as_block=True,
+    text=b'{"text":',
+    roles=frozenset({"user"}),
+    at_newest=True,
+    leads=frozenset(),
+    places_itself=(),
+    takes=takes_cache_points,
+)
 _UNBOUND: Final = tolerant(
     Format(
         name="bedrock_converse",
@@ -170,6 +183,7 @@ _UNBOUND: Final = tolerant(
         call_tokens=CALL_TOKENS,
         tool_fields=("toolConfig.tools",),
         reserve_fields=("inferenceConfig.maxTokens",),
+        cache_marks=_MARKS,
     )
 )
 _BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from prompt_sidecar.prompt.body import FIELD, MESSAGES, Split
+from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.items import Item, Message
 from prompt_sidecar.prompt.strings import JSON, Strings
 
@@ -200,6 +201,12 @@ class Format:
     """Whether reasoning is a message of its own, which is dropped to remove it."""
     compaction: Compaction | None = None
     """What becomes of messages before a provider's compaction; None: its messages hold none."""
+    cache_marks: CacheMarks | None = None
+    """How a prompt is marked where its provider caches it; None: it is not."""
+    cache_key: str = ""
+    """The body's member that joins requests which begin alike; empty: there is none."""
+    takes_cache_key: Callable[[str], bool] = bool
+    """Whether a model takes it, by its name."""
 
     def original(self, raw: bytes, item: Item) -> bytes:
         """The original of one item of a message; see `originals`."""

@@ -23,11 +23,13 @@ import orjson
 
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id, text_kind
 from prompt_sidecar.prompt.jsontext import Values, canonical, load_again, splice
 from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
+from prompt_sidecar.providers.caching import caches_at_breakpoints, is_of_openai
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -211,6 +213,17 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+_MARKS: Final = CacheMarks(
+    name="prompt_cache_breakpoint",
+    value=b'{"mode":"explicit"}',
+    as_block=False,
+    text=b'{"type":"text","text":',
+    roles=frozenset({"system", "developer", "user", "tool"}),
+    at_newest=False,
+    leads=frozenset({"system", "developer"}),
+    places_itself=("prompt_cache_options",),
+    takes=caches_at_breakpoints,
+)
 _BASE: Final = tolerant(
     Format(
         name="openai_chat",
@@ -223,6 +236,9 @@ _BASE: Final = tolerant(
         tool_fields=("tools", "functions", "response_format"),
         reserve_fields=("max_completion_tokens", "max_tokens"),
         variant=variant,
+        cache_marks=_MARKS,
+        cache_key="prompt_cache_key",
+        takes_cache_key=is_of_openai,
     )
 )
 _BOUND: Final = replace(_BASE, placement=Placement.leading(system_message), reasoning=ReasoningRule.BOUND)

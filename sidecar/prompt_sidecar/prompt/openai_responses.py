@@ -32,12 +32,14 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
 from prompt_sidecar.prompt.jsontext import Values, canonical, identity, load, load_again, splice
 from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
 from prompt_sidecar.prompt.system_member import string_member
+from prompt_sidecar.providers.caching import caches_at_breakpoints, is_of_openai
 from prompt_sidecar.providers.openai_responses import ADDITIONAL_TOOLS, COMPACTIONS
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -315,6 +317,17 @@ def variant(body: Split, _: str = "") -> Format:
     return _UNSTORED if kept_by_client and not body.is_text else FORMAT
 
 
+_MARKS: Final = CacheMarks(
+    name="prompt_cache_breakpoint",
+    value=b'{"mode":"explicit"}',
+    as_block=False,
+    text=b'{"type":"input_text","text":',
+    roles=frozenset({"system", "developer", "user"}),
+    at_newest=False,
+    leads=frozenset({"system", "developer"}),
+    places_itself=("prompt_cache_options",),
+    takes=caches_at_breakpoints,
+)
 FORMAT: Final = tolerant(
     Format(
         name="openai_responses",
@@ -333,6 +346,9 @@ FORMAT: Final = tolerant(
         reasoning=ReasoningRule.KEPT,
         reasoning_messages=True,
         compaction=Compaction.READS,
+        cache_marks=_MARKS,
+        cache_key="prompt_cache_key",
+        takes_cache_key=is_of_openai,
     )
 )
 _UNSTORED: Final = replace(FORMAT, placement=Placement.inside(developer_message), reasoning=ReasoningRule.CLOSED_TURNS)

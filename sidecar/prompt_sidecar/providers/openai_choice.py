@@ -39,8 +39,8 @@ def limits_free_choice(choice: Any) -> bool:
     return bool(member(choice, "type") == ALLOWED and member(listed, "mode") == "auto")
 
 
-def knows_allowed_tools(model: Any) -> bool:
-    """Whether a model, by the name that an agent gives it, is one of OpenAI's that take `allowed_tools`."""
+def is_of_openai(model: Any) -> bool:
+    """Whether a model, by the name that an agent gives it, is one of OpenAI's own, on any server."""
     if not isinstance(model, str) or len(model) > MAX_NAME_CHARS:
         return False
     return any(_OWN_MODELS.match(form) for form in forms(model.lower()))

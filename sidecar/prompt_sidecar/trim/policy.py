@@ -237,6 +237,25 @@ class Policy:
         "Only an agent knows how it marks what must outlive every cut. Where it pastes files or pages into a user's "
         "text, their tags pin, too.",
     )
+    cache_marks: bool = setting(
+        False,
+        switch(),
+        "Whether prompts are marked where their provider caches them, at most four times: the end of the system "
+        "prompt, where the last cut begins, the end of the prompt before, and the newest message, never behind the "
+        "sidecar's note. For Anthropic's Messages (cache_control), for models on Bedrock's Converse that cache "
+        "(cachePoint), and for OpenAI's from GPT-5.6 on (prompt_cache_breakpoint; the newest message it marks itself). "
+        "A request with a mark of the agent's own gets none. Not in answers of edits.",
+        "Most agents mark their prompts themselves, or their provider does. Without a mark Anthropic and Bedrock "
+        "cache nothing, and with one they charge 1.25 times the input for what they write.",
+    )
+    cache_key: bool = setting(
+        False,
+        switch(),
+        "Whether a request for a model of OpenAI's, in chat completions or responses, gets a prompt_cache_key of its "
+        "run, where the agent sends none: a digest from which neither the run's id nor its caller can be derived. It "
+        "is the same for all of the run's requests, also after a restart where `key` is set. Not in answers of edits.",
+        "OpenAI's servers find what a run has cached more surely by it, but other servers may refuse it.",
+    )
     never_trim_tools: tuple[str, ...] = setting(
         (),
         texts(100, 64),

@@ -56,8 +56,9 @@ _ENDED: Final = "ended"
 """In place of the number of a run that was ended as soon as its prompt was trimmed."""
 _WINDOW_DIGITS: Final = 20
 """Digits of a number in a header that are read; Python refuses to read more than 4,300."""
-_CHAINED: Final = {"note_place": "off"}
-"""Of prompts on a WebSocket: a note would stay in what the provider keeps and the next request goes on from."""
+_CHAINED: Final = {"note_place": "off", "cache_marks": False}
+"""Of prompts on a WebSocket: a note, or a mark, would stay in what the provider keeps and the next request goes on
+from."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 

@@ -224,7 +224,7 @@ class Trimming:
         findings = [*self._guarding.findings(run, opened, opened.call), *_unanswered(run, opened)]
         if result.revision_applied is False and opened.call.revision:
             use = RevisionUse.MISMATCHED
-        raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried))
+        raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried), run_key=run.key)
         watch.mark()
         answer = replace(
             calibrated(raw, in_force, entered.factors.text),

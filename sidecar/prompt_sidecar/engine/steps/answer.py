@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from prompt_sidecar.engine.steps.caching import with_caching
 from prompt_sidecar.engine.steps.frame import Framed
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.opening import Opened, Work
@@ -47,8 +48,8 @@ BYTES_AROUND: Final = 65_536
 """An upper bound on the rest: figures, our own text, the revision's fixed part."""
 
 
-def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> TrimAnswer:
-    """Put the answer together, with raw figures."""
+def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes, *, run_key: bytes = b"") -> TrimAnswer:
+    """Put the answer together, with raw figures. `run_key` is the run's; empty: it belongs to none."""
     opened, memory = work.opened, work.opened.memory
     prompt = ReturnedPrompt(
         own_text=result.framed.own,
@@ -56,7 +57,7 @@ def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> 
         thinking_invalid_from=_invalid_from(opened, result.framed),
     )
     return TrimAnswer(
-        prompt=_with_messages(prompt, opened, result.framed),
+        prompt=_with_messages(prompt, opened, result.framed, with_caching(opened, result.framed, run_key)),
         trimmed=Trimmed(memory.listed.trims, memory.own.entries, result.compacted, memory.ledger.messages.not_holdable),
         tokens=result.tokens,
         no_fit=None if result.tokens.after <= work.inputs.limit else _why_not(memory, work.inputs),
@@ -139,16 +140,19 @@ def _first_masked(opened: Opened) -> Sequence[int]:
     return [max(place, 0) for place in places][:1]
 
 
-def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed) -> ReturnedPrompt:
+def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed, cached: Framed | None) -> ReturnedPrompt:
     """What is returned, with the prompt as it was asked for: edits, a body, or typed messages.
 
-    A body of which all stays is the one that was sent, with the space between its messages.
+    A body of which all stays is the one that was sent, with the space between its messages. `cached` is the prompt with
+    marks and key for its provider's cache; None: it gets none.
     """
     split, listed = opened.body, opened.memory.listed
     if opened.call.edits:
         return replace(prompt, edits=edits_of(opened, framed))
     if not opened.format.is_json:
         return replace(prompt, messages=framed.parts)
+    if cached is not None:
+        return replace(prompt, body=b"".join((cached.head, b",".join(cached.parts), cached.tail)))
     if not framed.own and not framed.members and not listed.trims and len(framed.parts) == len(split):
         return replace(prompt, body=split.raw)
     return replace(prompt, body=b"".join((framed.head, b",".join(framed.parts), framed.tail)))

@@ -64,6 +64,8 @@ class Framed:
     """That member as it was sent, without our text."""
     places: Places = field(default_factory=lambda: Places(0, 0))
     """Where our messages are placed among the live records."""
+    leading: int = 0
+    """Leading system messages of the agent's."""
 
 
 def frame(
@@ -107,8 +109,8 @@ def frame(
     members = {} if new == value or new is None else {name: new}
     if drop_invalid and format_.drop_invalid is not None:
         members |= format_.drop_invalid(split)
-    head, tail = _replace_members(split, members) if members else (split.head, split.tail)
-    return Framed(head, out, tail, [*outside, *inside], members, sent, places)
+    head, tail = replace_members(split, members) if members else (split.head, split.tail)
+    return Framed(head, out, tail, [*outside, *inside], members, sent, places, len(system))
 
 
 def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:
@@ -148,7 +150,7 @@ def _with_messages(  # noqa: PLR0917 - what is placed where, in the order of the
     return out, own
 
 
-def _replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+def replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, bytes]:
     """The body's head and tail with members replaced; those that it does not have are added at its start."""
     first, last = split.starts[0], split.ends[-1]
     head, tail = [b""], [b""]
