@@ -7,10 +7,14 @@ response is kept with the WebSocket, so that `previous_response_id` goes on from
 other such id the answer is `previous_response_not_found`. With `generate: false` a request is only made ready: its
 response has no output, and one goes on from its id. A request that is refused is answered by an event `error` that has
 the `status` of HTTP. `response.steer` queues what the user says for a response that is being made, and is answered by
-`response.steer.failed`, with what was sent, where that cannot be: the client then says it in its next request.
+`response.steer.failed`, with what was sent, where that cannot be: the client then says it in its next request. Where it
+can, the provider begins another response by itself. `response.inject` gives a response of several agents (the header
+`OpenAI-Beta: responses_multi_agent=v1`) results of calls while it is made: `response_id` and an array, `input`. It
+is answered by `response.inject.created`, or by `response.inject.failed` with what was sent.
 
 developers.openai.com/api/docs/guides/websocket-mode and the types of openai-python 3.8 (`responses_client_event.py`,
-`responses_server_event.py`, `response_steer_failed_event.py`), read in November 2026. Codex also sends
+`responses_server_event.py`, `response_steer_failed_event.py`), the guides "Mid-turn steering" and "Multi-agent", and
+the reference "WebSocket events" of the beta (`BetaResponseInjectEvent`), read in November 2026. Codex also sends
 `response.processed`, which names a response that it has read (openai/codex, codex-rs/codex-api).
 """
 
@@ -22,6 +26,7 @@ from typing import Any, Final
 
 CREATE: Final = "response.create"
 STEER: Final = "response.steer"
+INJECT: Final = "response.inject"
 PROCESSED: Final = "response.processed"
 STREAM: Final = "stream_id"
 PREVIOUS: Final = "previous_response_id"
@@ -47,6 +52,16 @@ def refusal(status: int, error: Any, stream: str) -> bytes:
     """
     event = {"type": "error", "status": status, "error": error} | ({STREAM: stream} if stream else {})
     return json.dumps(event, separators=(",", ":")).encode()
+
+
+def is_injection(event: Any) -> bool:
+    """Whether a message gives a response that is being made more input, in the form that the API documents."""
+    return (
+        isinstance(event, Mapping)
+        and event.get("type") == INJECT
+        and isinstance(event.get("response_id"), str)
+        and isinstance(event.get("input"), list)
+    )
 
 
 def steering_failed(event: Mapping[str, Any], message: str) -> bytes:

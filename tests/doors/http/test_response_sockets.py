@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import GuardOptions
 from tests.agents.running import Seen
 from tests.client.provider import MODEL, Says
@@ -319,6 +321,39 @@ def test_steering_is_given_back() -> None:
         assert [] == provider.raw
 
 
+@pytest.mark.parametrize("injects", [True, False])
+def test_what_is_injected_goes_on_masked(*, injects: bool) -> None:
+    """And what goes on from that response is the provider's history: a whole input would lack what was injected."""
+    given = {"type": "response.inject", "response_id": "resp-1", "input": [result("c1", f"Use {SECRET}.")]}
+    model = scripted(Says("One."), Says("Two."))
+    with behind(model, guard=GuardOptions(mode="enforce")) as (here, provider, seen):
+        events = itertools.count()
+
+        async def wait(_: Any) -> None:
+            behind_first = next(events) > 0
+            while behind_first and injects and not provider.other:  # noqa: ASYNC110 - a list has no event
+                await asyncio.sleep(0)
+
+        async def does(socket: Any) -> Any:
+            await socket.send_str(json.dumps(create(user("Hi."))))
+            assert "response.created" == json.loads((await socket.receive()).data)["type"]
+            if injects:
+                await socket.send_str(json.dumps(given))
+            first = await answered(socket)
+            return await answered(socket, create(user("And?"), previous=first[-1]["response"]["id"]))
+
+        provider.before = wait
+        assert "response.completed" == agent(here, does)[-1]["type"]
+        assert SECRET not in "".join(provider.raw)
+        assert injects is bool(provider.other)
+        if injects:
+            assert ("response.inject", "resp-1") == (provider.other[0]["type"], provider.other[0]["response_id"])
+            assert "c1" == provider.other[0]["input"][0]["call_id"]
+        assert "resp-1" == provider.asked[1].message["previous_response_id"]
+    reasons = [each.untrimmed for each in seen.asked]
+    assert [Untrimmed.NO_NEED, Untrimmed.STORED_BY_PROVIDER if injects else Untrimmed.NO_NEED] == reasons
+
+
 def test_what_says_nothing_to_a_model_passes() -> None:
     """Codex tells which response it has read."""
     with behind(scripted(Says("Hello."))) as (here, provider, _):
@@ -438,9 +473,10 @@ async def told(socket: Any) -> tuple[Any, Any]:
         '{"type": 1}',
         b"\xff\x00",
         {"type": "response.inject", "input": []},
+        '{"type": "response.inject", "response_id": "resp-1", "input": ["\\ud800"]]}',
         "x" * 200_000,
     ],
-    ids=["cut", "array", "number", "no type", "odd type", "bytes", "unknown", "too long"],
+    ids=["cut", "array", "number", "no type", "odd type", "bytes", "unknown", "injected wrong", "too long"],
 )
 def test_what_cannot_be_read(sent: Any) -> None:
     """It closes the WebSocket, nothing goes on, and the session's next one is answered 426; the one after is opened."""

@@ -50,7 +50,7 @@ from prompt_sidecar.doors.http.wires import Wire
 from prompt_sidecar.errors import GuardUnread, SidecarError
 from prompt_sidecar.facts.http_calls import CREATED, AgentRequest
 from prompt_sidecar.process.logs import frames
-from prompt_sidecar.prompt.members import Members
+from prompt_sidecar.prompt.members import Members, loads
 from prompt_sidecar.providers import responses_socket as wire
 from prompt_sidecar.telemetry.observer import Observer
 
@@ -193,6 +193,8 @@ class _ResponseSocket:
         self._outcome = outcome
         self._lanes: dict[str, _Lane] = {}
         self._kept = KeptResponses()
+        self._provided: dict[int, Provided] = {}
+        """Of the requests that are being answered, by their exchange."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._over = asyncio.Event()
@@ -379,7 +381,10 @@ class _ResponseSocket:
             told = wire.steering_failed(orjson.loads(data), _NOT_STEERED)
             await self._opened.agent.taken(self._sides.here.send_frame(told, WSMsgType.TEXT))
             return True
-        if found.type != wire.PROCESSED:  # it may say something to the model that is not known here
+        if found.type == wire.INJECT and wire.is_injection(loads(data)):
+            for each in self._provided.values():  # which of them it is for, its id need not say
+                each.injected = True
+        elif found.type != wire.PROCESSED:  # it may say something to the model that is not known here
             self._cannot_read()
             return False
         masking = self._opened.masking
@@ -536,7 +541,11 @@ class _ResponseSocket:
         )
         assert isinstance(exchange.upstreams, Provided)
         exchange.provided = exchange.upstreams
-        await exchange.run(Asked(opened.dialect, opened.caller, opened.request.headers, data, on_socket=True))
+        self._provided[id(exchange)] = exchange.provided
+        try:
+            await exchange.run(Asked(opened.dialect, opened.caller, opened.request.headers, data, on_socket=True))
+        finally:
+            del self._provided[id(exchange)]
 
 
 def _code(code: Any) -> int:

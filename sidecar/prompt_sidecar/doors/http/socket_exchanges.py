@@ -17,7 +17,7 @@ import asyncio
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Final
@@ -271,6 +271,9 @@ class Provided:
     """Whether the agent goes on from a response, and so may its hidden turns."""
     sent: tuple[int, bytes] | None = None
     """The number of entries of the prompt that was sent last, and their digest; None: the provider has more."""
+    injected: bool = False
+    """Whether the response was, or may have been, given more input while it was made: then it holds what nobody sends
+    again, and what goes on from it is known to the provider alone."""
 
     def address(self, *_: object) -> tuple[str, int]:
         """See `Sends`: it is known of the WebSocket alone."""
@@ -302,7 +305,7 @@ class Provided:
 
     def answered(self, turn: Turn, prompt: Prompt) -> None:
         """Note what the provider has after an answer. In a worker thread."""
-        if not turn.response_id or self.sent is None or prompt.members is None or not turn.whole:
+        if self.injected or not turn.response_id or self.sent is None or prompt.members is None or not turn.whole:
             return
         said = self.dialect.sendable(turn.entries, prompt.members)
         self.kept.keep(
@@ -444,6 +447,8 @@ class SocketExchange(Exchange):
         return await super()._step(prompt)
 
     async def _keep(self, prompt: Prompt, size: int) -> None:
+        if self.provided.injected:
+            prompt = replace(prompt, asked=replace(prompt.asked, chain=None))
         await super()._keep(prompt, size)
         events = self._filter
         assert events is not None
