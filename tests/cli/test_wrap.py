@@ -190,6 +190,21 @@ def test_whatever_ends_it_nothing_is_left(number: signal.Signals, to_agent: bool
     assert not listens(found[2])
 
 
+@pytest.mark.parametrize("name", ["gemini", "other"])
+def test_an_agent_that_sends_nothing_says_what_it_needs(name: str, tmp_path: Path) -> None:
+    """Gemini CLI refuses a base URL without a setting that only its user can make."""
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\nexit 41\n")
+    program.chmod(0o755)
+    done = subprocess.run(
+        [*WRAP, "--log", str(tmp_path / "log"), str(program)],
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert 41 == done.returncode
+    assert "none came through the sidecar" in done.stderr
+    assert (name == "gemini") is ("gemini-api-key" in done.stderr)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -35,6 +35,8 @@ class Agent:
     """Variables that are true only where that provider's upstream is the provider itself; the user's own win."""
     merged: Mapping[str, str] = field(default_factory=dict)
     """Variables that hold a JSON object, into which ours is merged."""
+    unheard: str = ""
+    """What its user may have to change, where no request of it came through; empty: nothing is known."""
 
 
 AGENTS: Final[Mapping[str, Agent]] = {
@@ -66,9 +68,16 @@ AGENTS: Final[Mapping[str, Agent]] = {
                 '"google": {"options": {"baseURL": "${GOOGLE_GEMINI_BASE_URL}/v1beta"}}}}'
             },
         ),
-        # They read the variables alone; named here so that the help can list them. Gemini CLI takes an http URL of
-        # loopback only (its pull request 25357).
-        Agent("gemini"),
+        # It takes an http URL of loopback only (its pull request 25357). With a base URL it takes its way in to be a
+        # gateway's and, without a terminal, ends with "Invalid auth method selected.", unless a setting says that it
+        # has an API key. No variable and no option says so. Its system defaults and system settings, whose paths are
+        # variables, are read only where root owns file and folder (0.61.0), so the setting is left to the user.
+        Agent(
+            "gemini",
+            unheard='Gemini CLI needs "security": {"auth": {"selectedType": "gemini-api-key"}} in its settings.json, '
+            "and GEMINI_API_KEY",
+        ),
+        # They read the variables alone; named here so that the help can list them.
         Agent("qwen"),
         Agent("aider"),
     )
@@ -137,6 +146,11 @@ def _origin(name: str, value: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise UpstreamError(f"{name} is set to no URL; accepted: one such as https://gateway.example/v1; or unset it")
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def unheard(program: str) -> str:
+    """What the user of an agent may have to change, where no request of it came through; empty: nothing is known."""
+    return AGENTS.get(PurePath(program).name, Agent("")).unheard
 
 
 def command(

@@ -208,7 +208,7 @@ def _leave(code: int) -> NoReturn:
 
 def _wrap(asked: Namespace) -> int:
     settings = _settings(asked)
-    from prompt_sidecar.cli.agents import UpstreamError, chosen, upstreams
+    from prompt_sidecar.cli.agents import UpstreamError, chosen, unheard, upstreams
     from prompt_sidecar.cli.wrap import WrapError, found, new_log, run, settled
 
     try:
@@ -224,6 +224,8 @@ def _wrap(asked: Namespace) -> int:
     except (WrapError, UpstreamError) as error:
         raise _Refused(str(error)) from None
     lines = [] if ended.summary is None else [*ended.summary.lines()]
+    if ended.summary is not None and not ended.summary.requests:
+        lines += filter(None, [unheard(asked.agent)])
     seconds = f"{int(ended.seconds // 60)} min {int(ended.seconds % 60)} s"
     for line in (f"{asked.agent} has ended after {seconds}, with code {ended.code}", *lines, f"log       {path}"):
         print(f"{PROGRAM}: {line}", file=sys.stderr)
