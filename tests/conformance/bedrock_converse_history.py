@@ -74,6 +74,7 @@ def _answer(chance: random.Random, call_id: str) -> dict[str, Any]:
                 {"text": prose(chance, words)},
                 {"json": {"output": prose(chance, words), "error": "none"}},
                 {"json": {"rows": [{"line": number, "text": prose(chance, words // 5)} for number in range(5)]}},
+                {"json": {"stdout": prose(chance, words), "stderr": prose(chance, 250), "note": prose(chance, 60)}},
                 {"json": {}},
             ]
         )

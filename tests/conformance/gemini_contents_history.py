@@ -86,6 +86,7 @@ def _answer(chance: random.Random, call: Mapping[str, Any]) -> dict[str, Any]:
         [
             {"output": prose(chance, words)},
             {"status": "ok", "report": prose(chance, words)},
+            {"stdout": prose(chance, words), "stderr": prose(chance, 250), "note": prose(chance, 60)},
             {"rows": [{"line": number, "text": prose(chance, words // 5)} for number in range(5)], "more": False},
             {},
         ]

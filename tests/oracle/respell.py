@@ -8,6 +8,7 @@ ECMA-262 (JSON.stringify, Number::toString, order of integer keys), Python json.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,21 @@ def python_unicode(body: bytes) -> bytes:
 def python_indented(body: bytes) -> bytes:
     """As json.dumps(indent=2, ensure_ascii=False)."""
     return _dumps_unicode(json.loads(body), 2)
+
+
+def shuffled(body: bytes, seed: int) -> bytes:
+    """With the keys of every object in an order drawn by chance, as serialisers of unordered maps write them."""
+    return json.dumps(_shuffled(json.loads(body), random.Random(seed))).encode()
+
+
+def _shuffled(value: object, chance: random.Random) -> object:
+    if isinstance(value, list):
+        return [_shuffled(inner, chance) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    keys = list(value)
+    chance.shuffle(keys)
+    return {key: _shuffled(value[key], chance) for key in keys}
 
 
 SPELLINGS: Mapping[str, Callable[[bytes], bytes]] = {

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.trim.entries import Action, Reason
 from tests.conformance.anthropic_messages import INSTRUCTED
 from tests.conformance.case import Case
 from tests.conformance.table import CASES
+from tests.oracle.respell import shuffled
 from tests.promises.played import WAYS, complaints, edited, instability, plays, resent
 
 formats = pytest.mark.parametrize("case", [*CASES.values(), INSTRUCTED], ids=[*CASES, "anthropic_instructed"])
 EXAMPLES = settings(max_examples=25)
 """A run is played turn by turn, and every original is fetched at every turn."""
+
+
+def _value_of(original: bytes | None) -> str:
+    """An original; of one that is raw JSON the value, whatever the order of its keys."""
+    try:
+        return json.dumps(json.loads(original or b""), sort_keys=True)
+    except ValueError:
+        return (original or b"").decode()
 
 
 @formats
@@ -52,6 +63,32 @@ def test_however_it_is_sent_again(case: Case, data: st.DataObject) -> None:
         assert (how, json.loads(answer.prompt.body or b"")) == (how, json.loads(again.prompt.body or b""))
         assert list(answer.trimmed.trims) == list(again.trimmed.trims)
     assert wanted is None or wanted.prompt.body is not None
+
+
+@formats
+@EXAMPLES
+@given(data=st.data(), seed=st.integers(0, 99), masks=st.booleans())
+def test_an_agent_that_writes_its_keys_in_another_order_each_time(
+    case: Case, data: st.DataObject, seed: int, masks: bool
+) -> None:
+    """It is answered as one that does not, here and by a process that is new: the same cuts, ids and originals."""
+    play = data.draw(plays(case))
+    guard = GuardOptions(mode=ENFORCE) if masks else GuardOptions()
+    plain, other = (replace(play.engine(), guard=guard) for _ in range(2))
+    for count in play.turns():
+        raw = play.raw(play.messages[:count])
+        wanted = play.trim(plain, raw)
+        answers = [play.trim(other, shuffled(raw, seed + count))]
+    fresh = replace(play.engine(), guard=guard)
+    answers.append(play.trim(fresh, shuffled(raw, seed - 1)))
+    answers.append(play.trim(replace(fresh), shuffled(raw, seed), revision=wanted.prompt.revision))
+    for answer in answers:
+        assert list(wanted.trimmed.trims) == list(answer.trimmed.trims)
+        assert list(wanted.trimmed.stash_entries) == list(answer.trimmed.stash_entries)
+        assert json.loads(wanted.prompt.body or b"") == json.loads(answer.prompt.body or b"")
+    for trim in wanted.trimmed.trims:
+        originals = {_value_of(engine.original(trim.stash_id)) for engine in (plain, other, fresh)}
+        assert len(originals) == 1
 
 
 @formats

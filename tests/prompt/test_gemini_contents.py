@@ -126,7 +126,7 @@ AT = ("parts", 0, "functionResponse", "response")
         ({"output": "out"}, [("result", (*AT, "output"), "out")]),
         (
             {"status": "ok", "report": "r", "more": ""},
-            [("result", (*AT, "status"), "ok"), ("result", (*AT, "report"), "r")],
+            [("result", (*AT, "report"), "r"), ("result", (*AT, "status"), "ok")],
         ),
         ({"rows": [1, {"b": 1.5, "a": "x"}]}, [("result", (*AT, "rows"), '[1,{"a":"x","b":1.5}]')]),
         ({"response": None}, [("result", (*AT, "response"), "null")]),

@@ -39,8 +39,17 @@ _SYSTEM: Final = "json.body.system"
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    return _read(raw, field, identify=identify, as_sent=False)
+
+
+def _read_as_sent(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
+    """The same for `Format.as_sent`."""
+    return _read(raw, field, identify=identify, as_sent=True)
+
+
+def _read(raw: bytes | memoryview, field: str, *, identify: bool, as_sent: bool) -> Message:
     value = loaded(raw, field, identify=identify)
-    reader = _Reader(role_of(value, field, _ROLES))
+    reader = _Reader(role_of(value, field, _ROLES), as_sent=as_sent)
     reader.parts(value.get("content"), ("content",), f"{field}.content")
     reader.rest(value, _KNOWN)
     return reader.message(identity_of(value, _comparable, identify=identify))
@@ -48,6 +57,10 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
 
 class _Reader(Gathering):
     """Gathers the items of one message in order."""
+
+    def __init__(self, role: Role, *, as_sent: bool) -> None:
+        super().__init__(role)
+        self._as_sent = as_sent
 
     def part(self, part: Any, path: Path, field: str) -> None:
         """Read one block."""
@@ -99,7 +112,7 @@ class _Reader(Gathering):
                     self.items.append(Item(ItemKind.RESULT, (*at, kind), value, call_id=call_id, result=result))
             elif kind == "json":
                 of = Item(ItemKind.RESULT, (), "", call_id=call_id, result=result)
-                self.items.extend(result_items(value, (*at, kind), of, where))
+                self.items += result_items(value, (*at, kind), of, where, as_sent=self._as_sent)
             elif kind == "image":
                 text = canonical(part).decode()
                 self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
@@ -171,20 +184,24 @@ _MARKS: Final = CacheMarks(
     places_itself=(),
     takes=takes_cache_points,
 )
-_UNBOUND: Final = tolerant(
-    Format(
-        name="bedrock_converse",
-        read=read,
-        write=write,
-        originals=originals_at,
-        tool=tool,
-        system=block_member("system", add_system),
-        alternating=True,
-        call_tokens=CALL_TOKENS,
-        tool_fields=("toolConfig.tools",),
-        reserve_fields=("inferenceConfig.maxTokens",),
-        cache_marks=_MARKS,
-    )
+_BY_NAME: Final = Format(
+    name="bedrock_converse",
+    read=read,
+    write=write,
+    originals=originals_at,
+    tool=tool,
+    system=block_member("system", add_system),
+    alternating=True,
+    call_tokens=CALL_TOKENS,
+    tool_fields=("toolConfig.tools",),
+    reserve_fields=("inferenceConfig.maxTokens",),
+    cache_marks=_MARKS,
 )
-_BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
+_AS_SENT: Final = tolerant(replace(_BY_NAME, read=_read_as_sent, numbers_as_sent=True))
+_UNBOUND: Final = replace(tolerant(_BY_NAME), as_sent=_AS_SENT)
+_BOUND: Final = replace(
+    _UNBOUND,
+    reasoning=ReasoningRule.BOUND,
+    as_sent=replace(_AS_SENT, reasoning=ReasoningRule.BOUND),
+)
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -189,6 +189,11 @@ class Format:
     """Selects a variant of the format, with the same name, by the body's other members and the model."""
     bound: Format | None = None
     """The variant for models that bind reasoning to the prompt before it; None if there are no such models."""
+    as_sent: Format | None = None
+    """The variant that numbers the texts of one result in the order in which they were sent, for runs that began so;
+    None: it numbers no texts in the order of their names (`structured.py`)."""
+    numbers_as_sent: bool = False
+    """Whether it is such a variant."""
     reasoning: ReasoningRule = ReasoningRule.CLOSED_TURNS
     """When reasoning may be absent."""
     drop_invalid: Callable[[Split], Mapping[str, bytes]] | None = None

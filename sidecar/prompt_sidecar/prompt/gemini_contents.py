@@ -78,11 +78,20 @@ _PLAIN: Final = "text/plain"
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    return _read(raw, field, identify=identify, as_sent=False)
+
+
+def _read_as_sent(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
+    """The same for `Format.as_sent`."""
+    return _read(raw, field, identify=identify, as_sent=True)
+
+
+def _read(raw: bytes | memoryview, field: str, *, identify: bool, as_sent: bool) -> Message:
     value = loaded(raw, field, identify=identify)
     role_name = value.get("role")
     if role_name is not None and type(role_name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
-    reader = _Reader(_ROLES.get(role_name or "", Role.OTHER))
+    reader = _Reader(_ROLES.get(role_name or "", Role.OTHER), as_sent=as_sent)
     _each(value.get("parts"), ("parts",), f"{field}.parts", reader.part)
     reader.rest(value, _KNOWN)
     return reader.message(identity_of(value, _comparable, identify=identify))
@@ -90,6 +99,10 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
 
 class _Reader(Gathering):
     """Gathers the items of one message in order."""
+
+    def __init__(self, role: Role, *, as_sent: bool) -> None:
+        super().__init__(role)
+        self._as_sent = as_sent
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         signed = any(part.get(name) not in _NO_SIGNATURES for name in _SIGNATURES)
@@ -140,7 +153,8 @@ class _Reader(Gathering):
         self.rest(of_call, _KNOWN_OF_RESULT)
         response = of_call.get("response")
         if response is None or type(response) is dict:
-            self.items.extend(result_items(response, (*path, kind, "response"), of, f"{field}.response"))
+            at = (*path, kind, "response")
+            self.items += result_items(response, at, of, f"{field}.response", as_sent=self._as_sent)
         else:
             self.other.append(canonical(response).decode())
         media = of_call.get("parts")
@@ -330,20 +344,20 @@ def _inside_config(*names: str) -> tuple[str, ...]:
 
 _SCHEMAS: Final = ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
 
-FORMAT: Final = tolerant(
-    Format(
-        name="gemini_contents",
-        read=read,
-        write=write,
-        originals=originals_at,
-        tool=tool,
-        system=SystemMember(
-            names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
-        ),
-        messages_field="contents",
-        tool_fields=("tools", *_inside_config(*_SCHEMAS)),
-        reserve_fields=_inside_config("maxOutputTokens", "max_output_tokens"),
-        variant=_variant,
-    )
+_BY_NAME: Final = Format(
+    name="gemini_contents",
+    read=read,
+    write=write,
+    originals=originals_at,
+    tool=tool,
+    system=SystemMember(
+        names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
+    ),
+    messages_field="contents",
+    tool_fields=("tools", *_inside_config(*_SCHEMAS)),
+    reserve_fields=_inside_config("maxOutputTokens", "max_output_tokens"),
+    variant=_variant,
 )
-_CACHED: Final = replace(FORMAT, system=None)
+_AS_SENT: Final = tolerant(replace(_BY_NAME, read=_read_as_sent, numbers_as_sent=True))
+FORMAT: Final = replace(tolerant(_BY_NAME), as_sent=_AS_SENT)
+_CACHED: Final = replace(FORMAT, system=None, as_sent=replace(_AS_SENT, system=None))

@@ -4,6 +4,9 @@ Usually such an object is a wrapper around texts: `{"output": "…"}`, `{"status
 then an item of its own, and the wrapper is kept. If it wraps a single other value (`{"error": {…}}`), that value is the
 item, so that its name is kept. Any other shape is one item, its whole JSON; when it is trimmed the rest is text, under
 the name that the providers' guides use for a plain result. Read again, a trimmed result has as many items as before.
+
+Agents that parse and write their history may write the members of such an object in another order each time. So its
+texts are items in the order of their names, and each keeps its number, and with it what was decided about it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ MOST_TEXTS: Final = 16
 _RESULT: Final = "result"
 
 
-def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
+def result_items(value: Any, path: Path, of: Item, field: str, *, as_sent: bool = False) -> list[Item]:
     """The items of a result's value; none if it is empty.
 
     Args:
@@ -28,6 +31,7 @@ def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
         path: its path in the message.
         of: template of the items, with call, tool and index of the result.
         field: the request field to name in an error.
+        as_sent: whether texts are in the order in which they were sent (`Format.as_sent`), not in that of their names.
 
     Raises:
         InvalidJson: the value is nested more deeply than can be written.
@@ -35,7 +39,8 @@ def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
     if value is None or value == {}:
         return []
     if type(value) is dict and len(value) <= MOST_TEXTS and all(type(member) is str for member in value.values()):
-        return [of._replace(path=(*path, name), text=text) for name, text in value.items() if text]
+        members = value.items() if as_sent else sorted(value.items())
+        return [of._replace(path=(*path, name), text=text) for name, text in members if text]
     if type(value) is dict and len(value) == 1:
         ((name, value),) = value.items()
         path = (*path, name)

@@ -81,6 +81,9 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     revision of version 6 or 5 has none."""
     ceiling: int | None = None
     """The settings' `policy.ceiling_tokens` at the run's first prompt; None: it is not known."""
+    results_by_name: bool = False
+    """Whether the texts of one result are numbered in the order of their names. A revision without it numbers them as
+    they were sent (`Format.as_sent`), and so does its run to the end."""
 
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.

@@ -25,7 +25,15 @@ from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.unanswered import unanswered_calls
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
-from prompt_sidecar.engine.steps.opening import Opened, Opener, Served, Work, inputs_of, with_window
+from prompt_sidecar.engine.steps.opening import (
+    Opened,
+    Opener,
+    Served,
+    Work,
+    inputs_of,
+    numbered_as_begun,
+    with_window,
+)
 from prompt_sidecar.engine.steps.own_state import constant_identities
 from prompt_sidecar.engine.steps.received import Draft, Pass
 from prompt_sidecar.engine.steps.side_call import trim_slice
@@ -159,6 +167,8 @@ class Trimming:
     def _enter(self, run: Run, opened: Opened, watch: Stopwatch, check: Callable[[], None]) -> _Entered:
         """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
+        if not len(opened.memory.ledger):
+            opened = numbered_as_begun(opened, revision)
         opened = with_window(opened, self._window(run, opened.call.caller, opened.model.name))
         if run.windows.ceiling is not None and CEILING not in opened.call.policy:
             opened = replace(opened, policy=replace(opened.policy, ceiling_tokens=run.windows.ceiling))
@@ -207,7 +217,7 @@ class Trimming:
                 store.commit()
                 run.memory = work.opened.memory
                 self._keep_window(run, work.opened)  # by which it was decided
-                self._keep_draft(run, Draft(opened.format.name, opened.body, opened.reads, opened.guard.done))
+                self._keep_draft(run, Draft(opened.format, opened.body, opened.reads, opened.guard.done))
                 self._archiving.answered(run, None)
             raise
         tokens = result.tokens.before if self._meter.rules.observe else result.tokens.after
@@ -409,6 +419,7 @@ class Trimming:
                 used=(used.input_tokens, used.cost, used.model_calls),
                 windows=windows,
                 ceiling=self._ceiling(run, opened),
+                results_by_name=not opened.format.numbers_as_sent,
             ),
         )
 

@@ -312,7 +312,7 @@ class Opener:
         try:
             masked = masker.mask(sent, before, format_, by.check, stands, kept.progress if kept is not None else None)
         except (DeadlinePassed, CallCancelled):
-            by.keep(Draft(format_.name, sent, [], so_far()))
+            by.keep(Draft(format_, sent, [], so_far()))
             raise
         return masked, so_far()
 
@@ -446,6 +446,35 @@ def with_window(opened: Opened, found: Window) -> Opened:
     return replace(opened, model=_with_window(opened.model, opened.call, opened.body, opened.format, found))
 
 
+def numbered_as_begun(opened: Opened, revision: Revision | None) -> Opened:
+    """The prompt of an empty memory, with the texts of its results numbered as its run began.
+
+    That says the revision that it goes on from; without one the format that the memory had before it was given up.
+    """
+    format_, begun = opened.format.as_sent, opened.memory.format
+    as_sent = begun is not None and begun.numbers_as_sent if revision is None else not revision.results_by_name
+    if format_ is None or not as_sent:
+        return opened
+    reads = list(opened.reads)
+    moved: dict[tuple[int, int], int] = {}
+    for index, each in enumerate(opened.reads):
+        message, weight = each.message, each.weight
+        if message is None or weight is None:
+            continue
+        items = format_.read(opened.body.message(index), "history", identify=False).items
+        before = {item.path: number for number, item in enumerate(message.items)}
+        places = [before[item.path] for item in items]
+        if places == list(range(len(places))):
+            continue
+        moved |= {(index, place): number for number, place in enumerate(places)}
+        weight = weight._replace(items=tuple(weight.items[place] for place in places))
+        items = tuple(message.items[place] for place in places)
+        reads[index] = each._replace(message=message._replace(items=items), weight=weight)
+    seen = [each._replace(item=moved.get((each.message, each.item), each.item)) for each in opened.guard.sightings]
+    done = replace(opened.guard.done, sightings=seen) if opened.guard.done is not None else None
+    return replace(opened, format=format_, reads=reads, guard=replace(opened.guard, sightings=seen, done=done))
+
+
 def _with_window(model: Model, call: TrimCall, body: Split, format_: Format, found: Window) -> Model:
     """The model with what its window leaves for the prompt. Raises InvalidRequest where that is nothing."""
     asked = call.context_window
@@ -490,7 +519,9 @@ def _variant(  # noqa: PLR0917 - what decides it
         return memory.format
     variant = format_ if format_.variant is None else format_.variant(body, model)
     bound = binds_thinking(model) if binding is ReasoningBinding.AUTO else binding is ReasoningBinding.BOUND
-    return variant.bound if bound and variant.bound is not None else variant
+    variant = variant.bound if bound and variant.bound is not None else variant
+    began = memory.format
+    return began if len(memory.ledger) and began is not None and began is variant.as_sent else variant
 
 
 def _overhead_of(opened: Opened, count: Count) -> int:

@@ -148,7 +148,8 @@ class Guarded:
 class Draft:
     """A prompt of which a call has read the beginning, and no more, before it had to end."""
 
-    format: str
+    format: Format
+    """The variant that it was read as."""
     split: Split
     reads: list[Read]
     """The messages from the first on, with all that records are made from."""
@@ -220,7 +221,7 @@ def read(
     done = list(before.reads[: split.same]) if before is not None else []
     new: list[Message] = []
     items = size = 0
-    draft = by.draft if by.draft is not None and by.draft.format == format_.name else None
+    draft = by.draft if by.draft is not None and by.draft.format is format_ else None
     loading = _Loading(split, format_, done)
 
     def settle() -> None:
@@ -274,7 +275,7 @@ def read(
         settle()
     except (DeadlinePassed, CallCancelled):
         decoded = [Read(message.identity, 0, message.role, message) for message in new]  # and not counted
-        by.keep(Draft(format_.name, split, done + decoded, guarded))
+        by.keep(Draft(format_, split, done + decoded, guarded))
         raise
     return done
 
