@@ -244,6 +244,15 @@ def test_the_call_says_what_it_is() -> None:
         assert condensed or answer.prompt.body == sent
 
 
+@shapes
+def test_a_call_with_half_an_emoji(format: str, shape: Shape) -> None:
+    """A prompt whose command has a lone surrogate is answered, and its result condensed where it may be edited."""
+    sent = raw(shape, history(format, shape, 2, command="make test # \ud83d"))
+    answer = bare().trim(format, sent)
+    assert [f"{PLAIN}[condensed — id={trim.stash_id}]" for trim in answer.trimmed.trims] == texts(answer, shape)
+    assert texts(answer, shape)
+
+
 @pytest.mark.parametrize(
     "policy",
     [

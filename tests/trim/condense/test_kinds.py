@@ -36,6 +36,13 @@ def test_tools_that_do_not(tool: str) -> None:
     assert not call_of(tool, "{}").reads
 
 
+def test_a_command_with_half_an_emoji() -> None:
+    """JavaScript cuts one in two; the rest of the command is looked at all the same."""
+    call = call_of("Bash", r'{"command": "make test # \ud83d"}')
+    assert (True, True, False) == (call.shell, call.runs, call.reads)
+    assert call_of("Bash", r'{"command": "cat a.py # \ud83d"}').reads
+
+
 @pytest.mark.parametrize(
     "command",
     [

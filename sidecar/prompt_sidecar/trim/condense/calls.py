@@ -75,14 +75,15 @@ def call_of(tool: str, arguments: str) -> Call:
     """The call of a tool with these arguments, in JSON or as free text."""
     named = _named(arguments)
     command = next((text for name, text in named if name in _COMMANDS), "")
+    raw = command.encode(errors="replace")  # RE2 takes bytes in a fifth of the time, and no lone surrogate in a text
     of_name = _name_words(tool)
     shell = bool(command or of_name & _SHELLS)
     return Call(
         tool=tool,
-        reads=bool(of_name & _READS and not of_name & _NO_READS) or (command != "" and _shows_files(command)),
+        reads=bool(of_name & _READS and not of_name & _NO_READS) or (command != "" and _shows_files(command, raw)),
         shell=shell,
-        runs=command != "" and bool(_RUNS.search(command)) and not _REPOSITORY.search(command),
-        searches=command != "" and bool(_SEARCHES.search(command)),
+        runs=command != "" and bool(_RUNS.search(raw)) and not _REPOSITORY.search(raw),
+        searches=command != "" and bool(_SEARCHES.search(raw)),
         words=_words(named) if shell else (),
     )
 
@@ -126,8 +127,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _shows_files(command: str) -> bool:
-    raw = command.encode(errors="replace")
+def _shows_files(command: str, raw: bytes) -> bool:
     return bool(_READ.search(raw)) or (bool(_DIFFS.search(raw)) and not _STAT.search(command))
 
 
