@@ -167,7 +167,7 @@ def _listen(settings: Settings) -> socket.socket | None:
 
 
 def _begin_loading(settings: Settings) -> None:
-    """Have the vocabulary loaded during the imports that follow: most of it needs no interpreter.
+    """Have the vocabulary loaded during the imports that follow, as far as the tokenizer lets them go on.
 
     Not where addresses are limited: native code that gets none ends the process, before it is said what to raise.
     """

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Final
 
 import orjson
-from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import DecodeError
 
 from prompt_sidecar.errors import InvalidJson, InvalidRequest
@@ -91,6 +90,8 @@ def _result(result: pb.ToolResult, index: int, number: int) -> list[Item]:
 
 
 def _image(image: pb.Image, path: Path, call_id: str, number: int) -> Item:
+    from google.protobuf.json_format import MessageToDict  # 12 ms of each start, and few prompts have typed images
+
     text = canonical(MessageToDict(image)).decode()
     return Item(ItemKind.IMAGE, path, text, raw_json=True, call_id=call_id, result=number)
 
@@ -125,6 +126,8 @@ def originals(raw: bytes, items: Sequence[Item]) -> list[bytes]:
 
 
 def _json(message: pb.Message, item: Item) -> bytes:
+    from google.protobuf.json_format import MessageToJson  # see `_image`
+
     if not item.path:
         return MessageToJson(message, indent=None).encode()
     part = message.parts[int(item.path[0])]
