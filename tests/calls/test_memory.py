@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from prompt_sidecar.calls import memory
 from prompt_sidecar.calls.call_pool import CallPool
 from prompt_sidecar.calls.memory import (
     BASELINE_BYTES,
@@ -95,6 +96,41 @@ def test_the_worst_is_reserved_only_where_there_is_room_for_more() -> None:
         pass
     with pytest.raises(TooLarge):
         MemoryGate(LEAST + MESSAGE_BYTES, taking(0)).admit(braces).__enter__()
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("quoted", [1, 2])
+def test_json_that_is_quoted_in_a_string_is_not_taken_for_messages(
+    quoted: int, indent: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result made by `json.dumps` needs what its bytes need, once more quoted too; messages count as before."""
+    monkeypatch.setattr(memory, "_PIECE", 1_000)
+    text = json.dumps([{"a": {"b": 1}} for _ in range(5_000)], indent=indent)
+    for _ in range(quoted - 1):
+        text = json.dumps(text)
+    raw = json.dumps([{"role": "tool", "content": text}]).encode()
+    need = CALL_BYTES + COPIES * len(raw) + MESSAGE_BYTES
+    with MemoryGate(need, taking(0)).admit(raw):
+        pass
+    with pytest.raises(TooLarge, match=f"may need {need:,} bytes"):
+        MemoryGate(need - 1, taking(0)).admit(raw).__enter__()
+
+
+def test_what_can_never_be_admitted_is_told_so() -> None:
+    """The error says that a retry does not help, and how much memory does: with that it is admitted, with less not."""
+    resident, large = 150_000_000, b"x" * 30_000_000
+    gate = MemoryGate(400_000_000, taking(resident))
+    gate.settle()
+    with pytest.raises(TooLarge, match="an idle sidecar has 225,000,000, so a retry does not help") as refused:
+        gate.admit(large).__enter__()
+    enough = int(str(refused.value).partition("give the sidecar ")[2].split()[0].replace(",", ""))
+    with MemoryGate(enough, taking(resident)).admit(large):
+        pass
+    with pytest.raises(TooLarge):
+        MemoryGate(enough - 100, taking(resident)).admit(large).__enter__()
+    busy = MemoryGate(enough, taking(resident + 1_000_000))
+    with pytest.raises(TooLarge, match="retry a little later"):
+        busy.admit(large).__enter__()
 
 
 def test_a_large_original_is_read_while_there_is_room() -> None:

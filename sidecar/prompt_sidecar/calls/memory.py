@@ -73,6 +73,9 @@ NEAR: Final = 0.9
 """Share of the process's limit from which on caches of runs, then originals, are given up. Budgets leave a fifth free,
 so it is reached only where they do not fit, or where much of the memory is none of theirs."""
 
+_PIECE: Final = 1_048_576
+"""Bytes that are looked through at once, while no other thread runs: some 5 ms."""
+
 LEAST_BUDGET: Final = 16_777_216
 """Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
@@ -212,11 +215,11 @@ class MemoryGate:
         need = CALL_BYTES + COPIES * len(raw)
         left = self._left()
         # The worst, which is mostly far too much, is reserved where other calls find room beside it, and where it makes
-        # no large need of a small one. Else the messages are looked for: each begins with a brace.
+        # no large need of a small one. Else the messages are looked for.
         most_messages = len(raw) // LEAST_MESSAGE
         room = (left - self._reserved) // ROOMY
         if need + MESSAGE_BYTES * most_messages > (min(room, SMALL_NEED) if need <= SMALL_NEED else room):
-            most_messages = min(most_messages, raw.count(b"{"))
+            most_messages = min(most_messages, _objects(raw))
         need += MESSAGE_BYTES * most_messages
         with self.growing() as held:
             held.resize(need)
@@ -263,12 +266,22 @@ class MemoryGate:
             left -= (self.limit or self._address_limit) // SPARE
         with self._lock:
             if more + self._reserved > left:
-                raise TooLarge(
-                    f"this call may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
-                    "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)",
-                    bound="limits.process_bytes",
-                )
+                raise self._refusal(need, max(left - self._reserved, 0))
             self._reserved += more
+
+    def _refusal(self, need: int, left: int) -> TooLarge:
+        """The error of a call that needs so much: what helps depends on whether an idle process has that."""
+        told = f"this call may need {need:,} bytes of memory and {left:,} are left"
+        idle = self.limit - self.limit // SPARE - self._baseline
+        if self.limit and need > max(idle, SMALL_NEED):
+            enough = (need + self._baseline) * SPARE // (SPARE - 1) + SPARE
+            helps = (
+                f"an idle sidecar has {max(idle, 0):,}, so a retry does not help: send a smaller prompt, or give the "
+                f"sidecar {enough:,} or more (limits.process_bytes, the container's limit)"
+            )
+        else:
+            helps = "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)"
+        return TooLarge(f"{told}; {helps}", bound="limits.process_bytes")
 
     def _left(self) -> int:
         address, resident = self._read()
@@ -278,6 +291,16 @@ class MemoryGate:
         if self._address_limit:
             lefts.append(self._address_limit - address)
         return min(lefts)
+
+
+def _objects(raw: bytes) -> int:
+    """At most how many objects a JSON text has outside strings, which bounds its messages. Linear.
+
+    Each begins with a brace that no backslash follows, as one does in JSON that is quoted in a string: a result of 30
+    MB may hold 800,000 of those.
+    """
+    starts = range(0, len(raw), _PIECE)
+    return sum(raw.count(b"{", at, at + _PIECE) - raw.count(b"{\\", at, at + _PIECE + 1) for at in starts)
 
 
 class Reservation:
