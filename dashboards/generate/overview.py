@@ -46,6 +46,8 @@ _UP: Final = (
     f"group by (job, instance) (last_over_time({PANEL.select(BUILD_INFO)}[1h])))"
 )
 
+_FIRING: Final = PANEL.value(ALERTS, by=("alertname", "severity"), where={"alertstate": "firing"})
+
 SAVES: Final = Row(
     "Summary",
     (
@@ -271,7 +273,7 @@ MONEY: Final = Row(
             "Prompts priced by reports",
             Look.LINES,
             Unit.SHARE,
-            (Query(figures.measured_share(PANEL), "by reports"),),
+            (Query(f"clamp_max({figures.measured_share(PANEL)}, 1)", "by reports"),),
             "Of the prompts whose price is compared, those of which the provider's counts were reported. “with the "
             "sidecar” is measured for these, estimated for others.",
             "If it is low, let agents report (`ReportUsage`), or see “Reports and refusals” in Trimming and cache. A "
@@ -517,8 +519,9 @@ WRONG: Final = Row(
             Unit.COUNT,
             (
                 Query(
-                    f"({PANEL.value(ALERTS, by=('alertname', 'severity'), where={'alertstate': 'firing'})}) or "
-                    'label_replace(label_replace(vector(0), "alertname", "none", "", ""), "severity", "ok", "", "")',
+                    f"({_FIRING}) or "
+                    '(label_replace(label_replace(vector(0), "alertname", "none", "", ""), "severity", "ok", "", "") '
+                    f"unless on () ({_FIRING}))",
                     "{{alertname}} ({{severity}})",
                 ),
             ),

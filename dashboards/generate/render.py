@@ -16,7 +16,7 @@ from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.generate.names import family
-from dashboards.generate.panels import Board, Look, Panel, Query
+from dashboards.generate.panels import Board, Look, Panel, Query, Unit
 from prompt_sidecar.telemetry.catalog import BUILD_INFO
 
 TAG: Final = "prompt-sidecar"
@@ -33,6 +33,14 @@ GROUPINGS: Final = (
     ("Scraped namespace", "namespace"),
 )
 """What a fleet can be grouped by, and the label: attributes of the resource, and labels that a PodMonitor adds."""
+_SOFT_TOPS: Final = {
+    Unit.COUNT: 1,
+    Unit.PER_MINUTE: 1,
+    Unit.CALLS_PER_SECOND: 0.1,
+    Unit.TOKENS_PER_SECOND: 1,
+    Unit.SHARE: 0.01,
+}
+"""Where the axis of lines that are all 0 ends: Grafana's own end is 100, as if that were near."""
 Drawn = stat.Panel | timeseries.Panel | bargauge.Panel
 
 _RUNS: Final = (
@@ -211,6 +219,8 @@ def _timeseries(panel: Panel) -> timeseries.Panel:
         )
         .axis_soft_min(0)
     )
+    if (top := _SOFT_TOPS.get(panel.unit)) is not None and panel.most is None and not panel.decimals:
+        drawn = drawn.axis_soft_max(top)
     if panel.thresholds:
         drawn = drawn.thresholds_style(
             common.GraphThresholdsStyleConfig().mode(common_models.GraphThresholdsStyleMode.DASHED)

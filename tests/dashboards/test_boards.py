@@ -250,6 +250,25 @@ def test_links_to_runs_sort_and_choose_by_what_the_pages_know() -> None:
         assert {*re.findall(r"&(\w+)=", found[2])} <= CHOSEN_BY.keys()
 
 
+def test_axes_fit_lines_of_nothing(board: dict[str, Any]) -> None:
+    """They begin at 0, and where all is 0 they end at one of what is counted, a hundredth of a share, not at 100."""
+    counted = {Unit.COUNT.value, Unit.PER_MINUTE.value, Unit.CALLS_PER_SECOND.value, Unit.SHARE.value}
+    for panel in panels(board):
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] != "timeseries":
+            continue
+        assert 0 == defaults["custom"]["axisSoftMin"], panel["title"]
+        if defaults["unit"] in counted and not defaults.get("decimals"):
+            assert defaults.get("max", defaults["custom"].get("axisSoftMax", 100)) <= 1, panel["title"]
+
+
+def test_the_legend_of_alerts_says_none_only_while_there_are_none() -> None:
+    """A green `none (ok)` next to an alert that fires would be read first."""
+    (panel,) = [each for each in panels(boards()["overview"]) if each["title"] == "Alerts"]
+    (target,) = panel["targets"]
+    assert re.search(r"vector\(0\).* unless on \(\) \(sum by", target["expr"])
+
+
 def test_several_lines_have_names(board: dict[str, Any]) -> None:
     """A legend tells them apart."""
     for panel in panels(board):
