@@ -45,6 +45,8 @@ class SidecarError(Exception):
         """The request field at fault, as a path such as `json.body.messages[3].content`; empty if none is."""
         self.bound = bound
         """Name of the sidecar's bound that was reached, as in the metric; empty if none was."""
+        self.model = ""
+        """The model that the refused prompt names, where that was read; empty: it was not."""
         self.counted = False
         """Whether telemetry has counted it: an error counts once, however many places report it on its way."""
 

@@ -30,7 +30,7 @@ from tests.doors.grpc.serving import core_of
 from tests.doors.http.serving import KEY, Proxied, proxied
 from tests.doors.http.test_passing import _post
 from tests.doors.http.upstream import scripted
-from tests.telemetry.watched import Figures, prompt, telling, watched
+from tests.telemetry.watched import Figures, prompt, prompt_of, telling, watched
 
 GENERAL: Final = CallerRules(
     preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
@@ -92,6 +92,27 @@ def test_a_ceiling_through_http(*, stream: bool) -> None:
     figures = through_http(refused, own, rules=ONE_CALL, window=100_000)
     assert 2 == figures.of(catalog.CEILINGS_PASSED, scope="run", kind="model_calls", action="refuse")
     assert 2 == figures.of(catalog.HTTP_REQUESTS, outcome="refused") == figures.of(catalog.HTTP_REQUESTS)
+
+
+def test_a_refused_prompt_counts_for_the_model_that_its_body_names() -> None:
+    """Through each door: of a ceiling, whose refusal comes after the prompt was read."""
+
+    def refused(here: Proxied) -> None:
+        for status in (200, 400):
+            assert status == ask(here, model="gpt-4o")
+
+    figures = through_http(refused, Says("hi"), rules=ONE_CALL, window=100_000)
+    assert (
+        1
+        == figures.of(catalog.PROMPTS, outcome="refused", model="gpt-4o")
+        == figures.of(catalog.PROMPTS, outcome="refused")
+    )
+    with watched(rules=ONE_CALL) as seen:
+        body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}
+        seen.served.stub.TrimPrompt(prompt_of(body))
+        with pytest.raises(grpc.RpcError):
+            seen.served.stub.TrimPrompt(prompt_of(body))
+        assert 1 == seen.scrape().of(catalog.PROMPTS, outcome="refused", model="gpt-4o")
 
 
 def test_refusals_through_envoy() -> None:

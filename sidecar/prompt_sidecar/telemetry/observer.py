@@ -367,8 +367,9 @@ class Telemetry(Observer):
 
     @_harmless
     def refused(self, call: TrimCall | None, error: BaseException) -> None:
-        """Count a prompt that got an error. The body may name a model too, but it was not read."""
-        model = self._models.label(call.model) if call is not None else OTHER
+        """Count a prompt that got an error, by the model that the call names, or its body as far as that was read."""
+        named = error.model if isinstance(error, SidecarError) else ""
+        model = self._models.label(call.model or named) if call is not None else OTHER
         self._tallies.add(changes.refused(call, model))
         if call is not None:
             self._tallies.add(changes.refused_caller(call, self._callers.label(call.caller)))

@@ -161,7 +161,9 @@ class Runs:
     def _refused(self, run: Run, call: TrimCall, error: SidecarError) -> None:
         """Note, for people, that a prompt of a run was refused, also where nothing else is known of the run."""
         if run.unused and not run.registered and not (call.dry_run or call.side_call):
-            self._turned_away.add(run.name, run.journal_key, call.model, error.reason, self._clocks.steady())
+            self._turned_away.add(
+                run.name, run.journal_key, call.model or error.model, error.reason, self._clocks.steady()
+            )
         else:
             run.journal.refused(error.reason)
 

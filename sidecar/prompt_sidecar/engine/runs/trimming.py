@@ -31,6 +31,7 @@ from prompt_sidecar.engine.steps.opening import (
     Served,
     Work,
     inputs_of,
+    naming,
     numbered_as_begun,
     with_window,
 )
@@ -151,7 +152,8 @@ class Trimming:
         if call.side_call:
             answer = calibrated(trim_slice(opened, entered.inputs), entered.in_force, entered.factors.text)
             return as_sent(answer, opened) if self._meter.rules.observe else answer
-        metered = self._meter.begin(run, opened, self._carried(run, opened, entered.revision), _most(entered))
+        with naming(opened.model.name):
+            metered = self._meter.begin(run, opened, self._carried(run, opened, entered.revision), _most(entered))
         try:
             taken = self._take(run, entered, metered, watch, check)
             answer = self._answer(run, taken, watch)

@@ -9,7 +9,8 @@ kept for the answer (`engine/steps/windows.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -26,7 +27,14 @@ from prompt_sidecar.engine.steps.received import (
     read,
 )
 from prompt_sidecar.engine.steps.windows import Window
-from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
+from prompt_sidecar.errors import (
+    CallCancelled,
+    DeadlinePassed,
+    InvalidRequest,
+    RevisionUnknown,
+    SidecarError,
+    TooLarge,
+)
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
@@ -210,6 +218,23 @@ class Opener:
         if FORMATS[call.format].single:  # drafts are of the history
             by = replace(by, draft=None, keep=_forget)
         placed = self._place(call, memory, policy.reasoning_binding, by)
+        with naming(placed.model):
+            return self._opened(call, policy, by, window, placed, before=memory)
+
+    def _opened(
+        self,
+        call: TrimCall,
+        policy: Policy,
+        by: Pass,
+        window: Callable[[str], Window],
+        placed: _Placed,
+        *,
+        before: Memory,
+    ) -> Opened:
+        """Mask and read a prompt that has its place, and find what its model's window leaves.
+
+        `before`: its run's memory.
+        """
         into, format_ = placed.memory, placed.format
         named = self.models.alike(placed.model)
         encoding, exact = encoding_for(named)
@@ -248,7 +273,7 @@ class Opener:
             ),
             reads=reads,
             memory=into,
-            continues=into is memory,
+            continues=into is before,
             policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
             provider_edits=provider_edits,
             model=model,
@@ -556,6 +581,16 @@ def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: byt
     value = system.without(value, memory.own.is_own_text)
     system.add(value, "")
     return sum(count_opaque(text, count) if text[:1] == "{" else count(text) for text in system.texts(value))
+
+
+@contextmanager
+def naming(model: str) -> Iterator[None]:
+    """Have errors name the model of the prompt that is refused."""
+    try:
+        yield
+    except SidecarError as error:
+        error.model = error.model or model
+        raise
 
 
 def _string_member(body: Split, name: str) -> str:
