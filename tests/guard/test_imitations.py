@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.facts.tool_calls import RECALL
+from prompt_sidecar.guard.forms import fake
 from prompt_sidecar.guard.options import GuardOptions
 from tests.engine.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, history
 from tests.guard.test_masks import masked
@@ -102,7 +103,7 @@ def test_what_only_resembles_them(text: str) -> None:
 
 def test_one_value_under_two_names() -> None:
     """It has one mask, whichever rule finds it."""
-    key = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+    key = "ghp_" + fake(36)
     raw = chat(f"GITHUB_TOKEN={key} NPM_TOKEN={key}", json.dumps({"token": key, "password": key}))
     made = (Engine(limit=LIMIT, guard=ENFORCE).trim(OPENAI_CHAT, raw).prompt.body or b"").decode()
     assert key not in made

@@ -14,6 +14,7 @@ from prompt_sidecar.app import build_runs
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.errors import GuardRefused, RunUnknown
 from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL
+from prompt_sidecar.guard.forms import fake
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import faults
 from prompt_sidecar.v1 import conversation_pb2 as pb
@@ -22,7 +23,7 @@ from tests.guard.planting import secrets
 from tests.oracle.data import need
 from tests.promises.engine import Engine, counter
 
-KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+KEY = "ghp_" + fake(36)
 ENFORCE = GuardOptions(mode="enforce", restore=("deploy:github_token",), scan_seconds=60)
 REFUSE = GuardOptions(mode="enforce", actions=("github_token=refuse",), scan_seconds=60)
 SAYS = f"The key is {KEY}."

@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value and at most `CONTEXT` characters before and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 2
+GENERATION: Final = 3
 """Counts changes of checks in this module, for the digest of rules: a check that decides otherwise finds otherwise."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check looks at: a longer one is as random as its beginning."""
@@ -68,14 +68,14 @@ _PLACEHOLDER: Final = re.compile(
 _PLACEHOLDER_IN_ALL: Final = re.compile(_PLACEHOLDER.pattern.replace("[<>]", "^<|>$"), re.IGNORECASE)
 """The same for values of all characters: brackets around them make a placeholder, one in them does not."""
 _NO_SECRET: Final = re.compile(
-    r"(?i:(?:next|prev(?:ious)?|page|paging|continuation|sync|cursor|csrf|xsrf|start|end|stop|pad|eos|bos|unk|"
-    r"special|max|min|num|input|output|total|prompt|completion|cached?|public|primary|foreign|sort|partition)"
-    r"[a-z]{0,12}[_-]?(?:tokens?|keys?)"
-    r"|(?:tokens?|keys?|secrets?|passwords?|auth|credentials?|pwd)[_-]?(?:id|ids|name|names|path|file|files|dir|url|uri|"
+    r"(?:(?:(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:sync|start|end|stop|pad|eos|bos|unk|max|min|num|input|output|total|sort)"
+    r"|(?i:next|prev(?:ious)?|page|paging|continuation|cursor|csrf|xsrf|special|prompt|completion|cached?|public|primary|"
+    r"foreign|partition))(?i:[a-z]{0,12}[_-]?(?:tokens?|keys?))"
+    r"|(?i:(?:tokens?|keys?|secrets?|passwords?|auth|credentials?|pwd)[_-]?(?:id|ids|name|names|path|file|files|dir|url|uri|"
     r"ref|arn|type|types|kind|count|len|length|size|limit|index|field|class|version|prefix|suffix|format|label|"
     r"hash|sha|digest|expiry|expires|expiration|created|at|ttl|info|data|list|map|provider|mode|method|scheme|or|ors|ority|entic[a-z]{0,8})"
-    r"[a-z_-]{0,8}"
-    r"|tokeniz[a-z]{0,6})[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
+    r"[a-z0-9_-]{0,8}"
+    r"|tokeniz[a-z]{0,6}))[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
 )
 """Names that hold one of the words for secrets and name none; at the end of the text before a value."""
 _BASE64: Final = str.maketrans("-_", "+/")
@@ -95,9 +95,9 @@ _UUID_TOKEN: Final = re.compile(
 )
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
-    r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^(?:self|this|os|process|window|module|exports|config|settings)\."
+    r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
-"""What stands in code, paths and templates behind the name of a secret."""
+"""What stands in code, paths and templates behind the name of a secret, and public keys of SSH."""
 _NUMBERED: Final = re.compile(
     r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
 )
@@ -106,6 +106,8 @@ _PASSWORD_NAME: Final = re.compile(
 )
 _MARK: Final = re.compile(r"[!#%&*+<>?@^|~]|\$$")
 _DOTTED: Final = re.compile(r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+$")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_$][\w$.]*|[a-z]+[0-9][\w$.]*|[0-9]{1,4}_[a-z_]+", re.ASCII)
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{3,}")
 _LETTER_PAIRS: Final = re.compile("(?=([a-z][a-z]))")
 _COMMON: Final = (
     "abcdgilmnprstuy baeilosu cacehiklortu dadeilosu eacdefglmnpqrstvwx faefiloru geinrsu haeio iabcdefglmnoprstvz kei "
@@ -227,7 +229,7 @@ def assignment(value: str, before: str, after: str) -> bool:
     if _UUID.fullmatch(value):
         # A token is often the name of a place in a list; in capitals it is what programs are given to start with.
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
-    if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8):
+    if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8) or is_identifier(value):
         return False
     return is_random(value) and _NO_SECRET.search(before) is None
 
@@ -243,7 +245,7 @@ def named(value: str, before: str, after: str) -> bool:
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or _CODE.search(value) or _NO_SECRET.search(before):
         return False
-    if _DOTTED.search(value) and is_wordlike(value, 0.5):
+    if (_DOTTED.search(value) and is_wordlike(value, 0.5)) or is_identifier(value):
         return False
     if _UUID.fullmatch(value):
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
@@ -286,6 +288,8 @@ def is_generated(value: str) -> bool:
     if not letters or is_wordlike(value):
         return False
     if not digits:
+        if len(value) >= 20 and value.isalpha() and value.islower():
+            return not is_wordlike(value, 0.5) and entropy(value) >= 3.0
         return len(value) >= 12 and not is_wordlike(value, 0.55) and _changes(value) >= 0.3 and entropy(value) >= 3.0
     return entropy(value) >= 2.6
 
@@ -315,6 +319,18 @@ def is_wordlike(value: str, share: float = 0.65) -> bool:
     # In hexadecimal digits hardly two letters meet.
     return len(pairs) >= max(1, (len(value) - 1) // 4) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(
         pairs
+    )
+
+
+def is_identifier(value: str) -> bool:
+    """Whether a value is a name that code gives, with a number in it perhaps: words make up most of it."""
+    if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
+        return False
+    words = _WORDS.findall(value[:_EXAMINED])
+    told = [word for word in words if not word.isupper()] or words
+    pairs = [pair for word in told for pair in _LETTER_PAIRS.findall(word.lower())]
+    return sum(map(len, words)) >= 0.55 * len(value[:_EXAMINED]) and (
+        sum(pair in _COMMON_PAIRS for pair in pairs) >= 0.75 * len(pairs)
     )
 
 

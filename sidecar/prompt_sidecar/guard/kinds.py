@@ -404,14 +404,20 @@ _THEN_VALUE: Final = (
 )
 """What follows the name of a secret in lists of names and values: the end of the name, and the member with the value.
 Between them may be a line end, or one in a string."""
+_NUMBER: Final = r"(?:[0-9]{1,6}(?:[ \t]{0,2}[|:]|\t|-|→)[ \t]{0,8})?"
+"""The number of a line, as tools that read files write it before each: `cat -n`, `grep -n`, an agent's own tool."""
 _BLOCK: Final = "rsa private key".upper()
 _GENERAL: Final = (
     secret(
         "private_key",
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[ \t\r\n]|\\[nrt])*"
         r"(?:[A-Za-z-]{1,24}: [^\r\n\\]+(?:[ \t\r\n]|\\[nrt])+)*"
-        r"(?:[A-Za-z0-9+/=]{12,}(?:[ \t\r\n>+|\"']|\\[nrt])*)+"
-        r"(?:[A-Za-z0-9+/=]{1,11}(?:[ \t\r\n]|\\[nrt])*){0,2}"
+        + _NUMBER
+        + r"(?:[A-Za-z0-9+/=]{12,}(?:[ \t\r\n>+|\"']|\\[nrt])*"
+        + _NUMBER
+        + r")+(?:[A-Za-z0-9+/=]{1,11}(?:[ \t\r\n]|\\[nrt])*"
+        + _NUMBER
+        + r"){0,2}"
         r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
         f"-----BEGIN {_BLOCK}-----\n{fake(64)}\n{fake(40)}==\n-----END {_BLOCK}-----",
         f"a file that begins with -----BEGIN {_BLOCK}----- is one",

@@ -32,19 +32,20 @@ _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
-    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^]|" + _HELD + r"{0,3}[0-9!#$*?@^][^\s\"'`]{4}|"
-    r"[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
+    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^~|]|[^\s\"'`]{0,3}[0-9!#$*?@^][^\s\"'`]{4}|"
+    r"[a-z]{20}|[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
 )
 """What may begin a value, or a member with it."""
 _BASE64_TEXT: Final = r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}"
 """Base64 of a text in ASCII: of each three bytes the first bit is 0."""
 NEAR: Final = (
     WORDS
-    + r"[A-Za-z0-9_-]*(?:[ \t](?:is|was)[ \t]|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body)?(?:[^A-Za-z0-9\x80-\xff]|"
+    + r"[A-Za-z0-9_-]*(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body)?(?:[^A-Za-z0-9\x80-\xff]|"
     + _CODED
     + ")+"
     + _VALUE
     + "|"
+    r"(?i:auth)[ \t]?=[ \t]?\([\"'][^\s\"']{1,40}[\"'],|"
     r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|" + _BASE64_TEXT
 )
 """What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
@@ -57,13 +58,15 @@ _FOREIGN: Final = (
 
 _BEFORE_QUOTED: Final = (
     _QUOTES + r"\]?[ \t\r\n\x7f]{0,8}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
-    r"[\"'],[ \t]*",
+    r"[\"']?,[ \t]*",
     r"[ \t]+--body[ \t=]+",
     r"[ \t]{1,4}",
     r"[\"'][ \t]{1,4}(?i:value)=",
+    r"[\"'`]?[ \t](?:is|to)[ \t]",
+    r"=[ \t]?\([\"'][^\s\"']{1,40}[\"'],[ \t]*",
 )
 """What stands between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
-names and values; the beginning of a block about one name; an attribute."""
+names and values; the beginning of a block about one name; an attribute; words of a sentence; the user of a pair."""
 _BEFORE_PLAIN: Final = (
     _SET,
     r"[\"']?:[ \t]*[>|][+-]?[ \t]*\n[ \t]+",
@@ -140,13 +143,15 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "command_secret",
         r"(?:\bsshpass[ \t]+-p[ \t]?|\bmysql\b[^\n]{0,60}[ \t]-p|\bredis-cli\b[^\n]{0,60}[ \t]-a[ \t]|"
-        r"\bdocker login\b[^\n]{0,60}[ \t]-p[ \t]|(?i:identified by)[ \t]+(?i:password[ \t]+)?)"
+        r"\bdocker login\b[^\n]{0,60}[ \t]-p[ \t]|"
+        r"\bhtpasswd[ \t]+-[A-Za-z]{0,8}b[A-Za-z]{0,8}[ \t]+(?:[!-~]+[ \t]+){1,2}|"
+        r"(?i:identified by)[ \t]+(?i:password[ \t]+)?)"
         r"[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
         "sshpass -p " + _SAMPLE + " ssh deploy@host",
         "docker login -p $TOKEN",
         check="argument",
-        near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|(?i:ident"
-        r"ified by))",
+        near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|"
+        r"htpasswd[ \t]+-|(?i:identified by))",
     ),
     _named(
         "stored_before_name",

@@ -42,8 +42,12 @@ _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 """Bytes of UTF-8 that begin no character."""
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
-_SOFT_BREAK: Final = r"[A-Za-z0-9_-]=\r?\n[A-Za-z0-9_-]"
-"""Where quoted-printable breaks a line, perhaps inside a value (RFC 2045, 6.7)."""
+_DIVIDED: Final = (
+    r"[A-Za-z0-9_-]{3}(?:=\r?\n|\\\n[+-]?[ \t]*|[\"'][ \t]*[+.]?[ \t]*(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|"
+    r"[ +.])[\"'])[A-Za-z0-9_-]{3}"
+)
+"""Where a value may go on behind a joint, as `reading` joins: a soft break of quoted-printable (RFC 2045, 6.7), a line
+that goes on, strings side by side."""
 _BEGIN_IN_CODES: Final = r"(?:\b|_|\\[nrt]|%[0-9A-Fa-f][0-9A-Fa-f]|\[[0-9;]*m)"
 BEFORE: Final = 256
 """Characters of its line before a match of the gate that rules look at."""
@@ -178,7 +182,7 @@ def together(patterns: Sequence[str]) -> str:
     forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
     others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
     if forms:
-        others.append(_SOFT_BREAK)
+        others.append(_DIVIDED)
         others.append(_BEGIN_IN_CODES + "(?:" + "|".join(f"(?:{each})" for each in forms) + ")")
     return "|".join(others)
 

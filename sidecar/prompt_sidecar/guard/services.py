@@ -267,6 +267,16 @@ LATER: Final[Sequence[Rule]] = (
         "sb_secret_x",
         kind="supabase_key",
     ),
+    secret("tencent_key", r"\bAKID[A-Za-z0-9]{32}\b", "AKID" + fake(32), "AKID" + fake(12)),
+    secret(
+        "putty_key",
+        r"^Private-Lines: [0-9]{1,3}\r?\n(?P<value>(?:[A-Za-z0-9+/=]{1,64}(?:\r?\n|$))+)",
+        "Private-Lines: 1\n" + fake(48),
+        "Private-Lines: 1",
+        kind="private_key",
+        near=r"^Private-Lines: [0-9]",
+    ),
+    secret("rootly_key", r"\brootly_[a-f0-9]{64}\b", "rootly_" + fake(64, "hex"), "rootly_" + fake(8, "hex")),
     secret("together_key", r"\b(?P<value>tgp_v1_[A-Za-z0-9_-]{43})" + END, "tgp_v1_" + fake(43), "tgp_v1_x"),
 )
 """The same, of keys that were found by their names before: where a name tells too, the kind of a mask stays."""
