@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from dashboards.generate import recorded
+from dashboards.generate import figures, recorded
 from dashboards.generate.figures import MISSED_LARGE
 from dashboards.generate.names import (
     PROCESS_START,
@@ -33,6 +33,7 @@ from prompt_sidecar.telemetry.catalog import (
     HANDLED,
     PROMPTS,
     PROVIDER_CACHE,
+    PROVIDER_CALLS,
     RETRIEVALS,
     STASH_LOSSES,
     STORE_COMMANDS,
@@ -70,6 +71,8 @@ FEW: Final = 20
 """Events in half an hour below which a ratio says nothing."""
 FEW_MISSED: Final = 5
 """Large prompts in half an hour, untrimmed, up to which nobody is told: an agent that gets nothing done sends more."""
+FEW_CALLS: Final = 10
+"""Calls of a provider in half an hour up to which nobody is told: one agent's first try and its retries."""
 
 
 class Severity(StrEnum):
@@ -118,6 +121,10 @@ _JOB: Final = Place((_SIDECAR,), "5m", ("job", "instance"))
 
 def _present(metric: Foreign) -> str:
     return _JOB.select(metric)
+
+
+_CALLED: Final = f"{LONG.increase(PROVIDER_CALLS, by=('route',))} > {FEW_CALLS}"
+"""By route, as the figures of providers are."""
 
 
 ALERTS: Final = (
@@ -340,6 +347,24 @@ ALERTS: Final = (
         "What {{ $labels.instance }} has to write to the shared store has waited for {value}. Should it be killed "
         "now, no other replica has what its prompts trimmed since then, until the agents send it again.",
         _DURATION,
+    ),
+    Alert(
+        "PromptSidecarProviderFails",
+        Severity.TICKET,
+        f"{figures.provider_faults(SHORT)} > 0.1 and {_CALLED}",
+        "5m",
+        "A provider fails",
+        "{value} of the calls of a provider by {{ $labels.instance }} ({{ $labels.route }}) get an error of its own, a "
+        "limit on their rate, half an answer, or none.",
+    ),
+    Alert(
+        "PromptSidecarProviderSlow",
+        Severity.TICKET,
+        f"{figures.slow_providers(SHORT)} > 0.1 and {_CALLED}",
+        "10m",
+        "A provider is slow",
+        "{value} of the calls of a provider by {{ $labels.instance }} ({{ $labels.route }}) have waited for more than "
+        "a minute for the first bytes of their answer.",
     ),
     Alert(
         "PromptSidecarRestarts",

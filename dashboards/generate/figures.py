@@ -22,6 +22,8 @@ from prompt_sidecar.telemetry.catalog import (
     PROMPT_TOKENS,
     PROMPTS,
     PROVIDER_CACHE,
+    PROVIDER_CALLS,
+    PROVIDER_FIRST_BYTE,
     RECOUNTED_PROMPTS,
     RECOUNTED_TOKENS,
     REPORTED_TOKENS,
@@ -59,6 +61,12 @@ def missed_share(place: Place) -> str:
     """Part of the large prompts that went on untrimmed and should have been trimmed."""
     prompts = place.rate(HANDLED, where={"size": "large", "outcome": Not((Untrimmed.NO_PROMPT.value,))})
     return share(place.rate(HANDLED, where=MISSED_LARGE), prompts)
+
+
+PROVIDER_FAULTS: Final = ("rate_limited", "failed", "unreachable", "broken_off")
+"""Outcomes of calls of a provider that are its faults, or a want of quota; what it refused is the agent's."""
+SLOW_PROVIDER: Final = 60.0
+"""Seconds after which a provider is slow to begin: thinking models that do not stream take up to that."""
 
 
 def share(part: str, whole: str) -> str:
@@ -179,6 +187,17 @@ def cached_share(place: Place) -> str:
     return ratio(
         place.rate(REPORTED_TOKENS, where={"kind": "cached"}), place.rate(REPORTED_TOKENS, where={"kind": "input"})
     )
+
+
+def provider_faults(place: Place) -> str:
+    """The part of calls of providers, by route, that got no answer, an error of theirs, or half an answer."""
+    failed = place.rate(PROVIDER_CALLS, by=("route",), where={"outcome": PROVIDER_FAULTS})
+    return ratio(failed, place.rate(PROVIDER_CALLS, by=("route",)))
+
+
+def slow_providers(place: Place) -> str:
+    """The part of calls of providers, by route, that waited for more than a minute for the first bytes."""
+    return f"1 - {place.up_to(PROVIDER_FIRST_BYTE, SLOW_PROVIDER, by=('route',))}"
 
 
 def close_estimates(place: Place) -> str:

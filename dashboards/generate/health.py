@@ -19,6 +19,7 @@ from dashboards.generate.names import (
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, Not, or_zero, short_methods
+from dashboards.generate.providers import PROVIDERS
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
@@ -735,6 +736,6 @@ HEALTH: Final = Board(
     "prompt-sidecar-health",
     "Prompt Sidecar / Health",
     "How the sidecar itself does: calls, waiting, bounds, the guard, memory, the process, and telemetry's own losses.",
-    (SUMMARY, CALLS, REQUESTS, HTTP, ENVOY, WAITING, GUARD, MEMORY, STORE, PROCESS),
+    (SUMMARY, CALLS, REQUESTS, HTTP, PROVIDERS, ENVOY, WAITING, GUARD, MEMORY, STORE, PROCESS),
     name="health",
 )

@@ -153,6 +153,13 @@ class Place:
 
         return ratio(f"({up_to(high)} - {up_to(low)})", self.rate(metric, by=by))
 
+    def up_to(self, metric: Metric, bound: float, *, by: tuple[str, ...] = ()) -> str:
+        """Return the part of a histogram's observations up to a bound, which is a boundary."""
+        if bound not in metric.boundaries:
+            raise ValueError(f"{metric.name} has the boundaries {metric.boundaries}")
+        inner = f"rate({self.select(metric, None, '_bucket', le=str(bound))}[{self.window}])"
+        return ratio(self._sum(inner, metric, by), self.rate(metric, by=by))
+
 
 def ratio(part: str, whole: str) -> str:
     """Return part / whole; nothing, rather than NaN, where the whole is 0."""

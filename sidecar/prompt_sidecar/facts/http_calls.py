@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.providers.usage import ProviderUsage
 
 CREATED: Final = "response.create"
 """In place of a method of HTTP: a request on a WebSocket."""
+
+
+CANCELLED: Final = "cancelled"
+"""The error of a call whose agent has left."""
+_RATE_LIMITED: Final = 429
+_REFUSES: Final = 400
+_FAILS: Final = 500
+
+
+class CallOutcome(StrEnum):
+    """How a call of a provider ended."""
+
+    ANSWERED = "answered"
+    REFUSED = "refused"
+    RATE_LIMITED = "rate_limited"
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    """There was no answer."""
+    BROKEN_OFF = "broken_off"
+    """The answer had no end, or could not be read."""
+    ABANDONED = "abandoned"
+    """The agent has left before there was an answer."""
+    CANCELLED = "cancelled"
+    """It has left during the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +103,24 @@ class ProviderAnswered:
     """From the call to the end of the answer."""
     first_chunk: float | None = None
     """From the call to the first bytes of a stream; None: it was no stream, or nothing came."""
+    first_byte: float | None = None
+    """From the call to the headers of its answer; None: there was none."""
     usage: ProviderUsage | None = None
     """What the provider counted; None: it did not say."""
     hidden: bool = False
     """Whether the answer was a turn that was answered here."""
     error: str = ""
     """Why it failed: a status, or a kind of error; empty: it did not."""
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """How it ended, in one word."""
+        if self.error == CANCELLED:
+            return CallOutcome.CANCELLED if self.status else CallOutcome.ABANDONED
+        if not self.status:
+            return CallOutcome.UNREACHABLE
+        if self.status == _RATE_LIMITED:
+            return CallOutcome.RATE_LIMITED
+        if self.status >= _REFUSES:
+            return CallOutcome.FAILED if self.status >= _FAILS else CallOutcome.REFUSED
+        return CallOutcome.BROKEN_OFF if self.error else CallOutcome.ANSWERED

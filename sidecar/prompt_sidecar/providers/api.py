@@ -38,6 +38,11 @@ class Provider:
     telemetry_name: str = ""
     """`gen_ai.provider.name` of OpenTelemetry's conventions for generative AI (0.1.0); empty: as `name`."""
 
+    @property
+    def telemetry(self) -> str:
+        """`gen_ai.provider.name`."""
+        return self.telemetry_name or self.name
+
     def __str__(self) -> str:
         return self.name
 

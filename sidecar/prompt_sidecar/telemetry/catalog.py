@@ -24,6 +24,7 @@ from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL, Door, FindingAction, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
+from prompt_sidecar.facts.http_calls import CallOutcome
 from prompt_sidecar.facts.money import Unpriced
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
@@ -76,6 +77,8 @@ class Metric:
 
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """From half a warm call to the longest usual deadline."""
+_PROVIDER_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""From a small model's first word to the longest answers that SDKs wait for."""
 _TOKENS: Final = (1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
 """Windows of common models, and values in between."""
 _RESULT_TOKENS: Final = (50.0, 100.0, 250.0, 500.0, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 128e3)
@@ -297,6 +300,97 @@ HTTP_HIDDEN_LOSSES: Final = Metric(
     "ended (the run was ended before the answer was), failed (by the sidecar's fault).",
     {"cause": ("unmatched", "rewritten", "evicted", "expired", "ended", "failed")},
 )
+
+ROUTES_OF_PROVIDERS: Final = tuple(
+    route for route in HTTP_ROUTES if route not in {"compress", "retrieve", "guardrail", "passed_through"}
+)
+"""Routes whose requests become calls of a provider that the sidecar makes."""
+_TURNS: Final = ("shown", "hidden")
+"""Whether the agent gets the answer, or the sidecar answers its calls: a hidden turn."""
+PROVIDER_CALLS: Final = Metric(
+    "prompt_sidecar.provider.calls",
+    Kind.COUNTER,
+    "{call}",
+    "Calls of providers that the HTTP door has made, hidden turns too, by how they ended: answered; refused (4xx); "
+    "rate_limited (429); failed (5xx); unreachable (no answer); broken_off (an answer without its end, or one that "
+    "could not be read); abandoned (the agent left before anything of an answer had come); cancelled (it left later).",
+    {"route": ROUTES_OF_PROVIDERS, "outcome": tuple(CallOutcome), "turn": _TURNS},
+)
+PROVIDER_FIRST_BYTE: Final = Metric(
+    "prompt_sidecar.provider.first_byte",
+    Kind.HISTOGRAM,
+    "s",
+    "Time from a call of a provider to its answer's headers, in a stream to the first bytes of its body. Where the "
+    "agent left before: the time that it waited. Calls that failed without an answer are left out.",
+    {"route": ROUTES_OF_PROVIDERS, "turn": _TURNS},
+    _PROVIDER_SECONDS,
+)
+PROVIDER_DURATION: Final = Metric(
+    "prompt_sidecar.provider.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time from a call of a provider to the end of its answer, of calls that were answered with 2xx or 3xx.",
+    {"route": ROUTES_OF_PROVIDERS, "turn": _TURNS},
+    _PROVIDER_SECONDS,
+)
+
+HTTP_SERVER_DURATION: Final = Metric(
+    "http.server.request.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time from the arrival of a request at the HTTP door to the end of its answer; WebSockets are left out.",
+    {
+        "http.request.method": (),
+        "url.scheme": (),
+        "http.response.status_code": (),
+        "error.type": (),
+        "prompt_sidecar.http.route": (),
+    },
+    (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+_GENAI: Final[Mapping[str, tuple[str, ...]]] = {
+    "gen_ai.operation.name": (),
+    "gen_ai.provider.name": (),
+    "gen_ai.request.model": (),
+}
+"""Labels of the conventions for generative AI. Operations and providers are those of `providers/table.py`."""
+_GENAI_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""As the conventions advise, like the other boundaries of metrics that they name."""
+GENAI_TOKENS: Final = Metric(
+    "gen_ai.client.token.usage",
+    Kind.HISTOGRAM,
+    "{token}",
+    "Tokens of calls of providers through the HTTP door, as the provider has counted them; cached ones are input.",
+    {**_GENAI, "gen_ai.response.model": (), "gen_ai.token.type": ("input", "output")},
+    tuple(4.0**power for power in range(14)),
+)
+GENAI_DURATION: Final = Metric(
+    "gen_ai.client.operation.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time of calls of providers through the HTTP door, to the end of their answers; error_type of those that failed: "
+    "the status, or a kind of error.",
+    {**_GENAI, "gen_ai.response.model": (), "error.type": ()},
+    _GENAI_SECONDS,
+)
+GENAI_FIRST_CHUNK: Final = Metric(
+    "gen_ai.client.operation.time_to_first_chunk",
+    Kind.HISTOGRAM,
+    "s",
+    "Time from a call of a provider through the HTTP door to the first bytes of its answer, of streams alone.",
+    {**_GENAI, "gen_ai.response.model": ()},
+    _GENAI_SECONDS,
+)
+GENAI_OUTPUT_CHUNK: Final = Metric(
+    "gen_ai.client.operation.time_per_output_chunk",
+    Kind.HISTOGRAM,
+    "s",
+    "Time between two pieces of a provider's stream as they come through the HTTP door; a piece may hold many events.",
+    _GENAI,
+    _GENAI_SECONDS,
+)
+GENAI: Final = (GENAI_TOKENS, GENAI_DURATION, GENAI_FIRST_CHUNK, GENAI_OUTPUT_CHUNK)
+"""Those of OpenTelemetry's conventions for generative AI."""
 
 PROMPTS: Final = Metric(
     "prompt_sidecar.prompts",

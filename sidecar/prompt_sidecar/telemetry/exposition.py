@@ -23,6 +23,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Kind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution
@@ -35,6 +36,9 @@ STATUSES: Final = ("OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXC
 thousand series, most of which never occur."""
 
 _UNITS: Final = {"s": "_seconds", "By": "_bytes"}
+OPERATION: Final = "gen_ai.operation.name"
+PROVIDER: Final = "gen_ai.provider.name"
+ERROR: Final = "error.type"
 _INFINITY: Final = "+Inf"
 
 
@@ -111,6 +115,16 @@ def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[Values]:
         for method in methods:
             for status in STATUSES:
                 yield "grpc", method, status
+        return
+    if metric in catalog.GENAI:
+        for api in {(each.operation, each.provider.telemetry): each for each in APIS.values()}.values():
+            known = {OPERATION: api.operation, PROVIDER: api.provider.telemetry, ERROR: ""}
+            for labels in metric.series():
+                yield tuple(known.get(label, value) for label, value in labels.items())
+        return
+    if metric is catalog.HTTP_SERVER_DURATION:
+        for route in catalog.HTTP_ROUTES:
+            yield "POST", "http", "200", "", route
         return
     for labels in metric.series():
         yield tuple(labels.values())

@@ -28,13 +28,13 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
-from prompt_sidecar.telemetry import catalog, changes
+from prompt_sidecar.telemetry import catalog, changes, provider_calls
 from prompt_sidecar.telemetry.catalog import OTHER, Kind, Metric
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.labels import AgentTools, CallerNames, ModelNames, ToolNames
 from prompt_sidecar.telemetry.lag import LagMeter
-from prompt_sidecar.telemetry.spans import Spans, traceparent
+from prompt_sidecar.telemetry.spans import Spans, ids_of, traceparent
 from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
 
 Metadata = Iterable[Any]
@@ -163,6 +163,14 @@ class Observer:
     @_harmless
     def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
         """It has ended."""
+
+    @_harmless
+    def provider_streamed(self, asked: ProviderAsked, gaps: Sequence[float]) -> None:
+        """Pieces of its stream have come, with these seconds between each and the one before."""
+
+    @_harmless
+    def request_served(self, request: AgentRequest, answered: AgentAnswered, seconds: float) -> None:
+        """A request through the HTTP door has been answered, whether or not it has a span."""
 
     def traceparent(self) -> str:
         """Return the context of what is current, as the header of W3C's; empty: it is not traced."""
@@ -305,11 +313,23 @@ class Telemetry(Observer):
     @_harmless
     def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
         """End it."""
-        super().provider_answered(begun, asked, answered)
+        self._tallies.add(provider_calls.counted(asked, answered))
+        trace = ids_of(begun[0]) if isinstance(begun, tuple) else None
+        self._instruments.record_all(provider_calls.recorded(asked, answered, self._models), trace)
         if isinstance(begun, tuple):
             span, began = begun
             model = self._models.shown(answered.usage.model) if answered.usage is not None else ""
             self._spans.provider_answered(span, answered, model, began)
+
+    @_harmless
+    def provider_streamed(self, asked: ProviderAsked, gaps: Sequence[float]) -> None:
+        """Record how its stream comes."""
+        self._instruments.record_all(provider_calls.streamed(asked, gaps, self._models))
+
+    @_harmless
+    def request_served(self, request: AgentRequest, answered: AgentAnswered, seconds: float) -> None:
+        """Record its time."""
+        self._record(*provider_calls.served(request, answered, seconds))
 
     def traceparent(self) -> str:
         """See `Observer`."""

@@ -197,10 +197,10 @@ def assemble(
 
         logs = LoggerProvider(resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
         logs.add_log_record_processor(log_processor(meters))
-        logger = logs.get_logger(SCOPE, version())
+        logger = logs.get_logger(SCOPE, version(), SCHEMA)
         ends.append(logs.shutdown)
     made = build_info()
-    meters.get_meter(SCOPE, version()).create_observable_gauge(
+    meters.get_meter(SCOPE, version(), SCHEMA).create_observable_gauge(
         BUILD_INFO.name,
         [
             lambda _: [

@@ -209,4 +209,5 @@ def _temporality(instrument: type, temporalities: Temporalities) -> AggregationT
 
 
 def _attributes(collected: Collected, values: Values) -> Attributes:
-    return dict(zip(collected.metric.labels, values, strict=True))
+    """A series's labels; one that is empty is an attribute that there is not, as `error.type` of what went well."""
+    return {label: value for label, value in zip(collected.metric.labels, values, strict=True) if value}

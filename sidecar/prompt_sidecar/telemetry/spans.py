@@ -421,6 +421,12 @@ def current_ids() -> tuple[str, str] | None:
     return f"{found.trace_id:032x}", f"{found.span_id:016x}"
 
 
+def ids_of(span: Span) -> Ids | None:
+    """The ids of a span, for exemplars; None: it is not exported."""
+    own = span.get_span_context()
+    return (own.trace_id, own.span_id) if span.is_recording() else None
+
+
 def traceparent() -> str:
     """The current span's context as the header of W3C's; empty without a span."""
     carrier: dict[str, str] = {}

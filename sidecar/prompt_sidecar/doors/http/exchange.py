@@ -51,7 +51,7 @@ from prompt_sidecar.doors.http.upstream import (
     refuses_thinking,
 )
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
-from prompt_sidecar.facts.http_calls import AgentAnswered, ProviderAsked
+from prompt_sidecar.facts.http_calls import CANCELLED, AgentAnswered, ProviderAsked
 from prompt_sidecar.facts.untrimmed import Handled, Through
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.structure import never
@@ -78,7 +78,6 @@ _FAILURES: Final = 500
 T = TypeVar("T")
 _JSON: Final = "application/json"
 STOPPING: Final = "this sidecar is stopping; send the request again"
-_CANCELLED: Final = "cancelled"
 _BROKEN: Final = "upstream_failed"
 """How a call of a provider ended that has no status which says so."""
 _COUNTS: Final = "count_tokens"
@@ -231,7 +230,8 @@ class Exchange:
                 sending = self.upstreams.send(self.route.provider, "POST", self.request.rel_url, headers, prompt.body)
             async with sending as answer:
                 self.agent.settle()
-                self.outcome.status = call.status = checked(answer).status
+                self.outcome.status = checked(answer).status
+                call.answers(answer.status)
                 if answer.status >= 400:
                     call.error = str(answer.status)
                     return await self._refused(prompt, answer)
@@ -244,7 +244,7 @@ class Exchange:
             self.outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         except (asyncio.CancelledError, ConnectionError):
-            call.ends(_CANCELLED)
+            call.ends(CANCELLED)
             raise
         finally:
             sent.cancel()
@@ -257,7 +257,7 @@ class Exchange:
         asked, provider = prompt.asked, self.route.provider
         address, port = self.upstreams.address(provider)
         return ProviderAsked(
-            provider.telemetry_name or provider.name,
+            provider.telemetry,
             _COUNTS if asked.counting else _COMPACTS if asked.compacting else APIS[self.dialect.format].operation,
             self.route.name,
             asked.model if prompt.answer is None else prompt.answer.model,
@@ -548,7 +548,7 @@ class Exchange:
             self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone, or the sidecar stops
-            self._call.ends(_CANCELLED)
+            self._call.ends(CANCELLED)
             if self.agent.stopping():
                 return await self._end_for_stop()
             await stream.read_on()
@@ -655,7 +655,7 @@ class Exchange:
         """End a stream that the grace of a stop was too short for, so that the agent knows that a part is missing."""
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
-        self.outcome.ended = _CANCELLED
+        self.outcome.ended = CANCELLED
         return await self._end_with_error(503, error_body(self.dialect.format, 503, STOPPING, Stopping.reason))
 
     # -- headers ---------------------------------------------------------------------------------------------------

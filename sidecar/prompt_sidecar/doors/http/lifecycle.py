@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any, Final
 
 import aiohttp
@@ -45,7 +45,7 @@ from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
-from prompt_sidecar.facts.http_calls import AgentRequest
+from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import frames
@@ -298,22 +298,30 @@ class _Handler:
         found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name
+        began = perf_counter()
         if (reply := self._front.reply(request, found, name)) is not None:
             self._observer.requested(reply.route, reply.outcome, 0, 0)
+            answered = AgentAnswered(reply.response.status, reply.outcome)
+            asked = AgentRequest(request.method, reply.route, request.scheme, "", request.headers)
+            self._observer.request_served(asked, answered, perf_counter() - began)
             return reply.response
         if (prompts := self._front.trimmed(request)) is not None:
             found, name = prompts, prompts.name
         if prompts is not None:  # each request on it has a span
             return await self._handled(request, found, gateway, name, Outcome())
         path = request.rel_url.raw_path if gateway is not None or found.dialect is not None else ""
-        begun = self._observer.request_begun(AgentRequest(request.method, name, request.scheme, path, request.headers))
+        asked = AgentRequest(request.method, name, request.scheme, path, request.headers)
+        begun = self._observer.request_begun(asked)
         outcome, status = Outcome(), 0
         try:
             response = await self._handled(request, found, gateway, name, outcome)
             status = response.status
             return response
         finally:
-            self._observer.request_ended(begun, outcome.told(status))
+            answered = outcome.told(status)
+            if not opens_websocket(request):
+                self._observer.request_served(asked, answered, perf_counter() - began)
+            self._observer.request_ended(begun, answered)
 
     async def _handled(
         self, request: web.Request, found: Route, gateway: Endpoint | None, name: str, outcome: Outcome

@@ -8,10 +8,14 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 from time import perf_counter
+from typing import Final
 
 from prompt_sidecar.facts.http_calls import ProviderAnswered, ProviderAsked
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.telemetry.observer import Observer
+
+MOST_GAPS: Final = 256
+"""Times between two pieces of a stream that are kept before they are counted: a stream may have any number."""
 
 
 class ProviderCall:
@@ -25,6 +29,9 @@ class ProviderCall:
         self._lock = threading.Lock()
         self._usage: ProviderUsage | None = None
         self._first: float | None = None
+        self._answered: float | None = None
+        self._last = 0.0
+        self._gaps: list[float] = []
         self._took: float | None = None
         self._awaits = self._over = False
         self._span = observer.provider_asked(asked)
@@ -39,10 +46,25 @@ class ProviderCall:
         """Have the request that is sent within be this call's."""
         return self._observer.provider_sending(self._span)
 
+    def answers(self, status: int) -> None:
+        """Note that the headers of the answer have come."""
+        self.status = status
+        self._answered = perf_counter() - self._began
+
     def chunk(self) -> None:
         """Note that bytes of a stream have come."""
+        now = perf_counter()
         if self._first is None:
-            self._first = perf_counter() - self._began
+            self._first = now - self._began
+        else:
+            self._gaps.append(now - self._last)
+            if len(self._gaps) >= MOST_GAPS:
+                self._count_gaps()
+        self._last = now
+
+    def _count_gaps(self) -> None:
+        gaps, self._gaps = self._gaps, []
+        self._observer.provider_streamed(self._asked, gaps)
 
     def ends(self, error: str = "") -> None:
         """Note that the answer is over, as far as the provider is concerned; the first end counts."""
@@ -65,6 +87,8 @@ class ProviderCall:
     def over(self) -> None:
         """Note that nothing more is done about it, but that what it counted may still be read. To be called once."""
         self.ends()
+        if self._gaps:
+            self._count_gaps()
         with self._lock:
             self._over = True
             tells = not self._awaits
@@ -72,5 +96,13 @@ class ProviderCall:
             self._tell()
 
     def _tell(self) -> None:
-        answered = ProviderAnswered(self.status, self._took or 0.0, self._first, self._usage, self.hidden, self.error)
+        answered = ProviderAnswered(
+            self.status,
+            self._took or 0.0,
+            self._first,
+            self._answered,
+            usage=self._usage,
+            hidden=self.hidden,
+            error=self.error,
+        )
         self._observer.provider_answered(self._span, self._asked, answered)
