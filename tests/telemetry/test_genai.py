@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as packaged
+from opentelemetry.trace import StatusCode
 
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH
 from prompt_sidecar.telemetry import spans
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import start
-from prompt_sidecar.v1 import search_pb2, tool_pb2
+from prompt_sidecar.v1 import search_pb2, tool_pb2, trim_pb2
 from tests.telemetry.telemetry_page import PAGE
 from tests.telemetry.watched import Watched, prompt, watched
 
-NEWER = {spans.COMPACTED, spans.SEARCH_MEMORY}
+NEWER = {spans.COMPACTED, spans.SEARCH_MEMORY, spans.MEMORY_STORE, spans.MEMORY_RECORDS}
 """Of the conventions' own repository (open-telemetry/semantic-conventions-genai, 0.1.0), and not yet in the package."""
 OLD = {"gen_ai.request.model"}
 """Written without opting in, too: it has not changed since."""
@@ -45,7 +46,15 @@ def test_every_name_is_one_of_the_conventions() -> None:
     with watched(genai=True) as server:
         used = _work(server)
         done = {(span.attributes or {}).get(spans.OPERATION) for of_name in server.spans().values() for span in of_name}
-    assert used == OLD | {spans.CONVERSATION, spans.COMPACTED, spans.OPERATION, spans.TOOL_NAME, spans.TOOL_TYPE}
+    assert used == OLD | {
+        spans.CONVERSATION,
+        spans.COMPACTED,
+        spans.OPERATION,
+        spans.TOOL_NAME,
+        spans.TOOL_TYPE,
+        spans.MEMORY_STORE,
+        spans.MEMORY_RECORDS,
+    }
     assert used - NEWER <= names
     assert done - NEWER - {None} <= operations
     assert {spans.EXECUTE_TOOL, spans.SEARCH_MEMORY, None} == done
@@ -72,6 +81,37 @@ def test_tools_and_searches() -> None:
     assert {"run"} == {(span.attributes or {})[spans.CONVERSATION] for span in found["search_memory"]}
     compacted = [(span.attributes or {}).get(spans.COMPACTED) for span in found[METHOD]]
     assert {True, None} == set(compacted)
+
+
+def test_tools_that_do_nothing_say_why() -> None:
+    """An unknown tool, bad arguments and an unknown run; what did something has no error."""
+    cases = [
+        ("run", SEARCH, '{"query": "module"}', None),
+        ("run", SEARCH, "[", "invalid_arguments"),
+        ("run", "made up", "{}", "unknown_tool"),
+        ("nobody", RECALL, '{"id": "x"}', "run_unknown"),
+    ]
+    with watched(genai=True) as server:
+        server.served.stub.TrimPrompt(prompt(2, model="gpt-4o"))
+        for run, name, arguments, _ in cases:
+            server.served.stub.CallTool(tool_pb2.CallToolRequest(run_id=run, name=name, arguments_json=arguments))
+        calls = [span for span in server.exporter.get_finished_spans() if span.name.startswith("execute_tool ")]
+        (search,) = server.spans()["search_memory"]
+    assert [error for *_, error in cases] == [(span.attributes or {}).get("error.type") for span in calls]
+    assert [error is not None for *_, error in cases] == [span.status.status_code is StatusCode.ERROR for span in calls]
+    assert search.attributes is not None
+    assert "run" == search.attributes[spans.MEMORY_STORE]
+    assert search.attributes["prompt_sidecar.search.snippets"] == search.attributes[spans.MEMORY_RECORDS]
+
+
+def test_every_prompt_that_lacks_something_is_compacted() -> None:
+    """Not only the one at which it went: every later one has the same gap."""
+    with watched(genai=True) as server:
+        answers = [server.served.stub.TrimPrompt(prompt(iterations)) for iterations in range(1, 25)]
+        found = [bool((span.attributes or {}).get(spans.COMPACTED)) for span in server.spans()[METHOD]]
+    lacks = [any(trim.action != trim_pb2.TRIM_ACTION_CONDENSED for trim in answer.trims) for answer in answers]
+    assert lacks == found
+    assert sum(lacks) > sum(answer.compacted for answer in answers) > 0
 
 
 def test_without_opting_in_names_are_ours() -> None:

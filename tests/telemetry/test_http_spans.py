@@ -21,12 +21,15 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.money import Money
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.providers.api import OTHER_REASON
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.telemetry import spans
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble, resource
 from prompt_sidecar.trim.presets import preset
 from tests.client.provider import TOKENS, Says
 from tests.doors.http import socket_provider
+from tests.doors.http.path_models import WAYS, PathAgent, PathUpstream
 from tests.doors.http.serving import Proxied, proxied
 from tests.doors.http.test_passing import _post
 from tests.doors.http.test_response_sockets import agent, answered, create, user
@@ -43,6 +46,17 @@ CONTEXT: Final = {
 }
 CHAT: Final = "/v1/chat/completions"
 SECRET: Final = "zanzibar-8412"
+_USER: Final = {"role": "user", "content": "hello"}
+REQUESTS: Final[Mapping[str, tuple[str, dict[str, Any], str]]] = {
+    "openai_chat": (CHAT, {"model": "gpt-4o", "messages": [_USER], "stream_options": {"include_usage": True}}, "stop"),
+    "openai_responses": ("/v1/responses", {"model": "gpt-4o", "input": [_USER]}, "completed"),
+    "anthropic_messages": (
+        "/v1/messages",
+        {"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": [_USER]},
+        "end_turn",
+    ),
+}
+"""By format: the path, a request, and why the model stops."""
 RECALLS: Final = Says("", [("r1", "search_conversation_history", {"query": "culprit"})])
 
 
@@ -126,6 +140,7 @@ def test_a_request_within_its_agents_trace() -> None:
         spans.INPUT_TOKENS: TOKENS["input"],
         spans.CACHE_READ_TOKENS: TOKENS["cached"],
         spans.OUTPUT_TOKENS: TOKENS["output"],
+        spans.FINISH: ("stop",),
         "http.response.status_code": 200,
         "server.address": "127.0.0.1",
         "server.port": base.port,
@@ -183,7 +198,48 @@ def test_a_hidden_turn_is_in_the_request_s_trace(stream: bool) -> None:
     assert [TOKENS["input"]] * 2 == [call[spans.INPUT_TOKENS] for call in calls]
     assert [stream, stream] == [call.get(spans.STREAM, False) for call in calls]
     assert [stream, stream] == [call.get(spans.FIRST_CHUNK, -1.0) >= 0 for call in calls]
+    assert [("tool_calls",), ("stop",)] == [call[spans.FINISH] for call in calls]
+    assert "r1" == of(rest[2])[spans.TOOL_CALL]
     assert 1 == of(request)["prompt_sidecar.http.hidden_turns"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", [*REQUESTS])
+def test_an_api_says_why_the_model_stopped(name: str, *, stream: bool) -> None:
+    """Whole and streamed, in the provider's own word, with the tokens that it counted."""
+    path, body, reason = REQUESTS[name]
+    with traced(scripted(Says("Hello."))) as told:
+        sent = json.dumps(body | ({"stream": True} if stream else {})).encode()
+        assert 200 == asyncio.run(_post(told.here.url + path, sent, **CONTEXT))[0]
+        call = told.spans(3)[-1]
+    assert SpanKind.CLIENT is call.kind
+    assert (reason,) == of(call)[spans.FINISH]
+    assert TOKENS["output"] == of(call)[spans.OUTPUT_TOKENS]
+    assert stream == of(call).get(spans.STREAM, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("gemini", "STOP"), ("gemini-sse", "STOP"), ("bedrock", "end_turn"), ("bedrock-stream", "end_turn")],
+)
+def test_apis_whose_path_names_the_model_say_it_too(name: str, reason: str) -> None:
+    """By the same attributes."""
+    way = WAYS[name]
+    agent = PathAgent(way, "")
+    agent.said("hello")
+    with traced(scripted()) as told:
+        told.here.upstream.other = PathUpstream(scripted(Says("Hello.")), way)
+        assert 200 == asyncio.run(_post(told.here.url + way.path, agent.body(), **CONTEXT))[0]
+        call = told.spans(3)[-1]
+    assert (reason,) == of(call)[spans.FINISH]
+    assert TOKENS["output"] == of(call)[spans.OUTPUT_TOKENS]
+
+
+def test_a_reason_that_is_not_known_is_not_written() -> None:
+    """An answer is untrusted: any text may stand there."""
+    for api in APIS.values():
+        assert api.finish_reasons
+        assert ("", OTHER_REASON, OTHER_REASON) == tuple(map(api.finish_reason, ("", SECRET, ["a"])))
 
 
 def test_a_refused_prompt_has_its_span() -> None:
@@ -297,6 +353,8 @@ SENT: Final[Mapping[str, str]] = {
     spans.INPUT_TOKENS: "gen_ai.usage.input_tokens",
     spans.OUTPUT_TOKENS: "gen_ai.usage.output_tokens",
     spans.CACHE_READ_TOKENS: "gen_ai.usage.cache_read.input_tokens",
+    spans.FINISH: "gen_ai.response.finish_reasons",
+    spans.COMPACTED: "gen_ai.conversation.compacted",
     spans.CACHE_WRITE_TOKENS: "gen_ai.usage.cache_write.input_tokens",
 }
 """Attributes of the span `gen_ai.client.inference` of the conventions for generative AI, 0.1.0, that ours has."""
@@ -315,7 +373,6 @@ NOT_SENT: Final = {
     "gen_ai.request.temperature",
     "gen_ai.request.top_k",
     "gen_ai.request.top_p",
-    "gen_ai.response.finish_reasons",
     "gen_ai.response.id",
     "gen_ai.usage.reasoning.output_tokens",
     "gen_ai.input.messages",

@@ -214,6 +214,10 @@ class _Blocks(BlockFilter[_Block]):
         told = {"usage": self._usage, "model": self._model}
         return API.usage.read(told) if self._usage else None
 
+    def stopped(self) -> Any:
+        """Return the reason that the stream gave."""
+        return self._stop
+
     def turn(self) -> Turn:
         """Return the turn."""
         blocks = [block.joined() for block in self._blocks]

@@ -68,6 +68,8 @@ class Turn:
     """What the provider stores it under; empty: it does not."""
     compaction: str = ""
     """A compaction that the provider has made in it; empty: none. See `Messages.compaction`."""
+    finish: str = ""
+    """Why the model stopped, as spans have it; empty: it is not said. See `ProviderApi.finish_reason`."""
     response_id: str = ""
     """The provider's id of it, whether it is stored or not; empty: it has none that one can go on from."""
 
@@ -146,6 +148,15 @@ class Filter(ABC):
         """Send what waits."""
         held, self._held = self._held, []
         return b"".join([send() for send in held])
+
+    def stopped(self) -> Any:
+        """Return why the model stopped, as the stream has said it; None: it has not."""
+        return None
+
+    @property
+    def finish(self) -> str:
+        """The same as spans have it; empty: it is not said."""
+        return self.dialect.api.finish_reason(self.stopped())
 
     def waits(self) -> bool:
         """Whether a part of a call's arguments has not gone on yet."""
@@ -342,10 +353,14 @@ class Dialect(History):
         *,
         whole: bool,
         waits: bool = False,
+        finish: Any = None,
         id: str = "",
         response_id: str = "",
     ) -> Turn:
-        """Return a turn with these entries; `waits`: whether it waits for the agent in any way besides calls."""
+        """Return a turn with these entries.
+
+        `waits`: whether it waits for the agent in any way besides calls; `finish`: the answer's reason to stop.
+        """
         calls = [call for entry in entries for call in self.awaited(entry)]
         ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
         compaction = "".join(map(self.api.compaction, entries))
@@ -357,6 +372,7 @@ class Dialect(History):
             usage,
             id,
             compaction=compaction,
+            finish=self.api.finish_reason(finish),
             response_id=response_id,
         )
 

@@ -266,6 +266,10 @@ class _Blocks(BlockFilter[_Block]):
         """Return what the provider has counted."""
         return self._usage
 
+    def stopped(self) -> Any:
+        """Return the reason that the stream gave."""
+        return self._stop
+
     def turn(self) -> Turn:
         """Return the turn."""
         blocks = [made for block in self._blocks if (made := block.joined())]

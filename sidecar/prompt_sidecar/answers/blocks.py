@@ -95,7 +95,7 @@ class BlockDialect(Dialect):
     def turn(self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
         """Return the turn that has these blocks and this reason to stop."""
         entries = [{"role": "assistant", "content": blocks}] if blocks else []
-        return self.turn_of(entries, own, usage, whole=within(stop, _WHOLE), waits=stop == "pause_turn")
+        return self.turn_of(entries, own, usage, whole=within(stop, _WHOLE), waits=stop == "pause_turn", finish=stop)
 
 
 @dataclass(slots=True, eq=False)

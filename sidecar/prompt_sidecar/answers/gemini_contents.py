@@ -229,7 +229,7 @@ class GeminiContents(Dialect):
     def turn(self, parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
         """Return the turn that has these parts and this reason to finish."""
         entries = [{"role": "model", "parts": parts}] if parts else []
-        return self.turn_of(entries, own, usage, whole=finish == _STOP)
+        return self.turn_of(entries, own, usage, whole=finish == _STOP, finish=finish)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's text."""
@@ -478,6 +478,10 @@ class _Pieces(Filter):
         """Return what the provider has counted."""
         told = {"usageMetadata": self._usage, "modelVersion": self._model}
         return API.usage.read(told) if self._usage else None
+
+    def stopped(self) -> Any:
+        """Return the reason that the stream gave."""
+        return self._finish
 
     def turn(self) -> Turn:
         """Return the turn."""

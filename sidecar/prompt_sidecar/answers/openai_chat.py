@@ -121,7 +121,7 @@ class OpenAIChat(Dialect):
     def turn(self, message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
         """Return the turn of a message."""
         waits = bool(message.get("function_call"))
-        return self.turn_of([message], own, usage, whole=within(finish, _ENDS), waits=waits)
+        return self.turn_of([message], own, usage, whole=within(finish, _ENDS), waits=waits, finish=finish)
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's text."""
@@ -422,6 +422,10 @@ class _Chunks(Filter):
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
         return self._usage
+
+    def stopped(self) -> Any:
+        """Return the reason that the stream gave."""
+        return self._finish
 
     def turn(self) -> Turn:
         """Return the turn."""

@@ -184,7 +184,9 @@ class OpenAIResponses(Dialect):
         stored_id = "" if response.get("store") is False else response_id
         whole = response.get("status") == "completed"
         usage = API.usage.read(response)
-        return self.turn_of(items, own, usage, whole=whole, id=stored_id, response_id=response_id)
+        return self.turn_of(
+            items, own, usage, whole=whole, finish=_finish(response), id=stored_id, response_id=response_id
+        )
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's messages."""
@@ -510,6 +512,10 @@ class _Items(Filter):
         """Return what the provider has counted."""
         return API.usage.read(self._response) if self._response else None
 
+    def stopped(self) -> Any:
+        """Return the response's status, or why it is incomplete."""
+        return _finish(self._response or {})
+
     def turn(self) -> Turn:
         """Return the turn."""
         return self.dialect.turn(self._response, [item.content for item in self._items if item.content], self.own)
@@ -517,3 +523,9 @@ class _Items(Filter):
     def visible(self) -> Sequence[Any]:
         """Return the items that the agent holds."""
         return [item.shown for item in self._visible if item.shown is not None]
+
+
+def _finish(response: Mapping[str, Any]) -> Any:
+    """Return a response's reason to stop: its status, or why it is incomplete."""
+    status = response.get("status")
+    return (member(response.get("incomplete_details"), "reason") or status) if status == "incomplete" else status

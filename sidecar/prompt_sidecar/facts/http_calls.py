@@ -91,6 +91,8 @@ class ProviderAsked:
     """And its port; 0: it is not known."""
     turn: int
     """How many turns of the same answer came before."""
+    compacted: bool = False
+    """Whether its prompt lacks text of the conversation, or has something shorter in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class ProviderAnswered:
     """From the call to the headers of its answer; None: there was none."""
     usage: ProviderUsage | None = None
     """What the provider counted; None: it did not say."""
+    finish: str = ""
+    """Why the model stopped; empty: it is not known."""
     hidden: bool = False
     """Whether the answer was a turn that was answered here."""
     error: str = ""

@@ -39,6 +39,8 @@ class ToolCall:
     arguments: str
     """As the model wrote them: JSON text of an object, or of a string that holds one; empty: none."""
     request_id: str = ""
+    call_id: str = ""
+    """The provider's id of the call, for spans; empty: it is not known."""
     seconds: float = inf
     """For which the caller still waits; infinite: nobody has said."""
 

@@ -293,6 +293,11 @@ class Trimmed:
     not_stashable: int = 0
 
     @property
+    def hides(self) -> bool:
+        """Whether the prompt lacks text of the conversation, or has something shorter in its place: not condensed."""
+        return any(trim.action in CUTS for trim in self.trims)
+
+    @property
     def cuts(self) -> Sequence[Trim]:
         """Those of `trims` that hide something."""
         return [trim for trim in self.trims if trim.action in CUTS]

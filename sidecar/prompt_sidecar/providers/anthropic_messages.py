@@ -180,6 +180,18 @@ class AnthropicMessages(SdkApi):
         (re.compile(r"/v\d+/messages/batches/?$"), PassedPrompts.BATCH),
     )
     # The first event of a stream holds the message; the last ones what has changed since.
+    finish_reasons: ClassVar[frozenset[str]] = frozenset(
+        {
+            "end_turn",
+            "max_tokens",
+            "model_context_window_exceeded",
+            "pause_turn",
+            "refusal",
+            "stop_sequence",
+            "tool_use",
+        }
+    )
+    """`stop_reason` (platform.claude.com, "Handling stop reasons", 2026-11)."""
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
         cached=("cache_read_input_tokens",),

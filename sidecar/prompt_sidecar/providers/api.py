@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPlace, NameOf
 from prompt_sidecar.providers.messages import Messages
@@ -59,6 +59,10 @@ class ApiPath:
     """Whether the provider answers with a shorter history."""
 
 
+OTHER_REASON: Final = "other"
+"""In spans: a reason to stop that is not known. An answer is untrusted, and may hold any text."""
+
+
 class PassedPrompts(StrEnum):
     """What prompts the requests to a path hold that pass as they came."""
 
@@ -88,6 +92,8 @@ class ProviderApi(Messages):
     """Ends of other paths that take prompts, which pass as they came."""
     operation: ClassVar[str] = "chat"
     """`gen_ai.operation.name` of OpenTelemetry's conventions for generative AI (0.1.0)."""
+    finish_reasons: ClassVar[frozenset[str]] = frozenset()
+    """Words by which its answers say why the model stopped; another one is `OTHER_REASON` in spans."""
     usage: ClassVar[UsageMembers]
     streams_events: ClassVar[bool] = True
     """Whether its streams are server-sent events."""
@@ -115,6 +121,12 @@ class ProviderApi(Messages):
         """Whether a stream that the path asks for is an array in pieces, by the query, and not a series of events."""
         del query
         return False
+
+    def finish_reason(self, told: Any) -> str:
+        """Return an answer's reason to stop as spans have it; empty: it has none."""
+        if not told:
+            return ""
+        return told if isinstance(told, str) and told in self.finish_reasons else OTHER_REASON
 
     @abstractmethod
     def error(self, status: int, message: str, reason: str, *, final: bool) -> dict[str, Any]:

@@ -50,6 +50,20 @@ class BedrockConverse(ProviderApi):
     )
     # "ApplyGuardrail" of Amazon Bedrock's API reference.
     without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(r"^/guardrail/")
+    finish_reasons: ClassVar[frozenset[str]] = frozenset(
+        {
+            "content_filtered",
+            "end_turn",
+            "guardrail_intervened",
+            "malformed_model_output",
+            "malformed_tool_use",
+            "max_tokens",
+            "model_context_window_exceeded",
+            "stop_sequence",
+            "tool_use",
+        }
+    )
+    """`stopReason` (docs.aws.amazon.com, API reference of Bedrock Runtime, "Converse", 2026-11)."""
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("inputTokens",),
         cached=("cacheReadInputTokens",),

@@ -66,6 +66,30 @@ class GeminiContents(ProviderApi):
     without_prompt: ClassVar[re.Pattern[str] | None] = re.compile(
         r":(embedContent|batchEmbedContents|predict|predictLongRunning)$|/upload/v1"
     )
+    finish_reasons: ClassVar[frozenset[str]] = frozenset(
+        {
+            "BLOCKLIST",
+            "FINISH_REASON_UNSPECIFIED",
+            "IMAGE_OTHER",
+            "IMAGE_PROHIBITED_CONTENT",
+            "IMAGE_RECITATION",
+            "IMAGE_SAFETY",
+            "LANGUAGE",
+            "MALFORMED_FUNCTION_CALL",
+            "MAX_TOKENS",
+            "MISSING_THOUGHT_SIGNATURE",
+            "NO_IMAGE",
+            "OTHER",
+            "PROHIBITED_CONTENT",
+            "RECITATION",
+            "SAFETY",
+            "SPII",
+            "STOP",
+            "TOO_MANY_TOOL_CALLS",
+            "UNEXPECTED_TOOL_CALL",
+        }
+    )
+    """`finishReason` (ai.google.dev/api/generate-content, "FinishReason", 2026-11)."""
     usage: ClassVar[UsageMembers] = UsageMembers(
         usage="usageMetadata",
         model="modelVersion",

@@ -186,6 +186,16 @@ class OpenAIChat(SdkApi):
         (re.compile(r"(?<!/chat)/completions/?$"), PassedPrompts.TEXT_PROMPT),
         (re.compile(r"/v\d+/batches/?$"), PassedPrompts.BATCH),
     )
+    finish_reasons: ClassVar[frozenset[str]] = frozenset(
+        {
+            "content_filter",
+            "function_call",
+            "length",
+            "stop",
+            "tool_calls",
+        }
+    )
+    """`finish_reason` (platform.openai.com, API reference of chat completions, 2026-11)."""
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("prompt_tokens",),
         cached=("prompt_tokens_details", "cached_tokens"),

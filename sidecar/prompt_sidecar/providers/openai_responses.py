@@ -106,6 +106,17 @@ class OpenAIResponses(SdkApi):
         ApiPath(re.compile(r"/responses/compact/?$"), compacts=True),
     )
     # The last event of a stream holds the whole response.
+    finish_reasons: ClassVar[frozenset[str]] = frozenset(
+        {
+            "cancelled",
+            "completed",
+            "content_filter",
+            "failed",
+            "incomplete",
+            "max_output_tokens",
+        }
+    )
+    """`status`, and of what is incomplete its reason (platform.openai.com, API reference of responses, 2026-11)."""
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
         cached=("input_tokens_details", "cached_tokens"),

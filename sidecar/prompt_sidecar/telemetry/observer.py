@@ -412,7 +412,8 @@ class Telemetry(Observer):
     @_harmless
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
         """Count a tool call, and what it did."""
-        with self._spans.tool(call.run_id, changes.tool_label(call.name), began):
+        error = answer.outcome.value if answer.is_error else ""
+        with self._spans.tool(call, changes.tool_label(call.name), error, began):
             self._tool_called(call, answer, began)
 
     @_harmless

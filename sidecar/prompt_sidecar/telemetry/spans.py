@@ -18,6 +18,7 @@ where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ from opentelemetry.util.types import AttributeValue
 from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.http_calls import CREATED, AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.tool_calls import ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.recall.outcome import Outcome
@@ -74,17 +76,24 @@ STREAM: Final = "gen_ai.request.stream"
 FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 """Cached ones are a part of them, as the convention has it."""
+FINISH: Final = "gen_ai.response.finish_reasons"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
+TOOL_CALL: Final = "gen_ai.tool.call.id"
+MEMORY_STORE: Final = "gen_ai.memory.store.id"
+"""A run's history is the store that is searched, so this is the run's id."""
+MEMORY_RECORDS: Final = "gen_ai.memory.record.count"
 EXECUTE_TOOL: Final = "execute_tool"
 SEARCH_MEMORY: Final = "search_memory"
 MOST_IDS: Final = 64
 """Most stash ids in one event: more than in the registry."""
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
 """Outcomes for ids that the sidecar made. Any other requested id may be arbitrary text."""
+_CALL_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""An id of a call as providers make it: any other may be text."""
 _CARRIED: Final = frozenset({"traceparent", "tracestate"})
 
 _propagator: Final = TraceContextTextMapPropagator()
@@ -204,6 +213,8 @@ class Spans:
             attributes[REQUEST_MODEL] = model
         if asked.run_id:
             attributes["prompt_sidecar.run.id"] = attributes[CONVERSATION] = asked.run_id
+        if asked.compacted:
+            attributes[COMPACTED] = True
         if asked.address:
             attributes["server.address"] = asked.address
         if asked.port:
@@ -222,6 +233,8 @@ class Spans:
             attributes[FIRST_CHUNK] = answered.first_chunk
         if model:
             attributes[RESPONSE_MODEL] = model
+        if answered.finish:
+            attributes[FINISH] = (answered.finish,)
         if (usage := answered.usage) is not None:
             counts = {
                 INPUT_TOKENS: usage.input_tokens,
@@ -278,7 +291,7 @@ class Spans:
             attributes["prompt_sidecar.prompt.tokens.ceiling"] = tokens.ceiling
         if answer.no_fit is not None:
             attributes["prompt_sidecar.unfit.reason"] = answer.no_fit.value
-        if self._genai and answer.trimmed.compacted:
+        if self._genai and answer.trimmed.hides:
             attributes[COMPACTED] = True
         if news.cache_break is not None:
             attributes["prompt_sidecar.cache.break.cause"] = news.cache_break.value
@@ -328,32 +341,44 @@ class Spans:
             "prompt_sidecar.stash.ids": tuple(snippet.item.stash_id for snippet in found.snippets),
         }
         if self._genai:
-            self._start(SEARCH_MEMORY, began, attributes | {OPERATION: SEARCH_MEMORY}).end()
+            of_memory: Attributes = {
+                OPERATION: SEARCH_MEMORY,
+                MEMORY_STORE: run_id,
+                MEMORY_RECORDS: len(found.snippets),
+            }
+            self._start(SEARCH_MEMORY, began, {**attributes, **of_memory}).end()
         else:
             self._write("search", began, attributes)
 
     @contextmanager
-    def tool(self, run_id: str, name: str, began: int) -> Iterator[None]:
+    def tool(self, call: ToolCall, name: str, error: str, began: int) -> Iterator[None]:
         """Write the span of a call of one of the model's tools around what is written within, which goes to it.
 
         Only where the conventions for generative AI are followed: without, the span of the RPC takes it all.
 
         Args:
-            run_id: the run's id.
+            call: the call.
             name: the tool's name; one that the sidecar has not is other.
+            error: why it did nothing; empty: it did.
             began: when the call began, in nanoseconds since the epoch.
         """
         if self._tracer is None or not self._genai or self._sampled_out():
             yield
             return
-        attributes = self._of_run(run_id) | {OPERATION: EXECUTE_TOOL, TOOL_NAME: name, TOOL_TYPE: "function"}
+        attributes = self._of_run(call.run_id) | {OPERATION: EXECUTE_TOOL, TOOL_NAME: name, TOOL_TYPE: "function"}
+        if _CALL_ID.fullmatch(call.call_id):
+            attributes[TOOL_CALL] = call.call_id
+        if error:
+            attributes["error.type"] = error
         span = self._start(f"{EXECUTE_TOOL} {name}", began, attributes)
-        call, self._of_thread.call = self._call(), span
+        if error:
+            span.set_status(Status(StatusCode.ERROR))
+        of_call, self._of_thread.call = self._call(), span
         try:
             with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
                 yield
         finally:
-            self._of_thread.call = call
+            self._of_thread.call = of_call
 
     def _of_run(self, run_id: str) -> dict[str, AttributeValue]:
         """Whose call it is."""

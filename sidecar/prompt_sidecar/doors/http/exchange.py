@@ -265,6 +265,7 @@ class Exchange:
             address,
             port,
             self.outcome.hidden,
+            compacted=prompt.answer is not None and prompt.answer.trimmed.hides,
         )
 
     def _handled(self, prompt: Prompt) -> Handled:
@@ -341,6 +342,7 @@ class Exchange:
         found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
         if turn is None:
             return await self._sent(prompt, answer, body)
+        self._call.finish = turn.finish
         self._call.counted(turn.usage)
         if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
             self.dialect.show(self._shown, turn)
@@ -532,6 +534,7 @@ class Exchange:
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)
+            self._call.finish = events.finish
             self._call.ends()
             hidden = stream.hides
             if not hidden:
@@ -548,6 +551,7 @@ class Exchange:
             self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone, or the sidecar stops
+            self._call.finish = events.finish
             self._call.ends(CANCELLED)
             if self.agent.stopping():
                 return await self._end_for_stop()

@@ -282,7 +282,9 @@ class Prompter:
     def _run_tool(self, prompt: Prompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
         caller, run_id = prompt.run
         try:
-            return self._use_cases.call_tool(ToolCall(caller, run_id, call.name, call.arguments), check)
+            return self._use_cases.call_tool(
+                ToolCall(caller, run_id, call.name, call.arguments, call_id=call.id), check
+            )
         except SidecarError as error:
             self._refused("http tool", error, error.status, caller)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on

@@ -39,6 +39,8 @@ class ProviderCall:
         """Of the answer."""
         self.error = ""
         """Why it failed; empty: it did not."""
+        self.finish = ""
+        """Why the model stopped; empty: it is not known."""
         self.hidden = False
         """Whether the answer was a turn that is answered here."""
 
@@ -102,6 +104,7 @@ class ProviderCall:
             self._first,
             self._answered,
             usage=self._usage,
+            finish=self.finish,
             hidden=self.hidden,
             error=self.error,
         )
