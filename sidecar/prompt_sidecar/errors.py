@@ -106,6 +106,11 @@ class GuardRefused(SidecarError):
     status = "FAILED_PRECONDITION"
     reason = "GUARD_REFUSED"
 
+    def __init__(self, message: str, *, field: str = "", rule: str = "") -> None:
+        super().__init__(message, field=field)
+        self.rule = rule
+        """The rule that refuses; empty: none found anything, but not all could be looked at."""
+
 
 class GuardUnread(SidecarError):
     """A door would send on a body that the guard cannot read, and `guard.unread` is refuse. It must not be sent."""

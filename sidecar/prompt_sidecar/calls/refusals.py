@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
+from prompt_sidecar.facts.log_lines import members
 
 _MINUTE = 60.0
 LINES = 60
@@ -80,11 +81,17 @@ class Refusals:
         if not self._budget.take():
             return
         line = f"{method or 'a method that is not served'} refused: {code}"
+        known = {"method": method, "status": code, "peer": _shown(peer)}
         if isinstance(error, SidecarError):
             line += f" {error.reason}"
             line += f", field {_shown(error.field)}" if error.field else ""
             line += f", bound {error.bound}" if error.bound else ""
-        _log.warning("%s, from %s", line, _shown(peer))
+            known |= {"reason": error.reason, "field": _shown(error.field), "bound": error.bound}
+        if isinstance(error, GuardRefused):
+            known["rule"] = error.rule
+        if isinstance(error, CeilingReached):
+            known |= {"scope": str(error.scope), "kind": str(error.kind)}
+        _log.warning("%s, from %s", line, _shown(peer), extra=members(**known))
 
     def log_omitted(self, *, at_once: bool = False) -> None:
         """Log how many lines were omitted, at most once a minute unless `at_once`. To be called from time to time."""

@@ -16,6 +16,7 @@ from prompt_sidecar.calls.indexing import Indexer
 from prompt_sidecar.calls.memory import MemoryGate
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.pool import InFlight
+from prompt_sidecar.calls.provider_states import ProviderStates
 from prompt_sidecar.calls.readiness import Readiness, State
 from prompt_sidecar.calls.refusals import LINES, Refusals
 from prompt_sidecar.calls.tls import TlsFiles
@@ -64,6 +65,8 @@ class Shared:
         self.workers = CallPool(options.workers, options.running_calls, "call", waited=self.observer.waited)
         """The threads that run the use cases."""
         self.readiness = Readiness()
+        self.provider_states = ProviderStates()
+        """Logs which providers fail."""
         self.once = Once()
         """Logs what may happen at each request."""
         self.calls: Callable[[], int] = lambda: 0

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 
 SECONDS: Final = 60.0
@@ -52,6 +53,7 @@ class UntrimmedLog:
         _log.warning(
             "a request through the %s door went on untrimmed: %s, %s bytes%s%s (docs/untrimmed.md)",
             *(handled.through, reason, f"{handled.size:,}", at, before),
+            extra=members(door=handled.through, reason=reason, run=run_digest(handled.run_id), caller=handled.caller),
         )
 
 

@@ -29,6 +29,7 @@ from prompt_sidecar.facts.guard_calls import (
     Unread,
     UnreadOutcome,
 )
+from prompt_sidecar.facts.log_lines import run_digest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
@@ -36,7 +37,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
-from prompt_sidecar.process.logs import Once
+from prompt_sidecar.process.logs import Once, about, within
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry.observer import Observer
 
@@ -54,11 +55,23 @@ def _nothing() -> None:
     pass
 
 
+def _named(arguments: Sequence[object]) -> dict[str, str]:
+    """Return whose call it is, and of which run, as lines of the log name them."""
+    for each in arguments:
+        if isinstance(run_id := getattr(each, "run_id", None), str):
+            return {"run": run_digest(run_id), "caller": str(getattr(each, "caller", ""))}
+    return {}
+
+
 def _counted(use_case: Callable[Concatenate[UseCases, P], T]) -> Callable[Concatenate[UseCases, P], T]:
     """Have the errors of a use case counted, so that every door counts them alike."""
 
     @wraps(use_case)
     def run(self: UseCases, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with within(**_named(args)):
+            return counted(self, *args, **kwargs)
+
+    def counted(self: UseCases, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return use_case(self, *args, **kwargs)
         except BaseException as error:
@@ -131,6 +144,7 @@ class UseCases:
         try:
             with self.memory.admit(raw), self.runs.pace(check) as pace:
                 call = read(pace)
+                about(run=run_digest(call.run_id), caller=call.caller)
                 answer = self.runs.trim(call, pace)
                 written = write(call, answer)
         except BaseException as error:

@@ -101,4 +101,5 @@ def refusal(part: Part, rule: str) -> GuardRefused:
         f"{part.where}: the rule {rule} finds something, and its action is to refuse; remove what it finds, or give "
         "the rule another action (guard.actions)",
         field=part.where,
+        rule=rule,
     )

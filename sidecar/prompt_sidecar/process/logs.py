@@ -12,17 +12,28 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import queue
 import sys
 import threading
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from logging.handlers import QueueHandler
 from typing import Any, Final, TextIO
 
+from prompt_sidecar.facts.log_lines import SHOWN
+
 _log = logging.getLogger(__name__)
 
+REFUSED: Final = "prompt_sidecar.refused"
+"""The logger of refused calls, whose lines a setting limits: `log.refusals`."""
+REPEAT_SECONDS: Final = 60.0
+"""From one warning to the next one with the same words."""
+MOST_LINES: Final = 256
+"""Different warnings that are remembered for that; of more, the oldest is forgotten and may be written again."""
 _FRAMES = 12
 """Most frames of a traceback that are shown, the innermost: a recursion's thousand frames would not help."""
 
@@ -47,6 +58,72 @@ def frames(error: BaseException) -> str:
         shown.append(f"{type(current).__name__} at {places or 'an unknown place'}")
         current = current.__cause__
     return ", caused by ".join(shown)
+
+
+_about: ContextVar[dict[str, str] | None] = ContextVar("about", default=None)
+
+
+def begin_about(door: str) -> None:
+    """Begin a request or a call: from now on lines of this context have its door, and what `about` adds."""
+    _about.set({"door": door})
+
+
+@contextlib.contextmanager
+def call_through(door: str) -> Iterator[None]:
+    """Have lines within be of one call, through this door, on a thread that has many after each other."""
+    token = _about.set({"door": door})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def about(**known: str) -> None:
+    """Have further lines of the current request or call, also in its other threads, name these as members."""
+    if (current := _about.get()) is not None:
+        current.update({name: value for name, value in known.items() if value})
+
+
+@contextlib.contextmanager
+def within(**known: str) -> Iterator[None]:
+    """Have lines within name these: those of a request or call that has begun, or of this context alone."""
+    if _about.get() is not None:
+        about(**known)
+        yield
+        return
+    token = _about.set({name: value for name, value in known.items() if value})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+class Repeats(logging.Filter):
+    """Lets the same warning or error pass once a minute; the next line that passes says how many there were between."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.RLock()  # a finalizer may log
+        self._told: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if record.levelno < logging.WARNING or record.name == REFUSED:
+            return True
+        key = record.name, record.getMessage()
+        with self._lock:
+            now = self._clock()
+            at, more = self._told.pop(key, (-math.inf, 0))
+            if now - at < REPEAT_SECONDS:
+                self._told[key] = at, more + 1
+                return False
+            self._told[key] = now, 0
+            if len(self._told) > MOST_LINES:
+                self._told.popitem(last=False)
+        if more:
+            record.msg, record.args = f"{key[1]} ({more:,} more since the last such line)", ()
+        return True
 
 
 class Once:
@@ -80,6 +157,7 @@ def configure(form: str, level: str, ids: Ids = no_ids, stream: TextIO | None = 
         stream: where to; None: stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(Repeats())
     handler.setFormatter(_Lines(ids, as_json=form == "json"))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
@@ -122,6 +200,8 @@ class Writer(QueueHandler):
     def __init__(self, handler: logging.StreamHandler[Any]) -> None:
         super().__init__(queue.SimpleQueue())
         self.setFormatter(handler.formatter)
+        for each in handler.filters:
+            self.addFilter(each)
         self.reached: Callable[[str], None] = _uncounted
         self._stream = handler.stream
         self._omitted = 0
@@ -130,6 +210,8 @@ class Writer(QueueHandler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Take a record without the handler's lock: one who logs may hold the counters' lock while another counts."""
+        if not self.filter(record):
+            return False
         self.emit(record)
         return True
 
@@ -186,6 +268,8 @@ class _Lines(logging.Formatter):
         if self._as_json:
             event = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name, "message": told}
             event |= {"error": error} if error else {}
+            shown = {**(_about.get() or {}), **getattr(record, SHOWN, {})}
+            event |= {name: value for name, value in shown.items() if name not in event}
             return json.dumps(event | (dict(zip(("trace_id", "span_id"), ids, strict=True)) if ids is not None else {}))
         line = f"{_time(record)} {record.levelname:<7} {record.name}: {told}"
         line += f" | {error}" if error else ""

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
-from hashlib import sha256
 from time import perf_counter, time_ns
-from typing import Any, Final, ParamSpec
+from typing import Any, ParamSpec
 
 from opentelemetry.trace import use_span
 
@@ -21,6 +20,7 @@ from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
+from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
@@ -44,10 +44,6 @@ P = ParamSpec("P")
 
 _log = logging.getLogger("prompt_sidecar.window")
 _failures = logging.getLogger(__name__)
-
-_RUN_DIGITS: Final = 8
-"""Digits of the run id's digest in logs, enough to distinguish runs. The id itself is the agent's data, so not
-logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,9 +376,10 @@ class Telemetry(Observer):
         if answer.news.crossed:
             _log.info(
                 "run %s: its prompts have reached %d %% of their limit of %s tokens",
-                _shown(call.run_id),
+                run_digest(call.run_id),
                 max(answer.news.crossed),
                 f"{tokens.limit:,}",
+                extra=members(run=run_digest(call.run_id), caller=call.caller),
             )
 
     @_harmless
@@ -470,7 +467,3 @@ class Telemetry(Observer):
 def counters() -> Tallies:
     """The numbers of all counters, at zero."""
     return Tallies(metric for metric in catalog.CATALOG if metric.kind is Kind.COUNTER)
-
-
-def _shown(run_id: str) -> str:
-    return sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:_RUN_DIGITS]

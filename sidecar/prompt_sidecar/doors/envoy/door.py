@@ -17,6 +17,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from time import monotonic, perf_counter
@@ -41,8 +42,9 @@ from prompt_sidecar.doors.envoy.processor import Guard, Processed, Processor, un
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
-from prompt_sidecar.process.logs import frames
+from prompt_sidecar.process.logs import begin_about, frames
 from prompt_sidecar.process.starting import StartError, bound_socket
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
@@ -173,6 +175,7 @@ class EnvoyDoor:
 
     async def _process(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """Serve one exchange."""
+        begin_about("envoy")
         try:
             peer = self._peer(context)
         except Unauthenticated as error:
@@ -289,7 +292,7 @@ class EnvoyDoor:
         self._waiting_bytes += len(step.body)
         self._shared.in_flight.add()
         work: Future[Processed] = self._shared.workers.submit_for(
-            Owner(peer, peer), len(step.body), self._work(step, exchange.headers, peer, check)
+            Owner(peer, peer), len(step.body), copy_context().run, self._work(step, exchange.headers, peer, check)
         )
         work.add_done_callback(lambda _: self._shared.in_flight.remove())
         try:
@@ -314,7 +317,23 @@ class EnvoyDoor:
         """Return what is done with a request's body, in a thread."""
         if isinstance(step, Guard):
             return partial(self._processor.guard, step, headers, peer, check)
-        return partial(self._processor.trim, step.path, headers, step.body, peer, check)
+        return partial(self._traced, step, headers, peer, check)
+
+    def _traced(self, step: Trim, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
+        """Trim a prompt within the span of its request, which is in the trace that the agent has sent."""
+        path, scheme = headers.get(":path", "").partition("?")[0], headers.get(":scheme", "http")
+        request = AgentRequest(headers.get(":method", "POST"), step.path.api.route, scheme, path, headers)
+        begun = self._observer.request_begun(request)
+        outcome, caller, run_id = EnvoyOutcome.FAILED, "", ""
+        try:
+            processed = self._processor.trim(step.path, headers, step.body, peer, check)
+            outcome = processed.outcome
+            if processed.identity is not None:
+                caller, run_id = processed.identity.caller, processed.identity.run_id
+            return processed
+        finally:
+            reason = "" if outcome is EnvoyOutcome.ANSWERED else outcome.value
+            self._observer.request_ended(begun, AgentAnswered(0, outcome.value, reason, 0, caller, run_id))
 
     def _without_memory(self, exchange: Exchange, peer: str) -> Answer:
         """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
@@ -340,7 +359,10 @@ class EnvoyDoor:
 
     async def _in_thread(self, peer: str, size: int, function: Callable[..., T], *arguments: object) -> T:
         """Run a function that works on `size` bytes in a thread. Raises RuntimeError: the threads have ended."""
-        return await asyncio.wrap_future(self._shared.workers.submit_for(Owner(peer, peer), size, function, *arguments))
+        run = copy_context().run
+        return await asyncio.wrap_future(
+            self._shared.workers.submit_for(Owner(peer, peer), size, run, function, *arguments)
+        )
 
     async def _restored(self, step: RestoreWhole, peer: str) -> RestoredWhole:
         """Restore the masks in a whole response, in a thread."""
@@ -382,7 +404,7 @@ class EnvoyDoor:
         if not exchange.reads:
             return
         try:
-            self._shared.workers.submit_for(Owner(peer, peer), exchange.kept_bytes, run)
+            self._shared.workers.submit_for(Owner(peer, peer), exchange.kept_bytes, copy_context().run, run)
         except RuntimeError:  # the door has been shut
             _log.debug("a report came too late")
 

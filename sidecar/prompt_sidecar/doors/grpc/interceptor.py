@@ -26,6 +26,7 @@ from prompt_sidecar.doors.grpc.own_pool import in_own_pool
 from prompt_sidecar.doors.grpc.reception import Reception
 from prompt_sidecar.doors.grpc.status import abort
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
+from prompt_sidecar.process.logs import call_through
 from prompt_sidecar.telemetry.observer import Called
 
 HEALTH = "/grpc.health.v1.Health/"
@@ -116,6 +117,10 @@ class Interceptor(grpc.ServerInterceptor):
             return self._shared.names.owner(caller, peer)
 
         def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
+            with call_through("grpc"):
+                return answered(request, context, *more)
+
+        def answered(request: object, context: grpc.ServicerContext, *more: object) -> object:
             called = self._begun(name, context, traced=own)
             try:
                 check(context)
@@ -205,7 +210,8 @@ class Interceptor(grpc.ServerInterceptor):
         """Return what makes the behaviour that ends a call of a method with an error."""
 
         def refuse(error: BaseException, _: object, context: grpc.ServicerContext, *__: object) -> NoReturn:
-            self._failed(self._begun(name, context, traced=traced), context, error)
+            with call_through("grpc"):
+                self._failed(self._begun(name, context, traced=traced), context, error)
             raise error
 
         return lambda error: partial(refuse, error)

@@ -224,7 +224,8 @@ class Exchange:
         headers["Accept-Encoding"] = "identity"
         self.work.begin()
         sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self.work.rest)
-        call = self._call = ProviderCall(self.work.shared.use_cases.observer, self._asked(prompt))
+        shared = self.work.shared
+        call = self._call = ProviderCall(shared.use_cases.observer, self._asked(prompt), shared.provider_states)
         try:
             with call.sending():
                 sending = self.upstreams.send(self.route.provider, "POST", self.request.rel_url, headers, prompt.body)
@@ -240,7 +241,6 @@ class Exchange:
             call.ends(type(error).__name__)
             if self._response is None or self._left:
                 raise
-            _log.warning("an upstream failed during an answer: %s", type(error).__name__)
             self.outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         except (asyncio.CancelledError, ConnectionError):

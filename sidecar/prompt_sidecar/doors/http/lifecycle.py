@@ -48,7 +48,7 @@ from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
-from prompt_sidecar.process.logs import frames
+from prompt_sidecar.process.logs import about, begin_about, frames
 from prompt_sidecar.process.starting import listening_socket, waiting
 
 HELD_BOUND: Final = "http.held_connections"
@@ -299,6 +299,7 @@ class _Handler:
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name
         began = perf_counter()
+        begin_about("http")
         if (reply := self._front.reply(request, found, name)) is not None:
             self._observer.requested(reply.route, reply.outcome, 0, 0)
             answered = AgentAnswered(reply.response.status, reply.outcome)
@@ -333,6 +334,7 @@ class _Handler:
         try:
             caller, place = self._admitted(request)
             outcome.caller = caller
+            about(caller=caller)
             with self._held(place, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
@@ -352,7 +354,8 @@ class _Handler:
                 message = f"the body did not come within {self._limits.message_timeout:g} s (server.message_timeout)"
                 return error_response(found, 408, message, "TOO_SLOW")
             word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
-            self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
+            if found.dialect is None:  # `ProviderStates` hears of the others
+                self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             message = "the sidecar cannot reach the provider"
             return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.headers))
         except TooLongAnswer:

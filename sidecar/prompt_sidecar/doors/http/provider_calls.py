@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Final
 
+from prompt_sidecar.calls.provider_states import ProviderStates
 from prompt_sidecar.facts.http_calls import ProviderAnswered, ProviderAsked
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.telemetry.observer import Observer
@@ -21,8 +22,9 @@ MOST_GAPS: Final = 256
 class ProviderCall:
     """See the file. Thread-safe."""
 
-    def __init__(self, observer: Observer, asked: ProviderAsked) -> None:
-        """Begin now."""
+    def __init__(self, observer: Observer, asked: ProviderAsked, states: ProviderStates) -> None:
+        """Begin now; `states` hears how it ended."""
+        self._states = states
         self._observer = observer
         self._asked = asked
         self._began = perf_counter()
@@ -108,4 +110,5 @@ class ProviderCall:
             hidden=self.hidden,
             error=self.error,
         )
+        self._states.answered(self._asked, answered)
         self._observer.provider_answered(self._span, self._asked, answered)

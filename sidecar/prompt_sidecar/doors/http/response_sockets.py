@@ -49,7 +49,7 @@ from prompt_sidecar.doors.http.websockets import OPENING, UNSAID, Masking, close
 from prompt_sidecar.doors.http.wires import Wire
 from prompt_sidecar.errors import GuardUnread, SidecarError
 from prompt_sidecar.facts.http_calls import CREATED, AgentRequest
-from prompt_sidecar.process.logs import frames
+from prompt_sidecar.process.logs import about, begin_about, frames
 from prompt_sidecar.prompt.members import Members, loads
 from prompt_sidecar.providers import responses_socket as wire
 from prompt_sidecar.telemetry.observer import Observer
@@ -478,6 +478,8 @@ class _ResponseSocket:
         client = Client(request, shared.limits, shared.reached, here, name, lambda: self._end(WSCloseCode.BAD_GATEWAY))
         outcome, word = Outcome(caller=opened.caller), "failed"
         asked = AgentRequest(CREATED, route.name, request.scheme, request.rel_url.raw_path, request.headers)
+        begin_about("http")
+        about(caller=opened.caller)
         begun = shared.observer.request_begun(asked)
 
         async def refuse(status: int, message: str, reason: str) -> None:
@@ -502,9 +504,8 @@ class _ResponseSocket:
             word, outcome.reason = "upstream_failed", "TOO_LARGE"
             shared.reached("http.max_body_bytes")
             await refuse(502, "the provider's refusal is too long", "TOO_LARGE")
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError):
             word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
-            shared.refused(f"http {route.name} by {route.provider}", error, type(error).__name__, str(request.remote))
             self._end(WSCloseCode.BAD_GATEWAY)
         except (asyncio.CancelledError, ConnectionError):
             word = "cancelled"
