@@ -119,8 +119,8 @@ PROVIDERS: Final = Row(
             Unit.SECONDS,
             (
                 Query(
-                    PANEL.quantile(0.9, HTTP_SERVER_DURATION, by=("prompt_sidecar_http_route",)),
-                    "{{prompt_sidecar_http_route}}",
+                    PANEL.quantile(0.9, HTTP_SERVER_DURATION, by=("route",)),
+                    "{{route}}",
                 ),
             ),
             "From a request's arrival at the HTTP door to the end of its answer, the provider's time included.",

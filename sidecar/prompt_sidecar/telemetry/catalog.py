@@ -344,7 +344,7 @@ HTTP_SERVER_DURATION: Final = Metric(
         "url.scheme": (),
         "http.response.status_code": (),
         "error.type": (),
-        "prompt_sidecar.http.route": (),
+        "route": (),
     },
     (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 )
