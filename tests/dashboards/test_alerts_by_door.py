@@ -190,6 +190,7 @@ ONE_CALL: Final = Rules(
 ONE_THREAD: Final = {"workers": 1, "running_calls": 1}
 _AGENT_READS: Final = {"grpc": "what TrimPrompt cannot read it refuses with an error, and nothing goes on"}
 
+_PROVIDER: Final = "the HTTP door alone calls providers: tests/telemetry/test_provider_alerts.py has it"
 CAUSES: Final[Mapping[str, Cause | str]] = {
     "PromptSidecarDown": _NO_DOOR + "Prometheus's own `up`",
     "PromptSidecarAbsent": _NO_DOOR + "Prometheus's own `up`",
@@ -224,6 +225,8 @@ CAUSES: Final[Mapping[str, Cause | str]] = {
     "PromptSidecarTelemetryDrops": _NO_DOOR + "OpenTelemetry's own counts of what the collector did not take",
     "PromptSidecarStoreFails": _STORE + "its commands are counted there",
     "PromptSidecarStoreBehind": _STORE + "its queue is one",
+    "PromptSidecarProviderFails": _PROVIDER,
+    "PromptSidecarProviderSlow": _PROVIDER,
     "PromptSidecarRestarts": _NO_DOOR + "the start of the process",
 }
 """What brings each alert about, or why none of its doors does."""

@@ -657,8 +657,7 @@ class Exchange:
 
     async def _end_for_stop(self) -> web.StreamResponse:
         """End a stream that the grace of a stop was too short for, so that the agent knows that a part is missing."""
-        if (task := asyncio.current_task()) is not None:
-            task.uncancel()
+        go_on()
         self.outcome.ended = CANCELLED
         return await self._end_with_error(503, error_body(self.dialect.format, 503, STOPPING, Stopping.reason))
 
@@ -674,6 +673,12 @@ class Exchange:
             headers[names.PREFIX + "hidden-turns"] = str(self.outcome.hidden)
             headers[names.PREFIX + "total-input-tokens"] = str(self._input)
         return headers
+
+
+def go_on() -> None:
+    """Go on in a task that was cancelled, so that its agent gets an answer."""
+    if (task := asyncio.current_task()) is not None:
+        task.uncancel()
 
 
 def _facts(prompt: Prompt) -> dict[str, str]:

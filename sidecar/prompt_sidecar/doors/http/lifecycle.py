@@ -30,7 +30,7 @@ from prompt_sidecar.doors.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.doors.http.connections import Connections
 from prompt_sidecar.doors.http.encodings import encoding_of
-from prompt_sidecar.doors.http.exchange import STOPPING, Exchange, Outcome, TooLongAnswer
+from prompt_sidecar.doors.http.exchange import STOPPING, Exchange, Outcome, TooLongAnswer, go_on
 from prompt_sidecar.doors.http.front import Front, error_response, opens_websocket
 from prompt_sidecar.doors.http.gateways import Endpoint, Gateways
 from prompt_sidecar.doors.http.hidden import HiddenTurns
@@ -340,8 +340,8 @@ class _Handler:
         except SidecarError as error:
             word, outcome.reason = "refused", error.reason
             self._shared.refused(f"http {name}", error, error.status, _peer(request))
-            headers = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)}) if isinstance(error, Stopping) else None
-            return error_response(found, http_status(error), error.message, error.reason, headers)
+            later = _later() if isinstance(error, Stopping) else None
+            return error_response(found, http_status(error), error.message, error.reason, later)
         except web.HTTPRequestEntityTooLarge:
             word, outcome.reason = "refused", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
@@ -367,11 +367,9 @@ class _Handler:
             word = OPENED if outcome.ended == OPENED else "cancelled"
             if not self._ending or agent.answering or opens_websocket(request):
                 raise
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()
+            go_on()
             outcome.reason = Stopping.reason
-            headers = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
-            return error_response(found, 503, STOPPING, Stopping.reason, headers)
+            return error_response(found, 503, STOPPING, Stopping.reason, _later())
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
             outcome.reason = "INTERNAL"
             _log.error("a request failed: %s", frames(error))
@@ -522,6 +520,11 @@ class _Handler:
             raise web.HTTPRequestEntityTooLarge(most, len(plain))
         agent.hold(len(plain or b""))
         return plain
+
+
+def _later() -> CIMultiDict[str]:
+    """The header by which an agent knows when to ask again."""
+    return CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
 
 
 def _peer(request: web.Request) -> str:
