@@ -126,6 +126,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/repo/test_changes.py::test_a_model": STAYS,
     "tests/repo/test_changes.py::test_a_setting": STAYS,
     "tests/repo/test_wheel.py": "builds the package",
+    "tests/store/test_hops.py::test_every_routing": _SECONDS,
     "tests/store/test_clustered.py": "starts the servers of a cluster",
     "tests/store/test_faults.py::test_an_acknowledged_edit_waits_for_replicas": _WAITS,
     "tests/store/test_first_reads.py::test_first_reads_of_many_runs_at_once": _SECONDS,

@@ -62,6 +62,8 @@ class RevisionUse(StrEnum):
     NOT_NEEDED = "not_needed"
     APPLIED = "applied"
     MISMATCHED = "mismatched"
+    AHEAD = "ahead"
+    """It was ahead of what this process knew of the run: from the agent, or from the archive."""
 
 
 class EditOperation(StrEnum):

@@ -77,8 +77,9 @@ class StoreOptions:
     first_wait: float = setting(
         0.001,
         seconds(0, 60),
-        "Time that the first prompt of a run waits for the store once it has been read.",
-        "The store is asked when the prompt arrives; on a local network it has answered by then.",
+        "Time that a prompt waits for the store once it has been read: a run's first one at this replica, or one that "
+        "shows that another replica has answered prompts of the run since.",
+        "On a local network the store answers in less.",
         advanced=True,
     )
     acknowledge_timeout: float = setting(

@@ -106,6 +106,10 @@ class Reader:
             self._commands.lose(StoreLoss.UNREADABLE)
             return None
 
+    def revision(self, run: RunPlace) -> bytes:
+        """The revision of the run's last answer; empty: there is none. Raises StoreUnavailable."""
+        return self._values(run, (layout.REVISION,))[0] or b""
+
     def originals(self, run: RunPlace, stash_ids: Sequence[str]) -> Mapping[str, Original]:
         """See `Place.originals`."""
         found: dict[str, Original] = {}

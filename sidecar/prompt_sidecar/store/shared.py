@@ -270,6 +270,19 @@ class SharedArchive:
                 return None
         return run.left
 
+    def newest_revision(self, run: RunPlace, wait: float) -> bytes:
+        """See `Place.newest_revision`."""
+        if run.detached or not self._breakers.of(self._backend.node(run.sealer.name)).would_allow:
+            return b""
+        try:
+            if self._pool is None:
+                return self.reader.revision(run)
+            asked = self._pool.submit(self.reader.revision, run)
+            with slots.waiting():
+                return asked.result(wait)
+        except (NotYet, StoreUnavailable):
+            return b""
+
     def _try(self) -> None:
         """Ask the store for something, so that the log tells at the start where it cannot be reached."""
         name = caller_name(b"")
@@ -513,6 +526,10 @@ class SharedPlace:
     def restored(self, wait: float | None) -> Restored | None:
         """See `Place.restored`."""
         return self._archive.restored(self.run, wait)
+
+    def newest_revision(self, wait: float) -> bytes:
+        """See `Place.newest_revision`."""
+        return self._archive.newest_revision(self.run, wait)
 
     @property
     def looked(self) -> bool:

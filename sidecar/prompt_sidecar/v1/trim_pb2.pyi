@@ -486,25 +486,33 @@ class _RevisionUse:
 class _RevisionUseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RevisionUse.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REVISION_USE_UNSPECIFIED: _RevisionUse.ValueType  # 0
-    """None was sent."""
+    """None was sent, and the shared store had none that was ahead."""
     REVISION_USE_NOT_NEEDED: _RevisionUse.ValueType  # 1
     """The process knew the run and did not need it."""
     REVISION_USE_APPLIED: _RevisionUse.ValueType  # 2
     """The decisions were taken from it."""
     REVISION_USE_MISMATCHED: _RevisionUse.ValueType  # 3
     """It does not belong to this run and history, or another key signed it: the decisions were made again."""
+    REVISION_USE_AHEAD: _RevisionUse.ValueType  # 4
+    """The process knew the run, but another one has answered prompts of it since: the decisions were taken from that one's
+    last revision, which the request had or the shared store.
+    """
 
 class RevisionUse(_RevisionUse, metaclass=_RevisionUseEnumTypeWrapper):
     """Outcome for the revision in the request."""
 
 REVISION_USE_UNSPECIFIED: RevisionUse.ValueType  # 0
-"""None was sent."""
+"""None was sent, and the shared store had none that was ahead."""
 REVISION_USE_NOT_NEEDED: RevisionUse.ValueType  # 1
 """The process knew the run and did not need it."""
 REVISION_USE_APPLIED: RevisionUse.ValueType  # 2
 """The decisions were taken from it."""
 REVISION_USE_MISMATCHED: RevisionUse.ValueType  # 3
 """It does not belong to this run and history, or another key signed it: the decisions were made again."""
+REVISION_USE_AHEAD: RevisionUse.ValueType  # 4
+"""The process knew the run, but another one has answered prompts of it since: the decisions were taken from that one's
+last revision, which the request had or the shared store.
+"""
 Global___RevisionUse: _TypeAlias = RevisionUse  # noqa: Y015
 
 @_typing.final

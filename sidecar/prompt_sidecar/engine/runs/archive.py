@@ -1,8 +1,8 @@
 """Where runs are kept outside the process: two protocols, with nothing behind them by default.
 
 The core hands over what a call has brought once its answer is made, and asks only where this process does not have what
-it is asked for. Nothing here decides about a prompt, with one exception: a process that does not know the run takes the
-revision of its last answer from here, as if the agent had sent it.
+it is asked for. Nothing here decides about a prompt, with one exception: a process that does not know the run, or
+not the last prompts of it, takes the revision of its last answer from here, as if the agent had sent it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ class Place(Protocol):
         """What another process left of the run; None: nothing, or it is not known by then.
 
         `wait`: seconds to wait for the archive's answer; None: as long as any read may take.
+        """
+        ...
+
+    def newest_revision(self, wait: float) -> bytes:
+        """The revision of the run's last answer, which is asked for now; empty: there is none, or no reply by then.
+
+        `wait`: seconds to wait for it at most.
         """
         ...
 

@@ -113,6 +113,13 @@ class Archiving:
                 self._table.keep(run)
         return run.archived.revision_left
 
+    def newest_revision(self, run: Run) -> bytes:
+        """The revision of the run's last answer, where others have answered prompts of it since this process did.
+
+        The archive is asked now, and waited for `first_wait` at most.
+        """
+        return run.archived.place.newest_revision(self._first_wait) if run.archived.place is not None else b""
+
     def answered(self, run: Run, answer: TrimAnswer | None) -> None:
         """Hand over what a prompt has brought; None: its call had to end before it was answered."""
         place = run.archived.place

@@ -24,6 +24,7 @@ from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.unanswered import unanswered_calls
+from prompt_sidecar.engine.steps.ahead import OWN_CALL, Standing
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.engine.steps.opening import (
     Opened,
@@ -169,6 +170,8 @@ class Trimming:
     def _enter(self, run: Run, opened: Opened, watch: Stopwatch, check: Callable[[], None]) -> _Entered:
         """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
+        if revision is not None and len(opened.memory.ledger):
+            opened = replace(opened, memory=opened.memory.without_decisions())
         if not len(opened.memory.ledger):
             opened = numbered_as_begun(opened, revision)
         opened = with_window(opened, self._window(run, opened.call.caller, opened.model.name))
@@ -234,8 +237,8 @@ class Trimming:
         opened, use, in_force = work.opened, entered.use, entered.in_force
         caller = opened.call.caller
         findings = [*self._guarding.findings(run, opened, opened.call), *_unanswered(run, opened)]
-        if result.revision_applied is False and opened.call.revision:
-            use = RevisionUse.MISMATCHED
+        if result.revision_applied is False:
+            use = RevisionUse.MISMATCHED if opened.call.revision else RevisionUse.NONE
         raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried), run_key=run.key)
         watch.mark()
         answer = replace(
@@ -366,21 +369,58 @@ class Trimming:
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent.
 
-        Where none was sent it is the one that another process left, if this one has yet to see a prompt of the run.
+        It is the newest that there is: the one that was sent, what this process knows, else, where this one has yet to
+        see a prompt of the run or others have answered prompts since, the one that another process left.
         """
         sent, known = bool(opened.call.revision), len(opened.memory.ledger) > 0
-        if known:
-            return None, RevisionUse.NOT_NEEDED if sent else RevisionUse.NONE
-        revision = opened.revision
-        if not sent:
-            revision = self._opener.revision(self._archiving.first_revision(run), opened.memory)
-        if revision is None or revision.bound != (opened.format.reasoning is ReasoningRule.BOUND):
+        revision = self._ahead(run, opened) if known else opened.revision
+        if not (sent or known):
+            revision = self._left(run, opened)
+        if revision is None or not _alike_bound(revision, opened):
+            if known:
+                return None, RevisionUse.NOT_NEEDED if sent else RevisionUse.NONE
             return None, RevisionUse.MISMATCHED if sent else RevisionUse.NONE
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
         # Before there were ceilings there was none.
         run.windows.take_over(revision.windows, revision.ceiling if revision.version == RULES else NO_CEILING)
+        if known:
+            return revision, RevisionUse.AHEAD
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
+
+    def _left(self, run: Run, opened: Opened) -> Revision | None:
+        """The revision of the run's last answer elsewhere, for a process whose memory of the run is empty."""
+        first = not (run.archived.adopted or run.archived.answered)
+        left = self._archiving.first_revision(run)
+        if not (first or left):  # it has given its memory up since
+            left = self._archiving.newest_revision(run)
+        return self._opener.revision(left, opened.memory)
+
+    def _ahead(self, run: Run, opened: Opened) -> Revision | None:
+        """The newest revision that covers more of the prompt's history than this process has answered; None: none.
+
+        The archive is asked for one only where the prompt shows that others have answered prompts of the run since.
+        """
+        call, memory = opened.call, opened.memory
+        sealed = call.revision
+        if call.side_call or call.base_revision or not opened.continues:
+            return None
+        foreign = bool(sealed) and not run.usage.returned(sealed)
+        if not (foreign or self._archiving.enabled):
+            return None
+        standing, newest = Standing.of(opened), None
+        if foreign:
+            revision = self._opener.revision(sealed, memory)
+            if revision is not None and standing.is_behind(revision, returned_here=False):
+                newest = revision
+        covered = newest.length if newest is not None else standing.known
+        if standing.calls_since(covered) > OWN_CALL:
+            left = self._archiving.newest_revision(run)
+            revision = self._opener.revision(left, memory)
+            known_here = run.usage.returned(left)
+            if revision is not None and standing.is_behind(revision, returned_here=known_here):
+                newest = revision if newest is None or revision.length > newest.length else newest
+        return newest if newest is not None and _alike_bound(newest, opened) else None
 
     def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
         """What the revision that was sent, or that another process has left, says that the run has used."""
@@ -431,6 +471,11 @@ class Trimming:
             self.drafts.keep(run, draft)
         if not run.unused:
             self._table.keep(run)
+
+
+def _alike_bound(revision: Revision, opened: Opened) -> bool:
+    """Whether a revision's prompts bound reasoning as the prompt at hand does."""
+    return revision.bound == (opened.format.reasoning is ReasoningRule.BOUND)
 
 
 def _accepted(call: TrimCall) -> int:

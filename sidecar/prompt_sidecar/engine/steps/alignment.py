@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, Read, Row
+from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, Read, Received, Row
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Record
 from prompt_sidecar.trim.ledger import Ledger
@@ -74,6 +74,27 @@ def align(
             whole += records[found].identity == read.identity
         rows.append(Row(place, expected, tokens, opaque, whole))
     return _without_parts(rows, ledger) if dropped else rows
+
+
+def carried_rows(before: Received, same: int, reads: Sequence[Read], records: Sequence[Record]) -> Sequence[Row]:
+    """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
+
+    Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in a prompt
+    that has all of the last one and goes on from there. It may spell the end of it otherwise: agents move the
+    provider's cache marks to their newest messages at each call.
+
+    Args:
+        before: the last prompt.
+        same: messages that both begin with, byte for byte.
+        reads: the prompt's messages.
+        records: the history.
+    """
+    rest = before.reads[same:]
+    again = reads[same : same + len(rest)]
+    if len(again) == len(rest) and all(old.identity == new.identity for old, new in zip(rest, again, strict=True)):
+        return before.rows[:same]
+    dropped = (at for at, row in enumerate(before.rows[:same]) if row.place >= 0 and records[row.place].dropped)
+    return before.rows[: next(dropped, same)]
 
 
 def _in_pairs(record: Record) -> bool:

@@ -117,6 +117,17 @@ class Memory:
         recorder = Recorder(known.of_run, known.hold_bytes, known.other_keys, ids=known.ids)
         return Memory(recorder, self.format)
 
+    def without_decisions(self) -> Memory:
+        """An empty memory of the same run, which takes over the decisions that a revision has of the whole history.
+
+        It recognises our own texts, and knows which ids were shown. The prompt that this process returned last is no
+        longer the one before the next: another process has returned others since.
+        """
+        again = self.fresh()
+        again.own.take_over(self.own)
+        again.members, again.shown = dict(self.members), set(self.shown)
+        return again
+
     def kept_ids(self) -> list[tuple[int, int, str]]:
         """Message, item and id of what is trimmed and got its id before its message was masked."""
         records = self.ledger.records

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from prompt_sidecar.engine.steps.alignment import align
+from prompt_sidecar.engine.steps.alignment import align, carried_rows
 from prompt_sidecar.engine.steps.frame import Framed, OwnTexts, Places, frame
 from prompt_sidecar.engine.steps.memory import Brought, Listed
 from prompt_sidecar.engine.steps.news import Gathered
@@ -189,6 +189,9 @@ class _Turn:
         # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
+        # What was decided after the revision that was taken over; all of that is new to this memory.
+        added = applied is True and ledger.registry.batches != memory.sealed_batches
+        news = self._brought.news.news(broken, self._schemas())
         size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
         tokens = self._tokens()
         result = Result(
@@ -198,7 +201,7 @@ class _Turn:
                 first_changed=shared.first_changed,
                 kept=shared.kept,
                 rewritten=tokens.after - shared.kept,
-                batch_point=(cut and applied is not True) or moved,
+                batch_point=(cut and applied is not True) or moved or added,
                 batch_points=ledger.registry.batches,
             ),
             opaque=ledger.decisions.opaque,
@@ -207,8 +210,10 @@ class _Turn:
             recalls=self._recalls(known),
             same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
             size=size,
-            compacted=applied is not True and not all(ledger.records[index].only_condensed for index in dirty),
-            news=self._brought.news.news(broken, self._schemas()),
+            compacted=bool(news.cuts)
+            if applied is True
+            else not all(ledger.records[index].only_condensed for index in dirty),
+            news=news,
             revision_applied=applied,
         )
         memory.returned(inputs.recall)
@@ -250,7 +255,7 @@ class _Turn:
     def _align(self, before: Received | None) -> int:
         """Find the prompt's place in the history; the first record that differs."""
         memory, ledger = self._memory, self._ledger
-        carried = self._carried(before) if before is not None else []
+        carried = carried_rows(before, self._body.same, self._reads, ledger.records) if before is not None else []
         rows = self._rows = align(
             self._reads,
             carried,
@@ -295,21 +300,6 @@ class _Turn:
         self._brought = self._memory.brought
         self._rows = []
         self._use_memory()
-
-    def _carried(self, before: Received) -> Sequence[Row]:
-        """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
-
-        Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in
-        a prompt that has all of the last one and goes on from there. It may spell the end of it otherwise: agents move
-        the provider's cache marks to their newest messages at each call.
-        """
-        same, records = self._body.same, self._ledger.records
-        rest = before.reads[same:]
-        again = self._reads[same : same + len(rest)]
-        if len(again) == len(rest) and all(old.identity == new.identity for old, new in zip(rest, again, strict=True)):
-            return before.rows[:same]
-        dropped = (at for at, row in enumerate(before.rows[:same]) if row.place >= 0 and records[row.place].dropped)
-        return before.rows[: next(dropped, same)]
 
     def _place(self, before: Received, same: int, changed: int) -> None:
         """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
