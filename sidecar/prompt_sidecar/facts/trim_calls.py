@@ -63,7 +63,7 @@ class RevisionUse(StrEnum):
     APPLIED = "applied"
     MISMATCHED = "mismatched"
     AHEAD = "ahead"
-    """It was ahead of what this process knew of the run: from the agent, or from the archive."""
+    """It was newer than what this process knew of the run: from the agent, or from the archive."""
 
 
 class EditOperation(StrEnum):

@@ -1,4 +1,4 @@
-"""Whether a revision is ahead of what this process knows of a run, and whether others have answered its prompts since.
+"""Whether a revision is newer than this process's memory of a run, and whether others have answered its prompts since.
 
 A run may move between processes that share its key. The one that it comes back to knows the history as far as it has
 answered prompts of it, and what it would decide from there on may differ from what the others have decided: they have
@@ -18,7 +18,7 @@ from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.revision import COMPACTED, Revision
 
 OWN_CALL: Final = 1
-"""Model calls that a prompt shows beyond those that this process knows of, where it has returned the last prompt."""
+"""Model calls that a prompt shows beyond those in its memory, where it has returned the last prompt."""
 
 
 @dataclass(frozen=True, slots=True)
