@@ -28,9 +28,6 @@ def main() -> int:
             from prompt_sidecar.cli import c_allocator
 
             c_allocator.use()  # may begin the process anew, so nothing else is imported before
-            from prompt_sidecar.cli import quick_dataclasses
-
-            quick_dataclasses.use()
             gc.disable()  # until it serves: looking through what imports make takes a fifth of their time, in vain
         from prompt_sidecar.cli import commands
     except KeyboardInterrupt:
