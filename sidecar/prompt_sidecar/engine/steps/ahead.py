@@ -18,7 +18,7 @@ from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.revision import COMPACTED, Revision
 
 OWN_CALL: Final = 1
-"""Model calls that a prompt shows beyond those in its memory, where it has returned the last prompt."""
+"""Model calls that a prompt shows beyond what this process knows, where it has returned the prompt before."""
 
 
 @dataclass(frozen=True, slots=True)
