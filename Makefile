@@ -44,7 +44,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 .PHONY: help
 help: ## Show this list
 	@echo "Prompt Sidecar. Each of these does its own set-up, in $(VENV):"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make test TESTS=\"tests/trim -k fold\" runs some of the tests; make PYTHON=... chooses the interpreter."
 
@@ -221,6 +221,7 @@ pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the ch
 	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done
 	@$(BIN)/uv pip compile --python-version 3.12 --generate-hashes --no-header --no-annotate --quiet \
 		tests/deploy/requirements/helm.in --upgrade --output-file tests/deploy/requirements/helm.txt
+	@$(COMPILE) tests/deploy/requirements/release.in --upgrade --output-file tests/deploy/requirements/release.txt
 	@git --no-pager diff --stat -- .ci/requirements.txt .ci/demo.txt deploy/requirements tests/integrations/requirements
 
 # litellm without its dependencies: only the table in its wheel is read.
@@ -230,6 +231,10 @@ catalogue: $(READY) ## Build the catalogue of models again, from maintained tabl
 	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --requirement tests/lab/catalogue/requirements.txt
 	@.cache/catalogue/bin/python -m pip install --quiet --require-hashes --no-deps --requirement tests/lab/catalogue/litellm.txt
 	@PYTHONPATH=sidecar .cache/catalogue/bin/python -m tests.lab.catalogue $(CATALOGUE)
+
+.PHONY: release-dry-run
+release-dry-run: $(READY) ## Build a release into dist/, install it into clean environments and try the README; publish nothing
+	@$(BIN)/python -m tests.deploy.release
 
 .PHONY: clean
 clean: ## Remove what make made

@@ -72,6 +72,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/deploy/test_built_image.py": "builds the image",
     "tests/deploy/test_chart.py": "needs Helm's package, which it installs",
     "tests/deploy/test_crds.py": _NODE,
+    "tests/deploy/test_release.py::test_a_release_from_its_beginning_to_its_end": "installs packages from an index",
     "tests/docs/test_go.py": "needs Go",
     "tests/docs/test_integration.py::test_the_figures": _DATA,
     "tests/docs/test_site.py": "builds the site: make docs",

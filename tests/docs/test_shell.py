@@ -116,9 +116,10 @@ def check_docker(words: Sequence[str], _environment: Mapping[str, str]) -> None:
 
 
 def check_pip(words: Sequence[str], _environment: Mapping[str, str]) -> None:
-    """This checkout is installed, with extras that it has."""
+    """This checkout is installed, or a wheel of its version, with extras that it has."""
     assert "install" == words[0]
-    what = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[-1])
+    wheel = re.escape(f"dist/prompt_sidecar-{PROJECT['version']}-py3-none-any.whl")
+    what = re.fullmatch(rf"(?:\.|{wheel})(?:\[([\w,]+)\])?", words[-1])
     assert what
     assert set() == set((what[1] or "server").split(",")) - set(PROJECT["optional-dependencies"])
 
@@ -163,3 +164,5 @@ def test_a_command_that_is_not_there_is_found() -> None:
         check_make(["nonsense"], {})
     with pytest.raises(AssertionError):
         check_pip(["install", ".[nonsense]"], {})
+    with pytest.raises(AssertionError):
+        check_pip(["install", "dist/prompt_sidecar-0.0.1-py3-none-any.whl"], {})
