@@ -17,6 +17,8 @@ TESTS ?=
 PLANTED ?=
 # Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
 EVAL ?=
+# Words added to live's command line, such as LIVE="--plan"; LIVE=--help tells all.
+LIVE ?=
 # Words added to evidence's command line, such as EVIDENCE="--quick"; EVIDENCE=--help tells all.
 EVIDENCE ?=
 # Words added to guard-eval's command line, such as GUARD_EVAL="--alone"; GUARD_EVAL=--help tells all.
@@ -130,6 +132,10 @@ report: $(READY) ## Make a report over the recorded runs, and its picture for do
 .PHONY: eval
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
 	@$(BIN)/python -m tests.lab.eval $(EVAL)
+
+.PHONY: live
+live: $(READY) ## Run agent tasks with a model of yours, without the sidecar and with it: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
+	@$(BIN)/python -m tests.lab.live $(LIVE)
 
 .PHONY: upgrade
 upgrade: $(READY) ## Run this version and an earlier one side by side on one store: make upgrade FROM=COMMIT

@@ -17,6 +17,7 @@ import grpc
 from rich.console import Console
 
 from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
+from tests.lab.eval.arguments import members, seconds, whole
 from tests.lab.eval.chat import Address, Chat, ChatError
 from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
 from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
@@ -64,49 +65,20 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
         shown = "" if default is None else f" (default: {default:,})" if isinstance(default, int) else ""
         parser.add_argument(flag, type=kind, default=default, metavar=name, help=about + shown)
 
-    add("--tasks", TASKS, _whole(1), "N", "tasks of each kind")
-    add("--repeats", REPEATS, _whole(1), "N", "times that each task is asked, with the cue and without")
-    add("--limit", None, _whole(1), "N", "at most so many conversations; the first ones are of all kinds")
-    add("--seed", 1, _whole(0), "N", "another seed makes other tasks, the same seed the same")
+    add("--tasks", TASKS, whole(1), "N", "tasks of each kind")
+    add("--repeats", REPEATS, whole(1), "N", "times that each task is asked, with the cue and without")
+    add("--limit", None, whole(1), "N", "at most so many conversations; the first ones are of all kinds")
+    add("--seed", 1, whole(0), "N", "another seed makes other tasks, the same seed the same")
     parser.add_argument(
         "--kinds", nargs="+", type=Kind, choices=list(Kind), metavar="KIND", help=f"some of: {', '.join(Kind)}"
     )
-    add("--turns", TURNS, _whole(1), "N", "requests that a conversation may take")
-    add("--reply-tokens", REPLY_TOKENS, _whole(16, LIMIT), "N", "tokens of one reply, sent as max_tokens")
-    add("--budget", BUDGET, _whole(1), "TOKENS", "of all conversations together, in and out; past it the eval stops")
-    add("--seconds", SECONDS, _seconds, "S", f"that one request may take (default: {SECONDS:g})")
-    parser.add_argument("--body", type=_members, default={}, metavar="JSON", help="members for the request body")
+    add("--turns", TURNS, whole(1), "N", "requests that a conversation may take")
+    add("--reply-tokens", REPLY_TOKENS, whole(16, LIMIT), "N", "tokens of one reply, sent as max_tokens")
+    add("--budget", BUDGET, whole(1), "TOKENS", "of all conversations together, in and out; past it the eval stops")
+    add("--seconds", SECONDS, seconds, "S", f"that one request may take (default: {SECONDS:g})")
+    parser.add_argument("--body", type=members, default={}, metavar="JSON", help="members for the request body")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the facts there too, one entry a conversation")
     return parser.parse_args(arguments)
-
-
-def _whole(least: int, most: int = sys.maxsize) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(text.replace(",", ""))
-        if not least <= value <= most:
-            bound = f"at least {least:,}" if value < least else f"at most {most:,}"
-            raise argparse.ArgumentTypeError(f"{text} is out of bounds; it may be {bound}")
-        return value
-
-    read.__name__ = "whole number"  # argparse names the type in its message
-    return read
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 3_600:
-        raise argparse.ArgumentTypeError(f"{text} is not over 0 and at most 3600")
-    return value
-
-
-def _members(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict) or not value.keys().isdisjoint({"messages", "model", "tools", "stream"}):
-        raise argparse.ArgumentTypeError("it must be a JSON object without messages, model, tools or stream")
-    return value
 
 
 SKIPPED: Final = (

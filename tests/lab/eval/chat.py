@@ -14,9 +14,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+T = TypeVar("T")
 TRIES: Final = 6
 """Of one request; with the pauses between them some half a minute, in which a rate limit by the minute lets go."""
 FIRST_PAUSE: Final = 1.0
@@ -34,8 +35,10 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 class ChatError(Exception):
     """A request got no answer of use; the message says what came back."""
 
-    def __init__(self, message: str, *, hopeless: bool = False) -> None:
+    def __init__(self, message: str, *, hopeless: bool = False, status: int = 0) -> None:
         super().__init__(message)
+        self.status = status
+        """Of the answer that refused the request; 0: there was none, or it was no refusal."""
         self.hopeless = hopeless
         """Whether the next request would fare no better."""
 
@@ -94,10 +97,18 @@ class Chat:
         address: where and as whom.
         seconds: that one try may take.
         pause: waits some seconds before the next try.
+        headers: more headers of each request.
     """
 
-    def __init__(self, address: Address, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        address: Address,
+        seconds: float,
+        pause: Callable[[float], None] = time.sleep,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.address = address
+        self._headers = dict(headers or {})
         self.tried_again = 0
         """Tries after the first, of all requests."""
         self._seconds = seconds
@@ -113,15 +124,26 @@ class Chat:
         Raises:
             ChatError: it got no answer of use, after all tries.
         """
+        return self._tried(body, _reply)
+
+    def send(self, body: bytes) -> bytes:
+        """Send a request body as `ask` does; return the answer's bytes.
+
+        Raises:
+            ChatError: it got no answer, after all tries.
+        """
+        return self._tried(body, bytes)
+
+    def _tried(self, body: bytes, read: Callable[[bytes], T]) -> T:
         for number in range(1, TRIES + 1):
             try:
-                return _reply(self._send(body))
+                return read(self._send(body))
             except urllib.error.HTTPError as error:
                 with error:
                     told = self._told(error)
                     wait = _asked_pause(error.headers.get("Retry-After"))
                 if error.code != http.client.TOO_MANY_REQUESTS and error.code < http.client.INTERNAL_SERVER_ERROR:
-                    raise ChatError(told, hopeless=error.code in _HOPELESS) from None
+                    raise ChatError(told, hopeless=error.code in _HOPELESS, status=error.code) from None
             except (OSError, http.client.HTTPException) as error:
                 told, wait = f"no answer: {getattr(error, 'reason', '') or type(error).__name__}", None
             if number < TRIES:
@@ -136,7 +158,7 @@ class Chat:
             "Content-Type": "application/json",
             "Accept": "application/json",
             "User-Agent": "prompt-sidecar-eval",
-        }
+        } | self._headers
         if self.address.key:
             headers["Authorization"] = f"Bearer {self.address.key}"
         request = urllib.request.Request(self.address.url, data=body, headers=headers, method="POST")

@@ -274,8 +274,17 @@ class Endpoint:
         self.bodies.append(body)
         return HTTPStatus.OK, {}, self._completion(body)
 
+    def message(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model answers."""
+        return reply(body, self.rules)
+
+    def usage(self, body: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
+        """What the endpoint counts of a request and its answer."""
+        tokens_in, tokens_out = count_prompt(body), count_prompt({"messages": [message]})
+        return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+
     def _completion(self, body: Mapping[str, Any]) -> bytes:
-        message = reply(body, self.rules)
+        message = self.message(body)
         finish = "tool_calls" if message.get("tool_calls") else "stop"
         completion: dict[str, Any] = {
             "id": f"completion-{self.requests}",
@@ -284,8 +293,7 @@ class Endpoint:
             "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         }
         if self.counts:
-            tokens_in, tokens_out = count_prompt(body), count_prompt({"messages": [message]})
-            completion["usage"] = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
+            completion["usage"] = self.usage(body, message)
         return json.dumps(completion).encode()
 
     def _refuse(self, status: int, why: str) -> tuple[int, dict[str, str], bytes]:
