@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.docs.pages import ROOT, Block, blocks
 
@@ -115,6 +116,16 @@ def check_docker(words: Sequence[str], _environment: Mapping[str, str]) -> None:
     assert (ROOT / words[words.index("-f") + 1]).is_file()
 
 
+def check_helm(words: Sequence[str], _environment: Mapping[str, str]) -> None:
+    """The chart is there, and has the values."""
+    assert "install" == words[0]
+    values = yaml.safe_load((ROOT / words[2] / "values.yaml").read_text(encoding="utf-8"))
+    for flag, setting in pairs(words):
+        value: Any = values
+        for name in setting.partition("=")[0].split(".") if flag == "--set" else ():
+            value = value[name]
+
+
 def check_pip(words: Sequence[str], _environment: Mapping[str, str]) -> None:
     """This checkout is installed, or a wheel of its version, with extras that it has."""
     assert "install" == words[0]
@@ -130,6 +141,7 @@ PROGRAMS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], None]] = {
     "python": check_python,
     "python3": check_python,
     "docker": check_docker,
+    "helm": check_helm,
     "pip": check_pip,
 }
 
@@ -164,5 +176,7 @@ def test_a_command_that_is_not_there_is_found() -> None:
         check_make(["nonsense"], {})
     with pytest.raises(AssertionError):
         check_pip(["install", ".[nonsense]"], {})
+    with pytest.raises(KeyError):
+        check_helm(["install", "name", "deploy/helm/prompt-sidecar", "--set", "image.nonsense=x"], {})
     with pytest.raises(AssertionError):
         check_pip(["install", "dist/prompt_sidecar-0.0.1-py3-none-any.whl"], {})
