@@ -126,3 +126,34 @@ def test_each_page_is_in_a_list_of_pages() -> None:
             names = [line for line in contents.splitlines() if line and not line.startswith(":")]
             listed.update(found for name in names for found in page.parent.glob(f"{name}.md"))
     assert set() == set((ROOT / "docs").rglob("*.md")) - listed - {ROOT / "docs" / "index.md"}
+
+
+GROUPS = ("Start", "Connect an agent", "Operate", "Understand", "Reference", "Research")
+"""In the order in which a new reader meets them."""
+
+
+def test_each_page_is_in_one_group() -> None:
+    """In the list that people read, and in the same one of the site's contents."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"(?ms)^## ([^\n]+)\n(.*?)(?=^## |^```)", index))
+    contents = dict(re.findall(r"(?ms)^```\{toctree\}\n:hidden:\n(?::glob:\n)?:caption: ([^\n]+)\n\n(.*?)^```", index))
+    assert (GROUPS, GROUPS) == (tuple(listed), tuple(contents))
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"} | {"runbooks/README"}
+    for name in GROUPS:
+        read = re.findall(r"\]\((?!\.\.)([\w/-]+)\.md\)", listed[name])
+        assert read == [line for line in contents[name].split() if "*" not in line]
+        assert set() == set(read) - pages
+        pages -= set(read)
+    assert set() == pages
+
+
+def test_each_page_says_who_it_is_for() -> None:
+    """In one line, right below its title; runbooks are for who got their alert, as their list says."""
+    pages = [path for path in (ROOT / "docs").glob("*.md") if path.stem != "index"]
+    first = {path.stem: path.read_text(encoding="utf-8").splitlines()[:4] for path in pages}
+    first["runbooks"] = (ROOT / "docs" / "runbooks" / "README.md").read_text(encoding="utf-8").splitlines()[:4]
+    assert [] == [
+        name
+        for name, lines in first.items()
+        if not (lines[0].startswith("# ") and lines[2].startswith("For those who") and lines[3] == "")
+    ]
