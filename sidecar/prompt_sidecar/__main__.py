@@ -27,7 +27,7 @@ def main() -> int:
             _ignore_early()
             from prompt_sidecar.cli import c_allocator
 
-            c_allocator.use()  # may begin the process anew, so nothing else is imported before
+            c_allocator.use()  # may start the process again, so nothing else is imported before
             gc.disable()  # until it serves: looking through what imports make takes a fifth of their time, in vain
         from prompt_sidecar.cli import commands
     except KeyboardInterrupt:

@@ -339,7 +339,7 @@ def _grace(settings: Settings) -> float:
 
 
 def _reload(sidecar: Sidecar) -> None:
-    """Read again what can be read again, and log what came of it."""
+    """Read again what can be read again, and log the outcome."""
     try:
         told = sidecar.process.shared.reload()
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
@@ -363,7 +363,7 @@ def _remark(settings: Settings) -> None:
         )
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
-        _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
+        _log.warning("telemetry.metrics_listen %s: any client that reaches it reads all figures, but no text", metrics)
     if settings.admin.listen and not is_loopback(settings.admin.listen):
         _log.warning("admin.listen %s is reachable without TLS: tokens travel in the clear", settings.admin.listen)
     container = settings.limits.process_bytes or memory_limit()

@@ -170,6 +170,6 @@ class Visitors:
             "the name to %s; further ones are counted and not logged",
             self._listener,
             sign,
-            ascii(value[:_SHOWN_CHARACTERS]) if value else "not told",
+            ascii(value[:_SHOWN_CHARACTERS]) if value else "absent",
             self._setting,
         )

@@ -10,7 +10,9 @@ CLEAN = (
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "dashboards/generate/*.py",
+    "dashboards/**/*.py",
+    "deploy/**/*.md",
+    "deploy/**/*.y*ml",
     *(
         f"docs/{page}.md"
         for page in (
@@ -23,7 +25,9 @@ CLEAN = (
             "integration",
             "integrations",
             "limits",
+            "limits-of-scope",
             "operations",
+            "releases",
         )
     ),
     *(
@@ -34,24 +38,28 @@ CLEAN = (
     "docs/policy.md",
     "docs/settings.md",
     "protos/prompt_sidecar/v1/*.proto",
+    "sidecar/prompt_sidecar/*.py",
+    "sidecar/prompt_sidecar/calls/*.py",
     "sidecar/prompt_sidecar/cli/*.py",
     "sidecar/prompt_sidecar/client/**/*.py",
     "sidecar/prompt_sidecar/config/*.py",
-    "sidecar/prompt_sidecar/errors.py",
     "sidecar/prompt_sidecar/facts/*.py",
     "sidecar/prompt_sidecar/integrations/*.py",
     "sidecar/prompt_sidecar/mcp/*.py",
+    "sidecar/prompt_sidecar/process/*.py",
     "sidecar/prompt_sidecar/prompt/*.py",
+    "sidecar/prompt_sidecar/providers/*.py",
     "sidecar/prompt_sidecar/recall/*.py",
     "sidecar/prompt_sidecar/report/**/*.py",
     "sidecar/prompt_sidecar/engine/runs/*.py",
+    "sidecar/prompt_sidecar/doors/admin/*.py",
     "sidecar/prompt_sidecar/doors/grpc/**/*.py",
+    "sidecar/prompt_sidecar/store/*.py",
     "sidecar/prompt_sidecar/telemetry/*.py",
     "sidecar/prompt_sidecar/tokens/*.py",
     "sidecar/prompt_sidecar/engine/tools/*.py",
-    "sidecar/prompt_sidecar/trim/*.py",
+    "sidecar/prompt_sidecar/trim/**/*.py",
     "sidecar/prompt_sidecar/engine/steps/*.py",
-    "sidecar/prompt_sidecar/values.py",
 )
 """Files that are checked."""
 WORDS = {

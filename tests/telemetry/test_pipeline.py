@@ -212,6 +212,6 @@ def test_what_check_config_warns_of_is_logged() -> None:
     """Whoever starts a server reads its log, and may never have asked check-config."""
     settings = {"SERVER__LISTEN": "127.0.0.1:0", "TELEMETRY__METRICS_LISTEN": "0.0.0.0:0", "POLICY__FIT_HIGH": "0.995"}
     with program(**settings) as running:
-        running.wait_for("WARNING .* telemetry.metrics_listen 0.0.0.0:0: whoever reaches it")
+        running.wait_for("WARNING .* telemetry.metrics_listen 0.0.0.0:0: any client that reaches it")
         running.wait_for("WARNING .* policy.fit_high, 0.995")
         running.wait_for("ready")

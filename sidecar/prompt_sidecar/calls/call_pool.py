@@ -269,7 +269,7 @@ class CallPool(Pool):
             try:
                 with slot_of(work):
                     result = work.function()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits for it gets it
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the caller that waits for it gets it
                 work.future.set_exception(error)
             else:
                 work.future.set_result(result)

@@ -41,7 +41,7 @@ class CallerNames:
         return self._names.get(identity, identity)
 
     def owner(self, caller: str, connection: str) -> Owner:
-        """Return whose a caller's call is; callers that a door could not tell apart are distinguished by connection."""
+        """Return the owner of a call; callers that a door could not distinguish are distinguished by connection."""
         return Owner(connection if caller in self._shared else caller, connection)
 
     def of_credential(self, headers: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ conversation has no answer yet; its second has, and adopts the first one's run. 
 for theirs, and some an id for a subagent) that is enough; without one, the system prompt and the caller are looked at
 too.
 
-Two conversations that begin with the same words are told apart by the model's first answer. Where both have none yet,
+Two conversations that begin with the same words are distinguished by the model's first answer. Where both have none,
 they are one run until then: the second to come back with an answer of its own begins another. A call without tools
 never adopts one with tools, nor the other way round: a title is asked for with the same words as the task.
 

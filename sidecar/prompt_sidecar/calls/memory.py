@@ -44,11 +44,11 @@ CALL_BYTES: Final = 2_097_152
 ORIGINAL_COPIES: Final = 2
 """Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
 REQUEST_COPIES: Final = 3
-"""Times that the bytes of a request that is sent on are in memory, beside what trimming needs: as they came, with
+"""Times that the bytes of a request that is sent on are in memory, besides what trimming needs: as they came, with
 hidden turns and tools, and on their way to the provider."""
 ANSWER_COPIES: Final = 10
 """Times that the bytes of a provider's answer, of an event of it, or of a message of a WebSocket are in memory: as they
-came, on their way to the splitter, as text, which takes up to four times its bytes, read, and written anew."""
+came, on their way to the splitter, as text, which takes up to four times its bytes, read, and written again."""
 SMALL_BYTES: Final = 1_048_576
 """Bytes of an original below which nothing is reserved: with all threads at it 16 MB."""
 LEAST_MESSAGE: Final = 25
@@ -197,7 +197,7 @@ class MemoryGate:
         return max(over, 0)
 
     def room(self) -> int:
-        """Return how many bytes the process may take beside what it has and what is reserved; `ANY`: no limit."""
+        """Return how many bytes the process may take besides what it has and what is reserved; `ANY`: no limit."""
         if not self.limit and not self._address_limit:
             return ANY
         return max(self._left() - self._reserved, 0)
@@ -214,7 +214,7 @@ class MemoryGate:
             return
         need = CALL_BYTES + COPIES * len(raw)
         left = self._left()
-        # The worst, which is mostly far too much, is reserved where other calls find room beside it, and where it makes
+        # The worst, which is mostly far too much, is reserved where other calls find room as well, and where it makes
         # no large need of a small one. Else the messages are looked for.
         most_messages = len(raw) // LEAST_MESSAGE
         room = (left - self._reserved) // ROOMY
@@ -244,7 +244,7 @@ class MemoryGate:
         return Reservation(self)
 
     def take(self, more: int, before: int = 0) -> None:
-        """Reserve so many bytes more, beside the `before` that the same call has. `give` must follow.
+        """Reserve so many bytes more, besides the `before` that the same call has. `give` must follow.
 
         Raises:
             TooLarge: they are not there.

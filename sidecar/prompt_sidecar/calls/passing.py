@@ -18,7 +18,7 @@ _NO_JSON: Final = (
     "application/pdf",
     "application/zip",
 )
-"""Content types of what is no JSON. `application/octet-stream` may be: some clients send it where they are not told."""
+"""Content types of what is no JSON. `application/octet-stream` may be: some clients send it where no type is set."""
 
 
 def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:

@@ -1,7 +1,7 @@
 """Logs that requests go on untrimmed which should not, once a minute for each door and reason.
 
 Of the requests of a minute the first is logged, and with the next line how many there were in between. A line may name
-the path that was called, as that is what an operator must know of an unknown one: its parts are shown as far as they
+the path that was called, as that is what an operator needs to find an unknown one: its parts are shown as far as they
 are short and plain, as some gateways have a key in theirs.
 """
 

@@ -174,7 +174,7 @@ def written_by_a_thread() -> Iterator[Sequence[Writer]]:
     finally:
         for writer, handler in zip(writers, before, strict=True):
             if writer.end():
-                _replace([writer], [handler])  # else it stays: whoever wrote a line now would wait for ever
+                _replace([writer], [handler])  # else it stays: a thread that wrote a line now would wait for ever
 
 
 def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> None:

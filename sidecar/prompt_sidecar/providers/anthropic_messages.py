@@ -103,7 +103,7 @@ class Pieces:
         """Return the block as its pieces make it.
 
         Args:
-            whole: mends what is left of characters that were cut in two.
+            whole: replaces what is left of characters that were cut in two.
             read: returns the value of a JSON text; None: it is none.
         """
         for name, pieces in self.texts.items():
@@ -220,7 +220,7 @@ class AnthropicMessages(SdkApi):
         return texts_of([block for block in parts_of(message) if has_type(block, "tool_result")], "tool_use_id")
 
     def loads_tools(self, message: Message) -> bool:
-        """See `Messages`. References stand in the result of the agent's search, or of the provider's."""
+        """See `Messages`. References are in the result of the agent's search, or of the provider's."""
         return any(
             has_type(each, "tool_reference")
             for part in parts_of(message)

@@ -140,7 +140,7 @@ class ProviderApi(Messages):
         """
 
     def error_headers(self, status: int) -> dict[str, str]:
-        """Return the headers of such an error beside its content type, in lower case."""
+        """Return the headers of such an error besides its content type, in lower case."""
         del status
         return {}
 

@@ -1,6 +1,6 @@
 """What is known of models: windows, the most input and output, and prices, by the names that agents really send.
 
-The facts stand in `catalogue.tsv`, which `make catalogue` builds from maintained tables and from our own rows. A name
+The facts are in `catalogue.tsv`, which `make catalogue` builds from maintained tables and from our own rows. A name
 is looked for as it came, then without what gateways, clouds and snapshots add to it, one part at a time: the first form
 with a row has the model's facts. A version that no row has is unknown: a guess would bind an agent that knows better.
 Names come from outside: none is put into a message, and one of any length takes microseconds.
@@ -75,7 +75,7 @@ class Model:
     tiers: tuple[Tier, ...]
     """Ascending."""
     mid_run_system: bool
-    """Whether system entries may stand between other messages. `prompt-sidecar models` shows it; it decides nothing,
+    """Whether system entries may come between other messages. `prompt-sidecar models` shows it; it decides nothing,
     as the maintained tables leave it out of models that take them (claude-fable-5-2). Where the sidecar's own text
     stands follows from whether the model's thinking is bound: all models that bind it take such entries."""
 

@@ -39,7 +39,7 @@ _MODEL: Final = r"/(?:models|tunedModels|endpoints|dynamic)/(?P<model>[^/:]+)(?:
 
 
 def parts(content: Any) -> list[dict[str, Any]]:
-    """Return the parts of a content, also where one stands in place of an array."""
+    """Return the parts of a content, also where one replaces an array."""
     found = member(content, "parts")
     return objects([found] if isinstance(found, dict) else found)
 

@@ -104,7 +104,7 @@ class Called(Part):
                 self.inner[name] = value
 
     def entry(self, whole: Callable[[str], str] = paired) -> dict[str, Any]:
-        """Return it as an entry of a message; `whole` mends what is left of characters that were cut in two."""
+        """Return it as an entry of a message; `whole` replaces what is left of characters that were cut in two."""
         function = {"name": self.name, "arguments": whole("".join(self.arguments)), **self.inner}
         named = {"id": self.id} if self.id else {}
         return {**named, "type": "function", **self.more, "function": function}

@@ -19,14 +19,14 @@ def read_json(text: str | bytes) -> Any:
 
 
 def member(value: Any, *path: str) -> Any:
-    """Return what stands at a path of members; None: it is absent."""
+    """Return the value at a path of members; None: it is absent."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def sdk_member(value: Any, *path: str) -> Any:
-    """Return what stands at a path of members of an SDK's object or of a dict; None: it is absent."""
+    """Return the value at a path of members of an SDK's object or of a dict; None: it is absent."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value
@@ -48,7 +48,7 @@ def object_of(value: Any) -> dict[str, Any]:
 
 
 def within(value: Any, names: Collection[str]) -> bool:
-    """Whether a value is one of these names; what is no string is none."""
+    """Whether a value is one of these names; a value that is not a string is none."""
     return isinstance(value, str) and value in names
 
 

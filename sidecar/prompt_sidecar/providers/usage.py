@@ -59,17 +59,17 @@ class UsageMembers:
     cache_write_hour: Path = ()
     """Of the cache write, what is kept for an hour; empty: the provider does not report it."""
     tiers: tuple[Path, ...] = ()
-    """Where the service tier, or the speed, of the call stands in the usage."""
+    """Where the service tier, or the speed, of the call is in the usage."""
     tier_beside: str = ""
-    """The member beside `usage` that names the service tier; empty: none does."""
+    """The member next to `usage` that names the service tier; empty: none does."""
     usage: str = "usage"
     """The member that holds all of the above."""
     model: str = "model"
-    """The member that names the model; it stands beside `usage`."""
+    """The member that names the model; it is next to `usage`."""
     within: str = ""
     """The member that holds the whole answer in some events of a stream; empty: none does."""
     cached_apart: bool = False
-    """Whether cached tokens are counted beside the input's, and not as a part of them."""
+    """Whether cached tokens are counted next to the input's, and not as a part of them."""
 
     def read(self, answer: Mapping[str, Any]) -> ProviderUsage:
         """Return what one answer, or one event, reports."""
@@ -103,7 +103,7 @@ class UsageMembers:
 
         Args:
             usage: what the member `usage` holds.
-            get: returns what stands at a path of members; an SDK's objects have attributes in place of members.
+            get: returns the value at a path of members; an SDK's objects have attributes in place of members.
         """
         found = (believed(get(usage, *path)) for path in self.outputs)
         outputs = [each for each in found if each is not None]

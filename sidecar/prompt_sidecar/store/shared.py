@@ -5,9 +5,9 @@ it has no room for is not lost while the stash has it, as the run is then writte
 happens where the store lost a run that is still in use, as by a restart. Every write may be repeated; the order of
 writes matters only within one run.
 
-Runs of which something waits stand in a line, and take turns of one piece. Each server of a cluster has a line of its
+Runs of which something waits form a line, and take turns of one piece. Each server of a cluster has a line of its
 own, so that one which is away holds up only the runs that need it: those that it has, and the new ones of a caller
-whose runs are noted there. A run stands in the line of the server that its next command goes to, as far as is known; if
+whose runs are noted there. A run waits in the line of the server that its next command goes to, as far as is known; if
 another one turns out to hold it up, it goes there.
 
 `step` does one piece of the queue's work. A thread calls it in a server; a test may call it instead, and decide what
@@ -63,8 +63,8 @@ PIECE_ITEMS: Final = 256
 MARK_BYTES: Final = 1_024
 """What a batch takes in the queue in addition to its originals, estimated."""
 ENDS: Final = 10_000
-"""Ends of runs that are remembered: 200 bytes each. A run that begins again under its name is told from the ended one
-by them where the store cannot be asked."""
+"""Ends of runs that are remembered: 200 bytes each. A run that begins again under its name is distinguished by
+them from the ended one where the store cannot be asked."""
 READERS: Final = 2
 """Threads that look for runs while their first prompts are read."""
 RENEWALS: Final = 8

@@ -1,6 +1,6 @@
 """A run's curve: the size of each prompt as sent and as returned, against the limit, as paths of an SVG.
 
-The drawing is stretched to the width of the page, so it holds no text: labels stand beside it.
+The drawing is stretched to the width of the page, so it holds no text: labels are next to it.
 """
 
 from __future__ import annotations

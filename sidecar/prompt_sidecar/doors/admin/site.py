@@ -256,7 +256,7 @@ class Pages:
         )
 
     def _item(self, journal: RunJournal, stash_id: str, *, as_json: bool) -> Answer:
-        """What became of one item: trimmed when and why, recalled when and how, and what the model did then."""
+        """The history of one item: trimmed when and why, recalled when and how, and what the model did then."""
         steps = timeline(journal, stash_id)
         if not steps:
             return Answer.plain("404 Not Found", "nothing is known of this item, or its entries are not kept any more")

@@ -17,7 +17,7 @@ import re2
 ARGUMENT_CHARACTERS: Final = 16_384
 """Characters of an argument that are looked at. A command that is longer writes a file within itself."""
 MOST_WORDS: Final = 24
-"""Words of the arguments that are kept: whoever asks for single tests names few."""
+"""Words of the arguments that are kept: a call for single tests names few."""
 _COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
 """Names of the argument that holds a command, or what is typed into one; free text has no name."""
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

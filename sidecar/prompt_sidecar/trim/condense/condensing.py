@@ -1,8 +1,8 @@
 """A tool result made smaller when it is first seen.
 
 Theory. A prompt cache is kept if nothing that was sent changes. So a result is condensed once, before it is sent for
-the first time, by a function of nothing but the result and the call that it answers: whoever meets the result again,
-in another process or spelled otherwise, makes the same bytes. The exact original stays within reach.
+the first time, by a function of nothing but the result and the call that it answers: the same result, in another
+process or spelled otherwise, gives the same bytes. The exact original stays within reach.
 
 A reduction takes out what a reader does not miss, and says what, in a line in square brackets, unless a terminal would
 not have shown it either. There are three levels, each with those before it:
@@ -62,7 +62,7 @@ class Reduction:
     """Whether the result tells the whole text, but for white space and escapes in JSON."""
     kinds: Collection[Kind] = (Kind.OTHER, Kind.PAGE)
     folds: bool = True
-    """Whether lines of the result stand for others, so that a text with such lines of its own must be left alone."""
+    """Whether lines of the result represent others, so that a text with such lines of its own must be left alone."""
     marker: str = ""
     """In each text that the reduction has made; empty: it writes nothing of its own."""
 
