@@ -122,11 +122,11 @@ class ProviderApi(Messages):
         del query
         return False
 
-    def finish_reason(self, told: Any) -> str:
+    def finish_reason(self, reported: Any) -> str:
         """Return an answer's reason to stop as spans have it; empty: it has none."""
-        if not told:
+        if not reported:
             return ""
-        return told if isinstance(told, str) and told in self.finish_reasons else OTHER_REASON
+        return reported if isinstance(reported, str) and reported in self.finish_reasons else OTHER_REASON
 
     @abstractmethod
     def error(self, status: int, message: str, reason: str, *, final: bool) -> dict[str, Any]:
