@@ -29,6 +29,16 @@ SHOWN: Final = {
     "Spans and events": ("rejected by the collector",),
 }
 """Of some panels the lines without which the question has no answer; of what was broken meanwhile."""
+PROVIDERS: Final = (
+    "Provider calls by outcome",
+    "Time to the provider's first byte (p90)",
+    "Time to the end of the provider's answer (p90)",
+    "Time to the first chunk by model (p90)",
+    "Provider errors by model",
+    "Tokens by model, as counted by providers",
+    "Time of HTTP requests (p90)",
+)
+"""Panels of calls of providers, which only agents at the HTTP door bring about."""
 
 
 def test_questions_have_answers(tmp_path: Path) -> None:
@@ -49,7 +59,9 @@ def test_questions_have_answers(tmp_path: Path) -> None:
             wanted = SHOWN.get(row.panel, ("",))
             if row.panel not in QUIET and not any(word in line for word in wanted for line in lines):
                 unanswered[row.panel] = lines
+        empty = [title for title in PROVIDERS if not shown(everything.prometheus, moment, "Health", title)]
     assert {} == unanswered
+    assert [] == empty
 
 
 def shown(prometheus: Prometheus, moment: Moment, board: str, title: str) -> list[str]:
