@@ -161,3 +161,18 @@ def test_own_text_is_not_defanged(format: str) -> None:
     answer = engine.trim(format, raw)
     assert answer.trimmed.trims
     assert answer.prompt.body == engine.trim(format, answer.prompt.body or b"").prompt.body
+
+
+@pytest.mark.parametrize("guard", [GuardOptions(), DEFANG], ids=["observe", "defang"])
+def test_own_label_of_a_condensed_result_is_no_find(guard: GuardOptions) -> None:
+    """Whether the agent sends the condensed text back or the result as it was."""
+    engine = Engine(limit=1_000_000, policy={"condense": "exact"}, guard=guard)
+    coloured = "".join(f"\x1b[3{number % 8}mline {number} of the build\x1b[0m\n" for number in range(300))
+    messages = history(OPENAI_CHAT, 1)
+    messages[-1]["content"] = coloured
+    messages[-2]["tool_calls"][0]["function"] = {"name": "bash", "arguments": '{"command": "make build"}'}
+    raw = json.dumps({"messages": messages}).encode()
+    condensed = engine.trim(OPENAI_CHAT, raw).prompt.body or b""
+    assert b"[condensed " in condensed
+    assert set() == rules(engine, OPENAI_CHAT, condensed)
+    assert set() == rules(engine, OPENAI_CHAT, raw)
