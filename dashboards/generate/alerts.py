@@ -63,7 +63,7 @@ SOFT_BOUNDS: Final = (
     "server.answer_parts",
 )
 """Bounds that are reached in ordinary work, and cost little: no reason to call anybody."""
-STORE_FAULTS: Final = ("unreachable", "full", "failed", "skipped")
+STORE_FAULTS: Final = ("unreachable", "slow", "tls", "denied", "full", "failed", "skipped")
 """Outcomes of commands to the shared store that are faults of it."""
 STORE_BEHIND: Final = 5.0
 """Seconds that writes to the shared store may wait: as long as a sidecar leaves a store alone that does not answer."""

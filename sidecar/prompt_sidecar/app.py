@@ -24,7 +24,7 @@ from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
-from prompt_sidecar.config.startable import store_of
+from prompt_sidecar.config.startable import store_of, store_problem
 from prompt_sidecar.doors.door import Door
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.core_log import core_lines_logged
@@ -41,7 +41,7 @@ from prompt_sidecar.process.allocator import share_arenas
 from prompt_sidecar.process.cgroups import memory_limit
 from prompt_sidecar.process.clock import steady
 from prompt_sidecar.process.descriptors import connections
-from prompt_sidecar.process.logs import Writer, configure, frames, written_by_a_thread
+from prompt_sidecar.process.logs import Once, Writer, configure, frames, written_by_a_thread
 from prompt_sidecar.process.signals import Signals
 from prompt_sidecar.process.starting import StartError, needing
 from prompt_sidecar.telemetry.pipeline import Running
@@ -53,6 +53,7 @@ from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
+    from prompt_sidecar.store.options import StoreOptions
     from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
 
 _log = logging.getLogger("prompt_sidecar")
@@ -134,6 +135,15 @@ def open_store(settings: Settings) -> SharedArchive | None:
     return SharedArchive(settings.store, backend, settings.limits.time_to_live, clock=steady)
 
 
+def _store_answers(options: StoreOptions, once: Once) -> bool:
+    """Ask the store for a sign of life, before which the process is not ready; log once what is wrong with it."""
+    if problem := store_problem(options):
+        once.warning(_log, "not ready until the shared store answers (store.required): %s", problem)
+        return False
+    _log.info("the shared store answers")
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Sidecar:
     """A running sidecar: its doors, and the telemetry that watches them."""
@@ -187,7 +197,8 @@ def start(
         if store is not None:
             store.idle = shared.in_flight.wait_for_none
         runs = build_runs(settings, counter, key, store)
-        process.start(runs, partial(counter.load, ESTIMATE), partial(warm, counter))
+        until = partial(_store_answers, settings.store, Once()) if settings.store.required else None
+        process.start(runs, partial(counter.load, ESTIMATE), partial(warm, counter), until=until)
     except BaseException:
         telemetry.stop()
         raise

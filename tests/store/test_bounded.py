@@ -139,13 +139,13 @@ def test_a_reply_that_drips(first: bytes, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("secret")
     with serving(dripping(first)) as at:
         url = f"valkey://user@{at}/1"
-        assert StoreReply.UNREACHABLE is refused(url, password_file=str(tmp_path / "password"))
+        assert StoreReply.SLOW is refused(url, password_file=str(tmp_path / "password"))
 
 
 def test_a_reply_that_drips_at_a_path(tmp_path: Path) -> None:
     """As over TCP."""
     with serving(dripping(b"EVAL"), tmp_path / "s") as at:
-        assert StoreReply.UNREACHABLE is refused(f"unix://{at}")
+        assert StoreReply.SLOW is refused(f"unix://{at}")
 
 
 def test_a_reply_that_drips_within_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_a_reply_that_drips_within_tls(tmp_path: Path, monkeypatch: pytest.Monke
     fake = dripping(b"EVAL")
     fake.certificate = trusted(tmp_path, monkeypatch)
     with serving(fake) as at:
-        assert StoreReply.UNREACHABLE is refused(f"valkeys://{at}/0")
+        assert StoreReply.SLOW is refused(f"valkeys://{at}/0")
 
 
 def test_a_handshake_of_tls_that_drips() -> None:
@@ -161,7 +161,7 @@ def test_a_handshake_of_tls_that_drips() -> None:
     fake = Fake(lambda *_: None)
     fake.serve = lambda connection: fake.drip(connection, b"\x16\x03\x03\x10\x00" + b"\x02" * DRIPS)  # type: ignore[method-assign]
     with serving(fake) as at:
-        assert StoreReply.UNREACHABLE is refused(f"valkeys://{at}/0")
+        assert StoreReply.SLOW is refused(f"valkeys://{at}/0")
 
 
 @pytest.mark.parametrize("first", [b"CLUSTER", b"EVAL"])
@@ -182,7 +182,7 @@ def test_a_cluster_that_drips(first: bytes) -> None:
 
     fake = Fake(answer)
     with serving(fake) as at:
-        assert StoreReply.UNREACHABLE is refused(f"valkey://{at}", cluster=True)
+        assert StoreReply.SLOW is refused(f"valkey://{at}", cluster=True)
 
 
 def test_a_count_of_replicas_that_drips() -> None:
@@ -199,7 +199,7 @@ def test_a_count_of_replicas_that_drips() -> None:
         server = Server(StoreOptions(url=f"valkey://{at}/0", timeout=SHORT))
         with pytest.raises(Failure) as failure:
             server.write(layout.LIST, NAME, (), 1)
-        assert StoreReply.UNREACHABLE is failure.value.reply
+        assert StoreReply.SLOW is failure.value.reply
         server.close()
 
 
@@ -232,7 +232,7 @@ def test_a_command_that_is_read_slowly() -> None:
         server = Server(StoreOptions(url=f"valkey://{at}/0", timeout=SHORT))
         with pytest.raises(Failure) as failure:
             server.run(layout.LIST, NAME, (b"x" * 32 * MIB,))
-        assert StoreReply.UNREACHABLE is failure.value.reply
+        assert StoreReply.SLOW is failure.value.reply
         server.close()
 
 

@@ -24,7 +24,7 @@ from tests.promises.engine import Clock, Engine
 from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica, running_valkey
 from tests.store.test_bounded import Fake, serving, trusted
 
-AWAY: Final = "the shared store cannot be reached: "
+AWAY: Final = "the shared store cannot be used"
 BACK: Final = "the shared store answers again"
 SECRET: Final = "a-password-that-nobody-may-see"
 ONE_WAY: Final = 0.05

@@ -304,7 +304,7 @@ def _check_config(asked: Namespace) -> int:
     from prompt_sidecar.config.explain import age, report
     from prompt_sidecar.config.reference import example
     from prompt_sidecar.config.settings import table
-    from prompt_sidecar.config.startable import obstacles
+    from prompt_sidecar.config.startable import obstacles, store_problem
 
     if asked.example:
         print(example(), end="")
@@ -312,6 +312,8 @@ def _check_config(asked: Namespace) -> int:
     settings = _settings(asked)
     if not asked.no_files and (found := obstacles(settings)):
         raise _unusable(found)
+    if not asked.no_files and settings.store.url and (problem := store_problem(settings.store)):
+        raise _unusable([f"store.url: the store cannot be used ({problem}); --no-files asks neither it nor files"])
     rows = table(settings)
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:

@@ -585,6 +585,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             )
     if server.unauthenticated and (server.client_ca or server.tokens_file):
         yield "server.unauthenticated goes with neither server.client_ca nor server.tokens_file; leave one out"
+    yield from _store_conflicts(settings.store)
     yield from _http_conflicts(settings.http)
     admin = settings.admin
     if admin.listen and not is_loopback(admin.listen) and not admin.tokens_file:
@@ -636,6 +637,15 @@ def _caller_conflicts(settings: Settings) -> Iterator[str]:
         except InvalidPolicy as error:
             if caller:
                 yield f"{at}{error.field}: {error.message}"
+
+
+def _store_conflicts(store: StoreOptions) -> Iterator[str]:
+    if bool(store.tls_certificate) != bool(store.tls_key):
+        yield "store.tls_certificate and store.tls_key belong together; set both, or none"
+    if (store.tls_ca or store.tls_certificate) and not store.uses_tls:
+        yield "store.tls_ca and store.tls_certificate need a store.url with TLS, valkeys:// or rediss://"
+    if store.required and not store.url:
+        yield "store.required needs store.url: there is no store to wait for"
 
 
 def _http_conflicts(http: HttpOptions) -> Iterator[str]:

@@ -1,13 +1,14 @@
 """What would keep a server with these settings from starting on this machine: files, folders, and missing extras.
 
-Nothing is bound and nothing is connected to: a server with the same settings may be running. What a check needs is
-imported only where the settings ask for it.
+Nothing is bound, and nothing but the store is connected to: a server with the same settings may be running. What a
+check needs is imported only where the settings ask for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prompt_sidecar.calls.tls import TlsFiles
@@ -35,16 +36,39 @@ def store_of(options: StoreOptions) -> Store:
     """Make the client of a store, which connects to nothing yet.
 
     Raises:
-        StartError: the extra `store` is not installed, or the password cannot be read.
+        StartError: the extra `store` is not installed, or the password or a file of TLS cannot be read.
     """
     with needing("store.url", "store"):
         from prompt_sidecar.store.server import Server as Store
+    for name in ("tls_ca", "tls_certificate", "tls_key"):
+        if path := getattr(options, name):
+            try:
+                Path(path).read_bytes()
+            except OSError as error:
+                raise StartError(f"store.{name} {path} cannot be read: {error.strerror}") from None
     try:
         return Store(options)
     except OSError as error:
         raise StartError(f"store.password_file {options.password_file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StartError(f"store.password_file {options.password_file} is not UTF-8") from None
+
+
+def store_problem(options: StoreOptions) -> str:
+    """Ask the store for a sign of life, within its own timeouts; return what is wrong with it, empty: nothing.
+
+    Raises: as `store_of`.
+    """
+    store = store_of(options)
+    from prompt_sidecar.store.server import Failure
+
+    try:
+        store.ping()
+    except Failure as failure:
+        return f"{failure.reply.value}: {failure.words or 'it did not answer in time'}"
+    finally:
+        store.close()
+    return ""
 
 
 def _tokens(settings: Settings) -> None:

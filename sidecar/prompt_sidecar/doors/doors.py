@@ -6,13 +6,18 @@ calls at once; those in progress have the grace period together.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Final
 
 from prompt_sidecar.calls.readiness import State
 from prompt_sidecar.calls.shared import Shared
 from prompt_sidecar.doors.door import Door
 from prompt_sidecar.engine.runs.service import Runs
+
+_ASKED_AGAIN_SECONDS: Final = 1.0
+"""Between two questions whether what the process needs is there."""
 
 
 def _nothing() -> None:
@@ -25,6 +30,8 @@ class Doors:
     def __init__(self, shared: Shared, doors: Sequence[Door]) -> None:
         self.shared = shared
         self.doors = doors
+        self._stopping = threading.Event()
+        self._changing = threading.Lock()
 
     @property
     def addresses(self) -> Sequence[str]:
@@ -40,8 +47,23 @@ class Doors:
             self.stop(0)
             raise
 
-    def start(self, runs: Runs, load: Callable[[], None] = _nothing, warm: Callable[[], None] = _nothing) -> None:
-        """Serve `runs`; return once the process is ready. `load` and `warm`: see `Shared.load`."""
+    def start(
+        self,
+        runs: Runs,
+        load: Callable[[], None] = _nothing,
+        warm: Callable[[], None] = _nothing,
+        *,
+        until: Callable[[], bool] | None = None,
+    ) -> None:
+        """Serve `runs`; return once calls are answered.
+
+        Args:
+            runs: the core.
+            load: see `Shared.load`.
+            warm: see there.
+            until: says whether what else the process needs is there; it is not ready before, and asked in a thread of
+                its own. None: it needs nothing else.
+        """
         try:
             self.shared.start(runs)
             for door in self.doors:
@@ -51,14 +73,27 @@ class Doors:
             for door in self.doors:
                 if not door.early:
                     door.start()
-            self.shared.readiness.become(State.SERVING)
+            if until is None:
+                self.shared.readiness.become(State.SERVING)
+            else:
+                threading.Thread(target=self._become_ready, args=(until,), name="ready", daemon=True).start()
         except BaseException:
             self.stop(0)
             raise
 
+    def _become_ready(self, until: Callable[[], bool]) -> None:
+        while not until():
+            if self._stopping.wait(_ASKED_AGAIN_SECONDS):
+                return
+        with self._changing:
+            if not self._stopping.is_set():
+                self.shared.readiness.become(State.SERVING)
+
     def stop(self, grace: float | None = None) -> bool:
         """Drain for `grace` seconds, by default the configured ones, then end; return whether all calls finished."""
         ends = monotonic() + (self.shared.options.grace if grace is None else grace)
+        with self._changing:
+            self._stopping.set()
         self.shared.drain()
         for door in self.doors:
             door.drain()

@@ -87,13 +87,24 @@ class StoreReply(StrEnum):
     OUTDATED = "outdated"
     """A write of a run that was ended meanwhile, or that the store has no more."""
     UNREACHABLE = "unreachable"
-    """No answer in time, or none at all."""
+    """There is no connection, or it broke off."""
+    SLOW = "slow"
+    """No answer in time."""
+    TLS = "tls"
+    """TLS failed, such as for a certificate that is not trusted."""
+    DENIED = "denied"
+    """The user or the password is wrong, or the user may not do that."""
     FULL = "full"
     """The store has no memory for a write."""
     FAILED = "failed"
     """An answer that says something else, such as that a replica was asked to write."""
     SKIPPED = "skipped"
     """Not asked, as the last commands had no answer."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store is left alone for a while after some of these in a row, as it can do nothing for us."""
+        return self in {StoreReply.UNREACHABLE, StoreReply.SLOW, StoreReply.TLS, StoreReply.DENIED}
 
 
 class StoreLoss(StrEnum):

@@ -17,7 +17,7 @@ from prompt_sidecar.store.server import Failure
 
 NO_ANSWER: Final = "the store that replicas share gave no answer in time"
 AWAY: Final = (
-    "the shared store cannot be reached: %s; prompts are answered, and what they bring is written once it is back"
+    "the shared store cannot be used (%s): %s; prompts are answered, and what they bring is written once it is back"
 )
 REFUSES: Final = "the shared store refuses commands (%s): %s; prompts are answered, but it lacks what they bring"
 BACK: Final = "the shared store answers again"
@@ -68,10 +68,10 @@ class Commands:
         except Failure as failure:
             self._count(command, failure.reply)
             if asked is not None:
-                if failure.reply is StoreReply.UNREACHABLE:
+                if failure.reply.is_away:
                     breaker.failed(asked)
                     if not breaker.closed:
-                        self._found(node, AWAY, failure.words or "it did not answer in time")
+                        self._found(node, AWAY, failure.reply.value, failure.words or "it did not answer in time")
                 else:
                     breaker.succeeded()
                     self._found(command.value, REFUSES, failure.reply.value, failure.words or "its reply is damaged")

@@ -46,6 +46,22 @@ class StoreOptions:
     password_file: str = setting(
         "", text(4_096), "File that holds the password for the store's user, which the URL names; empty: none."
     )
+    tls_ca: str = setting(
+        "",
+        text(4_096),
+        "File of the authorities that the store's certificate must come from, PEM; empty: those that the system "
+        "trusts. It and the next two are for a URL with valkeys:// or rediss://.",
+    )
+    tls_certificate: str = setting(
+        "", text(4_096), "File of the certificate chain that the sidecar shows the store, PEM; empty: none."
+    )
+    tls_key: str = setting("", text(4_096), "File of that certificate's private key, PEM.")
+    required: bool = setting(
+        False,
+        switch(),
+        "Whether the sidecar is not ready before the store has answered once. Calls are answered all the same.",
+        "A sidecar trims without its store, too; where runs move between replicas, one without it is better not asked.",
+    )
     durability: str = setting(
         "local",
         choice("local", "acknowledged"),
@@ -104,3 +120,8 @@ class StoreOptions:
         "A larger value holds up the store's other clients.",
         advanced=True,
     )
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the URL asks for TLS."""
+        return self.url.startswith(("valkeys:", "rediss:"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import ssl
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha1
 from threading import Lock
@@ -18,6 +19,9 @@ from prompt_sidecar.store.bounded import Pool
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.values import MIB
 
+_DENIALS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
+_DENIED: Final = ("NOAUTH", "WRONGPASS", "NOPERM")
+"""How the errors of a store begin that knows neither user nor password, or does not let the user do that."""
 _FULL: Final = ("OOM", "MISCONF")
 """How the errors of a store begin that cannot take more: no memory, or no disk for its log."""
 
@@ -49,6 +53,9 @@ NO_STORE: Final = "what answers there does not speak the protocol of Valkey and 
 FIRST_TRIES: Final = 3
 """How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
 the first one, which may be away."""
+
+MOST_CAUSES: Final = 8
+"""Of an error that are looked at: the library wraps the system's in one or two of its own."""
 
 Argument = bytes | str | int
 
@@ -241,6 +248,13 @@ class Server:
         }
         if options.url.startswith("unix:"):
             del given["socket_keepalive"]
+        if options.uses_tls:
+            files = {
+                "ssl_ca_certs": options.tls_ca,
+                "ssl_certfile": options.tls_certificate,
+                "ssl_keyfile": options.tls_key,
+            }
+            given |= {name: path for name, path in files.items() if path}
         self._password = read_file(options.password_file).decode().strip() if options.password_file else ""
         if options.password_file:
             given["password"] = self._password
@@ -279,6 +293,15 @@ class Server:
         """See `Backend.nodes`."""
         return {*self._any.nodes(), *self._writer.nodes()}
 
+    def ping(self) -> None:
+        """Connect, log in, and ask for a sign of life. Raises Failure."""
+        try:
+            self._any.all().ping()
+        except ERRORS as error:
+            raise self._failure(self._any, error) from None
+        except NO_REPLY:
+            raise Failure(StoreReply.FAILED, NO_STORE) from None
+
     def close(self) -> None:
         """See `Backend.close`."""
         self._any.close()
@@ -303,7 +326,7 @@ class Server:
 
     def _failure(self, client: Client, error: Exception) -> Failure:
         reply = _reply_of(error)
-        if reply is StoreReply.UNREACHABLE:
+        if isinstance(error, AWAY):
             client.lost(error)
         return Failure(reply, self._words(error))
 
@@ -315,11 +338,28 @@ class Server:
         return said[:MOST_CHARACTERS]
 
 
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and those that it came of."""
+    at: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if at is None:
+            return
+        yield at
+        at = at.__cause__ or at.__context__
+
+
 def _digest(script: str) -> str:
     return sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def _reply_of(error: Exception) -> StoreReply:
+    causes = [*_causes(error)]
+    if any(isinstance(each, _DENIALS) or str(each).startswith(_DENIED) for each in causes):
+        return StoreReply.DENIED
+    if any(isinstance(each, ssl.SSLError) for each in causes):
+        return StoreReply.TLS
+    if any(isinstance(each, (exceptions.TimeoutError, TimeoutError)) for each in causes):
+        return StoreReply.SLOW
     if isinstance(error, AWAY):
         return StoreReply.UNREACHABLE
     if isinstance(error, exceptions.OutOfMemoryError) or str(error).startswith(_FULL):
