@@ -299,6 +299,15 @@ ALERTS: Final = (
         "again, which is slow.",
     ),
     Alert(
+        "PromptSidecarProcessNearLimit",
+        Severity.TICKET,
+        _above(recorded.PROCESS_MEMORY_USED, 0.9),
+        "5m",
+        "A sidecar is near its container's memory",
+        "{value} of the memory that {{ $labels.instance }} may have is resident. It gives originals up and refuses "
+        "large prompts; at the limit the kernel ends it, and what it stashed is lost.",
+    ),
+    Alert(
         "PromptSidecarCallsWait",
         Severity.TICKET,
         _above(recorded.QUEUE_P99, 0.1),

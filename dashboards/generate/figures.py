@@ -19,6 +19,7 @@ from prompt_sidecar.telemetry.catalog import (
     MEMORY_LIMIT,
     MEMORY_SIZE,
     PREFIX_TOKENS,
+    PROCESS_MEMORY,
     PROMPT_TOKENS,
     PROMPTS,
     PROVIDER_CACHE,
@@ -223,6 +224,12 @@ def found_share(place: Place) -> str:
 def stash_used(place: Place) -> str:
     """The part of the stash's budget that is taken."""
     return ratio(place.value(STASH_SIZE, where={"state": "held"}), place.value(STASH_LIMIT))
+
+
+def process_memory_used(place: Place) -> str:
+    """The part of the process's limit of memory that is resident; nothing where it has no limit."""
+    resident = place.value(PROCESS_MEMORY, where={"state": "resident"})
+    return ratio(resident, f"({place.value(PROCESS_MEMORY, where={'state': 'limit'})} > 0)")
 
 
 def memory_used(place: Place) -> str:

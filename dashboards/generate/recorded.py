@@ -43,6 +43,9 @@ RECALL_GONE: Final = Recorded("instance:prompt_sidecar_recall_gone:ratio_rate30m
 MISSED: Final = Recorded("instance:prompt_sidecar_missed:ratio_rate30m", figures.missed_share(LONG))
 STASH_USED: Final = Recorded("instance:prompt_sidecar_stash_used:ratio", figures.stash_used(SHORT))
 MEMORY_USED: Final = Recorded("instance:prompt_sidecar_memory_used:ratio", figures.memory_used(SHORT))
+PROCESS_MEMORY_USED: Final = Recorded(
+    "instance:prompt_sidecar_process_memory_used:ratio", figures.process_memory_used(SHORT)
+)
 
 RECORDED: Final = (
     FAULTS,
@@ -58,4 +61,5 @@ RECORDED: Final = (
     MISSED,
     STASH_USED,
     MEMORY_USED,
+    PROCESS_MEMORY_USED,
 )

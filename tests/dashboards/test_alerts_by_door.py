@@ -220,6 +220,7 @@ CAUSES: Final[Mapping[str, Cause | str]] = {
         filling, replace(kept(stash_bytes=100_000, run_stash_bytes=100_000), core=Uncompressed)
     ),
     "PromptSidecarMemoryNearLimit": Cause(growing, kept(memory_bytes=20_000)),
+    "PromptSidecarProcessNearLimit": _NO_DOOR + "the process's resident memory against its container's limit",
     "PromptSidecarCallsWait": Cause(two_at_once, Setting(core=Slow, server=ONE_THREAD)),
     "PromptSidecarThrottled": _NO_DOOR + "the control group's CPU limit",
     "PromptSidecarTelemetryDrops": _NO_DOOR + "OpenTelemetry's own counts of what the collector did not take",
