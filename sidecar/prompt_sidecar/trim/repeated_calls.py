@@ -16,8 +16,9 @@ no ids have results answered in that order.
 
 The state is a fold over the messages, and a journal of its steps undoes them one by one, so that after a rewind it is
 what a fresh process makes of the history that is left. A step costs constant time either way. Nothing is forgotten
-otherwise: what is kept grows with the calls in the history (about 0.6 KB for a call and its result, and no text), which
-`limits.run_messages` and `limits.run_items` bound. A window of the last calls would save less than the ledger's own
+otherwise: what is kept grows with the calls in the history (about 0.6 KB for a call and its result, and no text of a
+result; where results are condensed, up to `KEPT_CHARACTERS` of the call's arguments too), which `limits.run_messages`
+and `limits.run_items` bound. A window of the last calls would save less than the ledger's own
 records of them take, and could not be undone.
 
 Calls of our own tools are left out: `prompt_sidecar.tools.shown` bounds what they show.
@@ -38,8 +39,8 @@ from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path
 from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from prompt_sidecar.prompt.utf8 import utf8, utf8_pieces, utf8_size
-from prompt_sidecar.trim.condense.calls import Call as About
-from prompt_sidecar.trim.condense.calls import call_of
+from prompt_sidecar.trim.condense.calls import Call as ReadCall
+from prompt_sidecar.trim.condense.calls import UnreadCall, kept_call
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
 MOST_LISTED: Final = 100
@@ -47,6 +48,9 @@ MOST_LISTED: Final = 100
 the run's figures count them. A prompt brings rarely more than the results of one iteration."""
 
 _CALL_ID: Final = attrgetter("call_id")
+
+About = ReadCall | UnreadCall
+"""A call, for what it says of its result."""
 
 Place = tuple[int, int]
 """A message's index in the history, and an item's in the message."""
@@ -95,7 +99,7 @@ class _Call(NamedTuple):
     arguments: str = ""
     """Their start, for the registry."""
     about: About | None = None
-    """What it says of its result, where that is asked for."""
+    """For what it says of its result, where that is asked for."""
 
 
 class _Seen(NamedTuple):
@@ -138,7 +142,7 @@ class RepeatedCalls:
     _answered: list[_Call | None] = field(default_factory=list, compare=False)
     """For each result of the message observed last, the call that it answers."""
     _made: dict[Path, About | None] = field(default_factory=dict, compare=False)
-    """For each call of the message observed last, by its arguments' path, what it says of its result."""
+    """For each call of the message observed last, by its arguments' path, the call for what it says of its result."""
     _open: dict[str, list[_Block]] = field(default_factory=dict)
     _seen: dict[bytes, list[_Seen]] = field(default_factory=dict)
     _journal: list[_Step] = field(default_factory=list)
@@ -183,13 +187,13 @@ class RepeatedCalls:
     def answered(self, result: int) -> tuple[str, str, About | None] | None:
         """Tool and start of the arguments of the call that a result of the last message answers; None: not known.
 
-        With what the call says of its result.
+        With the call, for what it says of its result.
         """
         call = self._answered[result] if result < len(self._answered) else None
         return (call.tool, call.arguments, call.about) if call is not None and call.tool else None
 
     def about(self, path: Path) -> About | None:
-        """What a call of the last message, whose arguments have this path, says of its result; None: not known."""
+        """The last message's call whose arguments have this path, for what it says of its result; None: not known."""
         return self._made.get(path)
 
     @property
@@ -223,7 +227,7 @@ class RepeatedCalls:
             else:
                 known = None if self.is_own_tool(item.tool) else known_call(item)
                 tool, start = item.tool[: NAME_CHARACTERS + 1], item.text[:ARGUMENTS_CHARACTERS]
-                about = call_of(item.tool, item.text) if self.looks and known is not None else None
+                about = kept_call(item.tool, item.text) if self.looks and known is not None else None
                 call = _Call(call_id, block, tool, known, start, about)
                 self._made[item.path] = about
             blocks = self._open.setdefault(call_id, [])

@@ -13,6 +13,7 @@ from prompt_sidecar.calls import headers
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
+from prompt_sidecar.trim.condense import calls as reading
 from prompt_sidecar.trim.entries import Action, Reason
 from tests.promises.engine import Engine
 
@@ -242,6 +243,39 @@ def test_the_call_says_what_it_is() -> None:
         answer = bare().trim("openai_chat", sent)
         assert condensed == bool(texts(answer, shape)), command
         assert condensed or answer.prompt.body == sent
+
+
+@pytest.mark.parametrize("padding", [0, 2_000])
+def test_the_call_of_an_earlier_prompt(padding: int) -> None:
+    """What a call says holds for a long result that comes prompts later, or instead of a short one after a rewind."""
+    shape = SHAPES["openai_chat"][1]
+    rows = json.dumps([{"id": number, "state": "ok", "name": f"job-{number}"} for number in range(90)], indent=1)
+    for command, condensed in (("curl jobs", True), ("cat jobs.json", False)):
+        task, call, result = history("openai_chat", shape, 1, rows, f"{command} # {'x' * padding}")
+        short = {**result, "content": "again, please"}
+        more = shape.call("call_1", "true", "done")
+        engine = bare()
+        for before in ([task, call], [task, call, short], [task, call, short, *more]):
+            engine.trim("openai_chat", raw(shape, before))
+            answer = engine.trim("openai_chat", raw(shape, [task, call, result]))
+            assert condensed == bool(texts(answer, shape)), command
+            assert answer.prompt.body == bare().trim("openai_chat", raw(shape, [task, call, result])).prompt.body
+
+
+def test_calls_of_short_results_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all calls, arguments are worked out only of those that a result long enough to be condensed answers."""
+    shape, read = SHAPES["openai_chat"][1], []
+
+    def counted(tool: str, arguments: str) -> reading.Call:
+        read.append(arguments)
+        return call_of(tool, arguments)
+
+    call_of = reading.call_of
+    monkeypatch.setattr(reading, "call_of", counted)
+    engine = bare()
+    for made in (1, 3, 6):
+        engine.trim("openai_chat", raw(shape, history("openai_chat", shape, made)))
+    assert read == ['{"command": "make test"}']
 
 
 @shapes

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.calls import KEPT_CHARACTERS, Call, UnreadCall, call_of, kept_call
 from prompt_sidecar.trim.condense.kinds import Kind, is_run, kind_of
 from prompt_sidecar.trim.condense.output import Output
 
@@ -117,3 +117,19 @@ def test_which_tools_are_shells() -> None:
     assert call_of("run_tests", "{}").shell
     assert not call_of("list_jobs", "{}").shell
     assert not call_of("list_jobs", "no JSON [").reads
+
+
+@pytest.mark.parametrize("arguments", ["", "{}", '{"command": "cat a.py"}', "free text", '{"command": "make \\ud83d"}'])
+def test_a_call_that_is_read_later(arguments: str) -> None:
+    """A call says the same whenever it is read; long arguments are not kept."""
+    kept = kept_call("Bash", arguments)
+    assert isinstance(kept, UnreadCall)
+    assert call_of("Bash", arguments) == kept.read()
+
+
+def test_long_arguments_are_not_kept() -> None:
+    """A call with long arguments is read where it is there."""
+    arguments = json.dumps({"command": f"cat a.py # {'x' * KEPT_CHARACTERS}"})
+    kept = kept_call("Bash", arguments)
+    assert isinstance(kept, Call)
+    assert kept.reads

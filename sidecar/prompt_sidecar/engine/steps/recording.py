@@ -22,7 +22,7 @@ from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
 from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import Call, UnreadCall
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
 from prompt_sidecar.trim.first_sight import is_long_enough
 from prompt_sidecar.trim.ids import mint, sealed
@@ -102,9 +102,9 @@ class Recorder:
     """Bytes of the largest original that the stash can hold."""
     other_keys: Sequence[bytes] = ()
     """What the run's key would be by the sidecar's other keys; what was signed with one is known, too."""
-    calls: dict[str, tuple[str, str, Call | None]] = field(default_factory=dict)
-    """For each call id the tool's name, the start of its arguments and what it says of its result, of the newest call:
-    for results that answer no open one."""
+    calls: dict[str, tuple[str, str, Call | UnreadCall | None]] = field(default_factory=dict)
+    """For each call id the tool's name, the start of its arguments and the call for what it says of its result, of the
+    newest call: for results that answer no open one."""
     ids: dict[tuple[int, int, bytes], str] = field(default_factory=dict)
     """Ids of items that were made before their message was masked, by place, item and the message's identity."""
     ids_of_revision: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Recorder:
             advertised=item.kind is not ItemKind.REASONING,
             opaque=0 if came.unseen else item.opaque,
             condensable=condensable,
-            call=about if condensable else None,
+            call=_read(about) if condensable else None,
         )
         return entry, ours
 
@@ -229,6 +229,10 @@ def is_own_tool(name: str) -> bool:
     if not name.endswith(TOOL_NAMES):
         return False
     return name in TOOL_NAMES or any(name.endswith(own) and name[-len(own) - 1] in _SEPARATORS for own in TOOL_NAMES)
+
+
+def _read(call: Call | UnreadCall | None) -> Call | None:
+    return call.read() if isinstance(call, UnreadCall) else call
 
 
 def _history_item(entry: Entry, item: Item, role: Role, iteration: int) -> HistoryItem:

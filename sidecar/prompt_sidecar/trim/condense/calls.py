@@ -1,4 +1,7 @@
-"""What a call says of its result: looked at once, where the call is there, and small enough to be kept.
+"""What a call says of its result: worked out at most once, and small enough to be kept.
+
+Few results are long enough to be condensed, so a call with short arguments is kept as it came (`UnreadCall`) until one
+answers it. A call with longer arguments is read where it is there, so that its arguments need not be kept.
 
 The same however the agent spells the arguments: they are decoded, and taken in the order of their names.
 """
@@ -16,6 +19,9 @@ import re2
 
 ARGUMENT_CHARACTERS: Final = 16_384
 """Characters of an argument that are looked at. A command that is longer writes a file within itself."""
+KEPT_CHARACTERS: Final = 1_024
+"""Characters of arguments that are kept until a result asks for what they say: about what `Call.words` takes. 87 % of
+the calls of four recorded runs have no more."""
 MOST_WORDS: Final = 24
 """Words of the arguments that are kept: a call for single tests names few."""
 _COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
@@ -69,6 +75,24 @@ class Call(NamedTuple):
     """Whether it looks for files, or in them."""
     words: tuple[str, ...] = ()
     """Of the arguments, where it ran a program: they may name tests."""
+
+
+class UnreadCall(NamedTuple):
+    """A tool call whose arguments were not looked at yet."""
+
+    tool: str
+    arguments: str
+
+    def read(self) -> Call:
+        """What it says of its result."""
+        return call_of(self.tool, self.arguments)
+
+
+def kept_call(tool: str, arguments: str) -> Call | UnreadCall:
+    """A call as it is kept until its result comes: unread, unless its arguments are long."""
+    if len(arguments) > KEPT_CHARACTERS:
+        return call_of(tool, arguments)
+    return UnreadCall(tool, arguments)
 
 
 def call_of(tool: str, arguments: str) -> Call:
