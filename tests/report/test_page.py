@@ -183,7 +183,7 @@ def test_it_follows_the_reader_s_choice_of_light_or_dark(shown: str, tmp_path: P
 
 def test_runs_are_called_by_project_and_date(tmp_path: Path) -> None:
     """The file's name, which is a row of digits, stands next to it; of a file without them it is all there is."""
-    lines = [line | {"cwd": "/home/ada/budget", "timestamp": "2026-11-03T10:00:00Z"} for line in session(20, 200)]
+    lines = [line | {"cwd": "/srv/ada/budget", "timestamp": "2026-11-03T10:00:00Z"} for line in session(20, 200)]
     known = jsonl(tmp_path / "8a1f.jsonl", lines)
     unknown = jsonl(tmp_path / "plain.jsonl", session(20, 200))
     report = _report(known, unknown)
