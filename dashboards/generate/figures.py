@@ -196,6 +196,11 @@ def provider_faults(place: Place) -> str:
     return ratio(failed, place.rate(PROVIDER_CALLS, by=("route",)))
 
 
+def failed_by_providers(place: Place) -> str:
+    """The part of all calls of providers that failed as `provider_faults` has it; 0 where none ever failed."""
+    return share(place.rate(PROVIDER_CALLS, where={"outcome": PROVIDER_FAULTS}), place.rate(PROVIDER_CALLS))
+
+
 def slow_providers(place: Place) -> str:
     """The part of calls of providers, by route, that waited for more than a minute for the first bytes."""
     return f"1 - {place.up_to(PROVIDER_FIRST_BYTE, SLOW_PROVIDER, by=('route',))}"

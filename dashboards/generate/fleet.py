@@ -197,9 +197,12 @@ GROUPS: Final = Row(
             "Failed calls, by group",
             Look.LINES,
             Unit.SHARE,
-            (Query(figures.faults(FLEET), _LEGEND),),
-            "The part of calls that failed by the sidecar's fault.",
-            "One group: look at its pods. All: see Health.",
+            (
+                Query(figures.faults(FLEET), f"{_LEGEND}: by the sidecar"),
+                Query(figures.failed_by_providers(FLEET), f"{_LEGEND}: by providers"),
+            ),
+            "The part of calls that failed by the sidecar's fault; and of calls of providers, that failed there.",
+            "One group: look at its pods, or its providers. All: see Health.",
             IDLE,
         ),
         Panel(

@@ -27,6 +27,9 @@ class Recorded:
 
 
 FAULTS: Final = Recorded("instance:prompt_sidecar_call_faults:ratio_rate5m", figures.faults(SHORT))
+PROVIDER_FAULTS: Final = Recorded(
+    "instance:prompt_sidecar_provider_faults:ratio_rate5m", figures.failed_by_providers(SHORT)
+)
 TRIM_P99: Final = Recorded("instance:prompt_sidecar_trim_seconds:p99_rate5m", figures.trim_time(SHORT, 0.99))
 QUEUE_P99: Final = Recorded("instance:prompt_sidecar_queue_wait_seconds:p99_rate5m", SHORT.quantile(0.99, QUEUE_WAIT))
 REMOVED: Final = Recorded("instance:prompt_sidecar_tokens_removed:ratio_rate5m", figures.removed_share(SHORT))
@@ -49,6 +52,7 @@ PROCESS_MEMORY_USED: Final = Recorded(
 
 RECORDED: Final = (
     FAULTS,
+    PROVIDER_FAULTS,
     TRIM_P99,
     QUEUE_P99,
     REMOVED,
