@@ -86,8 +86,8 @@ SUMMARY: Final = Row(
                 Query(figures.failed_by_providers(SPAN), "by providers", instant=True),
             ),
             "Of all calls, and prompts through the HTTP door and Envoy, the part that failed by the sidecar's fault: "
-            "an internal error, a deadline, not available. Apart from it, of the HTTP door's calls of providers, the part "
-            "that failed there: an error of the provider's, a limit on the rate, half an answer, or none.",
+            "an internal error, a deadline, not available. Apart from it, of the HTTP door's calls of providers, the "
+            "part that failed there: an error of the provider's, a limit on the rate, half an answer, or none.",
             "“Failed calls by method” says which; each internal error has an id in the log. By providers: “Provider "
             "calls by outcome”.",
             IDLE,
