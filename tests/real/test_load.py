@@ -168,7 +168,7 @@ def _empty_rules(prometheus: Prometheus, at: float) -> Iterator[str]:
             if rule["health"] != "ok":
                 yield f"{rule['name']}: {rule.get('lastError', rule['health'])}"
     for rule in _rules():
-        if "record" in rule:
+        if "record" in rule and not any(name in rule["expr"] for name in OF_HTTP):
             found = prometheus.instant(rule["record"], at)
             if not found or any(math.isnan(series.last) for series in found):
                 yield f"{rule['record']}: {[series.last for series in found]}"
