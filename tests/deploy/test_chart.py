@@ -276,6 +276,9 @@ def gateway(release: Release, doors: list[int]) -> dict[str, Any]:
     (cluster,) = resources["clusters"]
     (pods,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
     assert ("prompt-sidecar-replicas", 7780) == tuple(pods["endpoint"]["address"]["socket_address"].values())
+    # Of several names Envoy would wait for the first alone; in a cluster there is one name, with all pods.
+    cluster["type"] = "STATIC"
+    del cluster["dns_refresh_rate"]
     cluster["connect_timeout"] = "10s"  # this machine may be busy
     cluster["health_checks"][0]["timeout"] = "20s"
     addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in doors)
