@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Sidecar:
 
 
 @dataclass
-class Agent:
+class Agent(ABC):
     """An agent at a door; each prompt that it sends is answered by the model."""
 
     sidecar: Sidecar
@@ -92,13 +93,13 @@ class Agent:
     returned: bytes = b""
     """What the sidecar made of the last prompt."""
 
+    @abstractmethod
     def prompt(self, messages: Messages) -> None:
         """Send a prompt and take the answer, or the refusal."""
-        raise NotImplementedError
 
+    @abstractmethod
     def recall(self, stash_id: str, messages: Messages) -> None:
         """Have the model ask for an original."""
-        raise NotImplementedError
 
     def body(self, messages: Messages) -> bytes:
         """The prompt as a provider takes it."""
@@ -193,6 +194,10 @@ class ByEnvoy(Agent):
         with suppress(grpc.RpcError):
             for _ in call(iter([asked, envoy_body(body), *answers]), timeout=PATIENCE):
                 pass
+
+    def recall(self, stash_id: str, messages: Messages) -> None:  # noqa: ARG002 - as `Agent` has it
+        """Fail: no model is asked again here."""
+        raise AssertionError("recall goes through another door")
 
 
 AGENTS: Final[Mapping[str, type[Agent]]] = {"grpc": ByGrpc, "http": ByHttp, "envoy": ByEnvoy}

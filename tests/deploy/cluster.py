@@ -6,11 +6,11 @@ No object is checked here, and no pod starts: a test validates what came against
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Final
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
+
+from tests.lab.harness.loopback import LoopbackServer
 
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "v1": {
@@ -31,39 +31,25 @@ _PROTOBUF: Final = b"k8s\x00"
 """How Kubernetes' binary form begins, in which Helm sends its own record of a release."""
 
 
-@contextmanager
-def cluster(objects: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Serve the API on loopback while the block runs.
+class Cluster(LoopbackServer):
+    """The API; a context manager.
 
     Args:
         objects: what is in the cluster already, by path, such as `/api/v1/namespaces/default/secrets/a`.
-
-    Yields:
-        Its address, and the list of objects that were created, in their order.
     """
-    created: list[Mapping[str, Any]] = []
 
-    class _Bound(_Handler):
-        there = objects or {}
-        kept = created
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Bound)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", created
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def __init__(self, objects: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self.there = objects or {}
+        self.created: list[Mapping[str, Any]] = []
+        """Objects that were created, in their order."""
+        super().__init__(_Handler)
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Answers discovery, finds what is there, and echoes what is created."""
 
+    owner: Cluster
     protocol_version = "HTTP/1.1"
-    there: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    kept: ClassVar[list[Mapping[str, Any]]] = []
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
@@ -71,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer what Helm asks for."""
         path = self.path.partition("?")[0]
-        found = _discovered(path) or self.there.get(path)
+        found = _discovered(path) or self.owner.there.get(path)
         if found is None and path.endswith("/secrets"):
             found = {"kind": "SecretList", "apiVersion": "v1", "items": []}
         if found is None:
@@ -91,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body.startswith(_PROTOBUF):
             self._send(201, body, "application/vnd.kubernetes.protobuf")
             return
-        self.kept.append(json.loads(body))
+        self.owner.created.append(json.loads(body))
         self._send(201, body)
 
     def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:

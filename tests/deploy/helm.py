@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.deploy.cluster import cluster
+from tests.deploy.cluster import Cluster
 from tests.lab.harness.components import ROOT
 from tests.real.needing import lack
 
@@ -49,15 +49,15 @@ def install(values: Mapping[str, Any], folder: Path, objects: Mapping[str, Mappi
     Args:
         values: what differs from `values.yaml`.
         folder: an empty one, for the cluster's address.
-        objects: what the cluster has, as `cluster` takes it.
+        objects: what the cluster has, as `Cluster` takes it.
 
     Raises:
         Refused: Helm refuses these values.
     """
     packages = helm()
-    with cluster(objects) as (address, created):
+    with Cluster(objects) as cluster:
         kubeconfig = folder / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(address)), encoding="utf-8")
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(cluster.url)), encoding="utf-8")
         done = subprocess.run(
             [sys.executable, str(Path(__file__).parent / "helm_program.py"), str(CHART), str(kubeconfig), RELEASE],
             input=json.dumps(values),
@@ -70,7 +70,7 @@ def install(values: Mapping[str, Any], folder: Path, objects: Mapping[str, Mappi
     if done.returncode:
         raise Refused(done.stdout + done.stderr)
     record = json.loads(done.stdout)
-    return Release(record["manifest"], created, record["info"].get("notes", ""))
+    return Release(record["manifest"], cluster.created, record["info"].get("notes", ""))
 
 
 def helm() -> Path:

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import uv
 
+from tests.cli.running import Program
 from tests.docs.pages import blocks
 from tests.lab.harness.components import ROOT
 from tests.lab.harness.environments import Unavailable, environment
@@ -268,15 +269,16 @@ class Release:
         grpc, http, metrics = (f"127.0.0.1:{free_port()}" for _ in range(3))
         words = [http if word.startswith("127.0.0.1:") else word for word in readme_serve()[1:]]
         command = [sidecar, *words, "--listen", grpc, "--metrics", metrics]
-        log = self._scratch / "serve.log"
-        with log.open("w") as stderr:
-            process = subprocess.Popen(command, cwd=self._scratch, env=self._variables, stderr=stderr)
+        with subprocess.Popen(
+            command, cwd=self._scratch, env=self._variables, stderr=subprocess.PIPE, text=True
+        ) as process:
+            server = Program(process)
             try:
-                end = time.monotonic() + START_SECONDS
-                while "ready: listening on" not in log.read_text(encoding="utf-8"):
-                    if process.poll() is not None or time.monotonic() > end:
-                        raise Failed(f"the server did not become ready:\n{log.read_text(encoding='utf-8')[-2_000:]}")
-                    time.sleep(0.05)
+                try:
+                    server.wait_for("ready: listening on")
+                except AssertionError as error:
+                    raise Failed(f"the server did not become ready: {error}") from None
+                server.keep_reading()
                 yield grpc
                 process.terminate()
                 if code := process.wait(START_SECONDS):
@@ -285,7 +287,6 @@ class Release:
                 raise Failed("the server did not end after SIGTERM") from None
             finally:
                 process.kill()
-                process.wait()
 
     def describe(self, programs: Path) -> Sequence[Path]:
         """Write the bill of materials and the licences of the wheel's environment; return the files.

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.lab.harness.processes import free_port
 from tests.real.needing import lack
 from tests.store.sharing import running_valkey
 from tests.store.test_bounded import Fake, serving
+from tests.waiting import until
 
 KEY: Final = "a key that all replicas have"
 SHORT: Final = 0.3
@@ -179,9 +180,8 @@ def ready(port: int) -> bool:
         return False
 
 
-def test_a_required_store_is_waited_for(tmp_path: Path) -> None:
+def test_a_required_store_is_waited_for() -> None:
     """The process answers calls, and is ready once the store has answered; SIGTERM ends it before, too."""
-    del tmp_path
     port, http = free_port(), free_port()
     given = {"KEY": KEY, "STORE__URL": f"valkey://127.0.0.1:{port}/0", "STORE__REQUIRED": "true"}
     with program("--listen", "", "--http", f"127.0.0.1:{http}", "--metrics", "", **given) as server:
@@ -191,15 +191,10 @@ def test_a_required_store_is_waited_for(tmp_path: Path) -> None:
         assert not ready(http)
         with running_valkey(port):
             server.wait_for("the shared store answers")
-            assert becomes(lambda: ready(http))
+            until(lambda: ready(http))
         server.process.terminate()
         assert 0 == server.end()
     with program("--listen", "", "--http", f"127.0.0.1:{http}", "--metrics", "", **given) as server:
         server.wait_for("ready: listening")
         server.process.terminate()
         assert 0 == server.end()
-
-
-def becomes(holds: Callable[[], bool]) -> bool:
-    """Wait until something holds, for a while."""
-    return any(holds() for _ in range(1_000))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ import grpc
 from rich.console import Console
 
 from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
-from tests.lab.eval.arguments import members, seconds, whole
-from tests.lab.eval.chat import Address, Chat, ChatError
+from tests.lab.eval.arguments import address_or_code, members, seconds, whole
+from tests.lab.eval.chat import Chat, ChatError
 from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
 from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
 from tests.lab.harness.processes import NotStarted
@@ -81,10 +80,6 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-SKIPPED: Final = (
-    "eval: skipped, as no model is given. Set EVAL_BASE_URL (such as http://127.0.0.1:8000/v1), EVAL_MODEL and, if it "
-    "wants one, EVAL_API_KEY; `python -m tests.lab.eval --help` tells the rest."
-)
 _USUAL_CALLS: Final = 2.5
 """Requests of a model that recalls at once, over all kinds."""
 _BYTES_PER_TOKEN: Final = 3
@@ -92,7 +87,6 @@ _SIDECAR: Final = "the sidecar:"
 _FAILURES: Final = 3
 """Conversations that may fail in a row; then it is the endpoint, not the task."""
 _WIDTH: Final = 110
-_WRONG_USE: Final = 2
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
@@ -106,15 +100,9 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         The exit code: 0 done or skipped, 1 the endpoint or the server failed, 2 wrong use, 130 interrupted.
     """
     asked = options(arguments)
-    given = os.environ if environment is None else environment
-    if not given.get("EVAL_BASE_URL"):
-        print(SKIPPED)
-        return 0
-    address = Address(given["EVAL_BASE_URL"], given.get("EVAL_MODEL", ""), given.get("EVAL_API_KEY", ""))
-    if problem := address.problem():
-        return sorry("eval", problem, _WRONG_USE)
-    if environment is None:
-        os.environ.pop("EVAL_API_KEY", None)  # the server is a process of its own and has no business with it
+    address = address_or_code("eval", environment)
+    if isinstance(address, int):
+        return address
     chat = Chat(address, asked.seconds)
     server: Server | None = None
     try:

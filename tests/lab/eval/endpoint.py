@@ -13,16 +13,15 @@ import json
 import random
 import re
 import sys
-import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 
+from tests.lab.harness.loopback import LoopbackServer, until_interrupted
 from tests.lab.harness.tables import options
 from tests.oracle.shapes import OPENAI_CHAT
 from tests.oracle.tokens import count_prompt
@@ -191,7 +190,7 @@ _PASSED: Final = frozenset({Kind.BAD_ARGUMENTS})
 """What a model itself wrote into a call comes back to it; providers take it."""
 
 
-class Endpoint:
+class Endpoint(LoopbackServer):
     """See the file's docstring. A context manager; `requests` and `refusals` are what it saw.
 
     Args:
@@ -214,29 +213,12 @@ class Endpoint:
         """Why requests were refused, other than by `troubles`."""
         self.bodies: deque[Mapping[str, Any]] = deque(maxlen=50)
         """The newest requests that were answered."""
-        endpoint = self
-
-        class Handler(_Handler):
-            owner = endpoint
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="endpoint", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(_Handler, port)
 
     @property
     def base_url(self) -> str:
         """Its address, as EVAL_BASE_URL wants it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{self.url}/v1"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -345,10 +327,7 @@ def main() -> int:
     rules = Rules(asked.recalls, follows=asked.follows, fumbles=asked.fumbles)
     with Endpoint(rules, port=asked.port) as endpoint:
         print(" ".join(f"{name}={value}" for name, value in endpoint.environment.items()), "make eval", flush=True)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
+        until_interrupted()
     return 0
 
 

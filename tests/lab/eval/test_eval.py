@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.lab.eval.__main__ import SKIPPED, evaluate, main, options
+from tests.lab.eval.__main__ import evaluate, main, options
+from tests.lab.eval.arguments import SKIPPED
 from tests.lab.eval.chat import Address, Chat
 from tests.lab.eval.endpoint import KEY, MODEL, Endpoint, Recalls, Rules
 from tests.lab.eval.tasks import Kind, tasks
@@ -252,7 +253,7 @@ def test_endpoint_down(evals: Evals) -> None:
 def test_without_an_endpoint_it_says_so(environment: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """Without an endpoint it says so in one line, and how to give one."""
     assert 0 == main([], environment)
-    assert (f"{SKIPPED}\n", "") == capsys.readouterr()
+    assert (f"{SKIPPED.format(program='eval')}\n", "") == capsys.readouterr()
     assert all(name in SKIPPED for name in ("EVAL_BASE_URL", "EVAL_MODEL", "EVAL_API_KEY"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Final
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.guard.ceilings import Price
-from tests.lab.eval.arguments import members, seconds, whole
+from tests.lab.eval.arguments import address_or_code, members, seconds, whole
 from tests.lab.eval.chat import Address, Chat
 from tests.lab.harness.figures import in_turns
 from tests.lab.harness.processes import NotStarted
@@ -64,10 +63,6 @@ REPLY_TOKENS: Final = 2_000
 BUDGET: Final = 10.0
 TOKEN_BUDGET: Final = 20_000_000
 SECONDS: Final = 180.0
-SKIPPED: Final = (
-    "live: skipped, as no model is given. Set EVAL_BASE_URL (such as http://127.0.0.1:8000/v1), EVAL_MODEL and, if it "
-    "wants one, EVAL_API_KEY; `python -m tests.lab.live --help` explains the rest."
-)
 _CHARS_A_TOKEN: Final = 3.0
 """Of the tasks' files, which are full of numbers and ids."""
 _CALL_TOKENS: Final = 60
@@ -79,7 +74,6 @@ _WRITTEN: Final = 1.5
 """How often a token is read that is in no cache: once as new, and some again after each cut."""
 _FAILURES: Final = 3
 _WIDTH: Final = 150
-_WRONG_USE: Final = 2
 
 
 def options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -146,15 +140,9 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
         The exit code: 0 done or skipped, 1 the endpoint or a server failed, 2 wrong use, 130 interrupted.
     """
     asked = options(arguments)
-    given = os.environ if environment is None else environment
-    if not given.get("EVAL_BASE_URL"):
-        print(SKIPPED)
-        return 0
-    address = Address(given["EVAL_BASE_URL"], given.get("EVAL_MODEL", ""), given.get("EVAL_API_KEY", ""))
-    if problem := address.problem():
-        return sorry("live", problem, _WRONG_USE)
-    if environment is None:
-        os.environ.pop("EVAL_API_KEY", None)  # the sidecars are processes of their own and have no business with it
+    address = address_or_code("live", environment)
+    if isinstance(address, int):
+        return address
     price = ModelPrice(asked.prices) if asked.prices else Money(models=Models()).of(address.model)
     plan = list(_plan(asked))
     print(_described(asked, address.model, plan, price), flush=True)

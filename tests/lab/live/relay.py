@@ -12,12 +12,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 
 from prompt_sidecar.facts.money import ModelPrice
 from tests.lab.eval.chat import Chat, ChatError
+from tests.lab.harness.loopback import LoopbackServer
 from tests.lab.live.tasks import NAMES
 from tests.oracle.tokens import count_prompt
 
@@ -49,7 +49,7 @@ class OverBudget(Exception):
     """The budget is used up."""
 
 
-class Relay:
+class Relay(LoopbackServer):
     """See the file's docstring. A context manager; conversations go through it one after another.
 
     Args:
@@ -70,29 +70,7 @@ class Relay:
         self._price = price
         self._budget = budget
         self._lock = threading.Lock()
-        relay = self
-
-        class Handler(_Handler):
-            owner = relay
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="relay", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    @property
-    def url(self) -> str:
-        """Its address, without /v1."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_Handler)
 
     def begin(self) -> Used:
         """Begin to count for a new conversation."""

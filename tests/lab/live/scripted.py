@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.lab.eval.endpoint import SEARCH, Endpoint, Rules
+from tests.lab.harness.loopback import until_interrupted
 from tests.lab.harness.tables import options
 from tests.oracle.tokens import count_prompt
 
@@ -191,10 +192,7 @@ def main() -> int:
     with Scripted(Habits(notes=not asked.no_notes, recalls=not asked.no_recalls), port=asked.port) as endpoint:
         told = {**endpoint.environment, "LIVE": '"--quick --prices 1,0.1,4"'}
         print("make live", " ".join(f"{name}={value}" for name, value in told.items()), flush=True)
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            return 0
+        until_interrupted()
     return 0
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.lab.eval.arguments import SKIPPED
 from tests.lab.eval.endpoint import KEY
-from tests.lab.live.__main__ import SKIPPED, main
+from tests.lab.live.__main__ import main
 from tests.lab.live.agent import Arm, Ending, Outcome
 from tests.lab.live.relay import Used
 from tests.lab.live.report import Case, table
@@ -149,7 +150,7 @@ def test_the_plan_asks_nothing(trials: Trials) -> None:
 @pytest.mark.parametrize(
     ("environment", "code", "words"),
     [
-        ({}, 0, SKIPPED),
+        ({}, 0, SKIPPED.format(program="live")),
         ({"EVAL_BASE_URL": "http://127.0.0.1:1/v1"}, 2, "EVAL_MODEL"),
         ({"EVAL_BASE_URL": "x", "EVAL_MODEL": "m"}, 2, "http"),
     ],

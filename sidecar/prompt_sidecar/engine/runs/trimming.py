@@ -24,7 +24,7 @@ from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.unanswered import unanswered_calls
-from prompt_sidecar.engine.steps.ahead import OWN_CALL, Standing
+from prompt_sidecar.engine.steps.ahead import OWN_CALL, Standing, others_may_have_answered
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.engine.steps.opening import (
     Opened,
@@ -406,7 +406,7 @@ class Trimming:
         if call.side_call or call.base_revision or not opened.continues:
             return None
         foreign = bool(sealed) and not run.usage.returned(sealed)
-        if not (foreign or self._archiving.enabled):
+        if not foreign and not (self._archiving.enabled and others_may_have_answered(opened)):
             return None
         standing, newest = Standing.of(opened), None
         if foreign:

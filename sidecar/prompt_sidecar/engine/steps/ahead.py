@@ -9,16 +9,37 @@ ahead, however long that branch is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.engine.steps.alignment import align, carried_rows
 from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.received import Read
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.revision import COMPACTED, Revision
 
 OWN_CALL: Final = 1
 """Model calls that a prompt shows beyond what this process knows, where it has returned the prompt before."""
+
+
+def others_may_have_answered(opened: Opened) -> bool:
+    """Whether a prompt has more calls of the model than one beyond what it shares with the last one here.
+
+    Looks at no more than what is new, so that a run which stays where it is need not be aligned for this.
+    """
+    if opened.memory.received is None:
+        return True
+    return _calls(opened.reads, opened.body.same) > OWN_CALL
+
+
+def _calls(reads: Sequence[Read], begin: int) -> int:
+    """Calls of the model among the messages from `begin` on: messages of its own that follow another one's."""
+    speaker, calls = reads[begin - 1].role if begin else None, 0
+    for read in reads[begin:]:
+        calls += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
+        speaker = read.role
+    return calls
 
 
 @dataclass(frozen=True, slots=True)
