@@ -7,61 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
+    "*.md",
     "dashboards/**/*.py",
     "deploy/**/*.md",
     "deploy/**/*.y*ml",
-    *(
-        f"docs/{page}.md"
-        for page in (
-            "api",
-            "clients",
-            "dashboards",
-            "errors",
-            "formats",
-            "index",
-            "integration",
-            "integrations",
-            "limits",
-            "limits-of-scope",
-            "operations",
-            "releases",
-        )
-    ),
-    *(
-        f"docs/{page}.md"
-        for page in ("performance", "python-client", "reasoning", "recall", "report", "trimming", "windows")
-    ),
-    "docs/runbooks/*.md",
-    "docs/policy.md",
-    "docs/settings.md",
-    "protos/prompt_sidecar/v1/*.proto",
-    "sidecar/prompt_sidecar/*.py",
-    "sidecar/prompt_sidecar/calls/*.py",
-    "sidecar/prompt_sidecar/cli/*.py",
-    "sidecar/prompt_sidecar/client/**/*.py",
-    "sidecar/prompt_sidecar/config/*.py",
-    "sidecar/prompt_sidecar/facts/*.py",
-    "sidecar/prompt_sidecar/integrations/*.py",
-    "sidecar/prompt_sidecar/mcp/*.py",
-    "sidecar/prompt_sidecar/process/*.py",
-    "sidecar/prompt_sidecar/prompt/*.py",
-    "sidecar/prompt_sidecar/providers/*.py",
-    "sidecar/prompt_sidecar/recall/*.py",
-    "sidecar/prompt_sidecar/report/**/*.py",
-    "sidecar/prompt_sidecar/engine/runs/*.py",
-    "sidecar/prompt_sidecar/doors/admin/*.py",
-    "sidecar/prompt_sidecar/doors/grpc/**/*.py",
-    "sidecar/prompt_sidecar/store/*.py",
-    "sidecar/prompt_sidecar/telemetry/*.py",
-    "sidecar/prompt_sidecar/tokens/*.py",
-    "sidecar/prompt_sidecar/engine/tools/*.py",
-    "sidecar/prompt_sidecar/trim/**/*.py",
-    "sidecar/prompt_sidecar/engine/steps/*.py",
+    "docs/**/*.md",
+    "protos/**/*.proto",
+    "sidecar/prompt_sidecar/**/*.py",
 )
-"""Files that are checked."""
+"""Files that are checked, but for `SKIPPED`."""
+SKIPPED = ("CHANGELOG.md",)
+"""History, which is not written again."""
 WORDS = {
     r"\b(?:a )?bounds? that bit\b|\bcan bite\b|\bwhen it bites\b": "the limit was reached",
     r"\bnot (?:said|told)\b|\bnobody (?:said|told|says|tells)\b": "unset, not reported",
@@ -73,7 +29,7 @@ WORDS = {
     r"\banew\b": "again",
     r"\bwhoever\b": "any client, the caller",
     r"\bheld (?:to|against)\b": "compared with",
-    r"(?<!def )(?<!\.)\bbeside\b": "besides, in addition to, next to",
+    r"(?<!def )(?<![.-])\bbeside\b": "besides, in addition to, next to",
     r"\bturns that are over\b": "finished turns",
     r"\bwhat (?:came|became) of\b|\bwhat .{1,40} came to\b": "outcome",
     r"\bstands? (?:at|in|before|after|inside|around|between|for) ": "is, is placed",
@@ -84,7 +40,11 @@ WORDS = {
     r"\bno (?:JSON|object|string|error|text|tokenizer)\b(?= (?:is|was)\b)": "not a …",
 }
 """An idiom, as a regular expression, and what to write instead."""
-OWN_TEXT = ("The registry, which stands in ", "Quotes stand between <<")
+OWN_TEXT = (
+    "The registry, which stands in ",
+    "which stands in system messages only",
+    "uotes stand between ",
+)
 """Text for models, which is part of the behaviour and stays as it is."""
 
 
@@ -92,7 +52,7 @@ def test_idioms_are_not_used() -> None:
     """None of the checked files has an idiom that the glossary replaces."""
     found = []
     for pattern in CLEAN:
-        files = sorted(ROOT.glob(pattern))
+        files = sorted(file for file in ROOT.glob(pattern) if file.name not in SKIPPED)
         assert files, pattern
         for file in files:
             lines = file.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""What doors to providers need to know of a provider's API.
+"""What the doors to providers need from a provider's API.
 
 Theory. The model is offered the agent's tools and the sidecar's. What it answers is a *turn*. Of a turn, calls of the
 sidecar's tools are never the agent's business:
@@ -69,7 +69,7 @@ class Turn:
     compaction: str = ""
     """A compaction that the provider has made in it; empty: none. See `Messages.compaction`."""
     finish: str = ""
-    """Why the model stopped, as spans have it; empty: it is not said. See `ProviderApi.finish_reason`."""
+    """Why the model stopped, as spans have it; empty if unknown. See `ProviderApi.finish_reason`."""
     response_id: str = ""
     """The provider's id of it, whether it is stored or not; empty: it has none that one can go on from."""
 
@@ -155,7 +155,7 @@ class Filter(ABC):
 
     @property
     def finish(self) -> str:
-        """The same as spans have it; empty: it is not said."""
+        """The same as spans have it; empty if unknown."""
         return self.dialect.api.finish_reason(self.stopped())
 
     def waits(self) -> bool:

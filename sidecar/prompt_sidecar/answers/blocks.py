@@ -1,6 +1,6 @@
 """Messages of content blocks, each begun, continued and ended by events with its index: Anthropic's and Bedrock's.
 
-Where blocks are left out of a stream, the others are numbered anew. Reasoning waits until the turn shows something.
+Where blocks are left out of a stream, the others are renumbered. Reasoning waits until the turn shows something.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class BlockFilter(Filter, Generic[AnyBlock]):
-    """Filters events of blocks, which it numbers anew where some are the sidecar's."""
+    """Filters events of blocks, which it renumbers where some are the sidecar's."""
 
     index: ClassVar[str]
     """The member of an event that has its block's index."""

@@ -46,7 +46,7 @@ _CALLING: Final = ("functionCallingConfig", "function_calling_config")
 _ALLOWED: Final = ("allowedFunctionNames", "allowed_function_names")
 _FREE: Final = frozenset({"", "AUTO", "MODE_UNSPECIFIED", "VALIDATED"})
 """Modes in which the model may answer with text, or call any function that is allowed. Under VALIDATED its calls are
-held to their schemas besides (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
+checked by their schemas as well (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
 _ANY: Final = "ANY"
 """The mode in which it must call one, of `allowedFunctionNames` where these are given."""
 _STOP: Final = "STOP"

@@ -101,7 +101,7 @@ class History(ABC):
         return ""
 
     def referred(self, entry: Any) -> str:  # noqa: ARG002 - as above
-        """The id of the stored entry that one stands for; empty: it stands for none."""
+        """The id of the stored entry that an entry refers to; empty if it refers to none."""
         return ""
 
 

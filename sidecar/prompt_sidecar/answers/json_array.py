@@ -1,6 +1,6 @@
 """A stream in the form of one JSON array, as Gemini answers `streamGenerateContent` without `alt=sse`.
 
-Bytes in, elements out, each when it is whole and with the bytes that it came as. What stands between elements does not
+Bytes in, elements out, each when it is whole and with the bytes that it came as. What is between elements does not
 wait for the next one.
 """
 

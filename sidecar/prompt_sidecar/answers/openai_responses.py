@@ -268,7 +268,7 @@ class _Item:
 
 
 class _Items(Filter):
-    """Filters events of items, which it numbers anew where some are the sidecar's.
+    """Filters events of items, which it renumbers where some are the sidecar's.
 
     SDKs want one id from a stream's first event to its last. Where the provider stores responses, the first event waits
     for something to show, so that the id is that of the last turn unless an earlier one said something too.

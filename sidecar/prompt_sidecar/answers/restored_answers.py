@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RestoredWhole:
-    """What became of a whole answer."""
+    """The outcome of restoring a whole answer."""
 
     body: bytes | None
     """With values in place of masks; None: it goes on as it came."""
@@ -140,7 +140,7 @@ class _Elements:
         self._restore = restore
 
     def feed(self, event: Event) -> bytes:
-        """Restore an element; what stands before it goes on as it came."""
+        """Restore an element; the bytes before it go on unchanged."""
         found = event.json()
         done = [restored(*each, self._restore) for each in self._dialect.arguments(found)] if found is not None else ()
         if not any(done) or event.data is None:

@@ -3,7 +3,7 @@
 What may be restored is the guard's to decide (`guard.restore`), which is given a whole JSON text. In a stream the
 arguments come in pieces, and only what may be a part of a mask waits for the next one.
 
-Theory. Arguments are JSON, so a mask stands in a string, and its value is escaped as that string asks for: a mask that
+Theory. Arguments are JSON, so a mask is part of a string, and its value is escaped as that string asks for: a mask that
 is whole is given to the guard as the only string of an array, and what comes back is put in its place. One case cannot
 be decided there. A string may itself be JSON, such as the body of a request, and then a value is escaped once more; and
 names of members are never filled. Whether a string is JSON shows at its end. So where it is until now, and the value
@@ -38,7 +38,7 @@ _CLOSING: Final = r"⟧|\\+u27e7|%e2%9f%a7|\\+342\\+237\\+247"
 _BEGUN: Final = re.compile(_OPENING, re.IGNORECASE)
 _MASK: Final = re.compile(rf"(?:{_OPENING})[a-z0-9_]{{1,64}}(?::|%3a)[a-z0-9]+(?:{_CLOSING})", re.IGNORECASE)
 _PART: Final = re.compile(r"[a-z0-9_:%\\]*", re.IGNORECASE)
-"""What may stand between a mask's beginning and its end."""
+"""What may be between a mask's beginning and its end."""
 _LONGEST: Final = 192
 """Characters of a mask without its beginning: kind and id, and an end that four levels of JSON have escaped."""
 _CUT: Final = re.compile(
@@ -237,7 +237,7 @@ class Arguments:
         return rest + '"'
 
     def _restored(self, inside: str) -> str:
-        """Have what stands inside a string filled."""
+        """Fill the masks inside a string."""
         return self._restore(self._name, f'["{escaped(inside)}"]')[2:-2]
 
 
@@ -253,7 +253,7 @@ class _Place(Enum):
 
     @classmethod
     def of(cls, string: str) -> _Place:
-        """Look at the end of `string`, which is the beginning of one, as it stands in JSON text."""
+        """Look at the end of `string`, which is the beginning of one, as written in JSON text."""
         if len(string) > _MOST_NESTED:
             return cls.ELSEWHERE
         try:

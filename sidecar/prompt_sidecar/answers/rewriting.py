@@ -1,7 +1,7 @@
 """JSON of a provider's answer in which something was changed: all other bytes stay as they came.
 
 What was changed is found by comparing the value with what was read. So spellings of numbers and escapes, white space,
-and a member's earlier occurrences stay; only what differs is written anew. Text and value are walked together once.
+and a member's earlier occurrences stay; only what differs is written again. Text and value are walked together once.
 """
 
 from __future__ import annotations

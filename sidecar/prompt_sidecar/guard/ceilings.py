@@ -7,7 +7,7 @@ A prompt is checked with itself included, before anything of it is recorded:
                                                         refuse:  an error, and nothing has happened
 
 A prompt counts by its estimate until the agent reports what the provider counted; from then on it counts by the report.
-A prompt that the provider refused as too long costs nothing. What came of no report at all is estimated: tokens of the
+A prompt that the provider refused as too long costs nothing. A prompt without any report is estimated: tokens of the
 kept prefix at the price of cached ones, the rest at that of written ones, and the model's messages as its output.
 
 A repeated call is measured differently for both: of a run, how often one call with the same arguments had the same

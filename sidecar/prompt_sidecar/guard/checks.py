@@ -64,7 +64,7 @@ _PLACEHOLDER: Final = re.compile(
     r"12345|abcdef|qwerty",
     re.IGNORECASE,
 )
-"""What stands in documents, templates and code in place of a random value."""
+"""What documents, templates and code have in place of a random value."""
 _PLACEHOLDER_IN_ALL: Final = re.compile(_PLACEHOLDER.pattern.replace("[<>]", "^<|>$"), re.IGNORECASE)
 """The same for values of all characters: brackets around them make a placeholder, one in them does not."""
 _NO_SECRET: Final = re.compile(
@@ -97,7 +97,7 @@ _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
     r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
-"""What stands in code, paths and templates behind the name of a secret, and public keys of SSH."""
+"""What code, paths and templates have behind the name of a secret, and public keys of SSH."""
 _NUMBERED: Final = re.compile(
     r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
 )
@@ -260,7 +260,7 @@ def line(value: str, before: str, after: str) -> bool:
 
 
 def column(value: str, before: str, after: str) -> bool:
-    """Whether what stands in the column next to the name of a secret is one."""
+    """Whether the value in the column next to the name of a secret is one."""
     return _FILE.search(value) is None and named(value, before, after)
 
 

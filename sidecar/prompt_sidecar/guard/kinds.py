@@ -5,7 +5,7 @@ such a form, as passwords are, a rule asks for a name in front of the value and 
 
 Two habits keep the finds whole and apart. A pattern begins with `\b`, which takes no character, so that two keys with
 one character between them are both found. It ends with `END` where its last character may be none of a word. Values
-are ASCII, so that no rule finds anything in a mask, which stands in `⟦` and `⟧`.
+are ASCII, so that no rule finds anything in a mask, which is enclosed in `⟦` and `⟧`.
 
 Examples are made up: `fake` spells that they are, and puts them together when the module is loaded.
 """

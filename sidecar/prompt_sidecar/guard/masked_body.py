@@ -1,6 +1,6 @@
 """The masked body: what was sent, with what is masked in its place.
 
-What came again as it was last time is as it was masked then, so that only what is new is written anew, and the masked
+What is sent again unchanged keeps its masked form, so that only what is new is written, and the masked
 bodies of two prompts begin alike where the prompts do.
 """
 

@@ -388,7 +388,7 @@ class Masker:
             yield Part(index, "", where, raw, leaves, format_.strings)
 
     def _leaves(self, raw: bytes, name: str, *, apart: bool) -> Sequence[Leaf]:
-        """The strings of a member; `apart`: of one beside the system prompt."""
+        """The strings of a member; `apart`: of one besides the system prompt."""
         where = f"{FIELD}.{name}"
         try:
             if apart:

@@ -1,10 +1,10 @@
-"""Masks: what stands in a prompt in place of a secret.
+"""Masks: the text in a prompt that replaces a secret.
 
     ⟦github_token:k7x2m9qa4t⟧
 
 The kind is that of the rule that found the value. The id is a keyed hash of caller, run and value: the same value has
 the same mask in every prompt of its run and in every process that has the key, a value of another run has another one,
-and nobody can tell the value from it or make one up. A mask is only a label; what it stands for is in the vault.
+and nobody can tell the value from it or make one up. A mask is only a label; its value is in the vault.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def places(text: str) -> list[tuple[int, int]]:
 
 
 class Written(NamedTuple):
-    """A mask that stands in a text, perhaps escaped."""
+    """A mask found in a text, perhaps escaped."""
 
     start: int
     end: int

@@ -3,7 +3,7 @@ r"""Rules for values that only a name tells: passwords, and keys without a form 
 A value is found behind a name of a secret (`WORDS`), if its check takes it for one. The rules differ in what stands
 between both: an assignment, a member of a list, a column, an option of a command.
 
-All of them are looked for where a word for secrets stands before something that may be a value (`NEAR`). That is
+All of them are looked for where a word for secrets precedes something that may be a value (`NEAR`). That is
 written for text as it comes, with codes in it (`reading`), and lets more through than any of the rules.
 """
 
@@ -21,7 +21,7 @@ WORDS: Final = (
     r"master|shared|account|auth|client|service|license|unseal|storage|app|db|hec|write) ?)key|"
     r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk)|\bKey)"
 )
-"""Words that end the names of secrets, or stand in them."""
+"""Words that end the names of secrets, or are part of them."""
 _TAIL: Final = r"[A-Za-z0-9_-]{0,24}"
 _QUOTES: Final = r"[\"'`\\]{0,9}"
 _BLANKS: Final = "[ \t\x7f]{0,24}"
@@ -65,7 +65,7 @@ _BEFORE_QUOTED: Final = (
     r"[\"'`]?[ \t](?:is|to)[ \t]",
     r"=[ \t]?\([\"'][^\s\"']{1,40}[\"'],[ \t]*",
 )
-"""What stands between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
+"""What may be between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
 names and values; the beginning of a block about one name; an attribute; words of a sentence; the user of a pair."""
 _BEFORE_PLAIN: Final = (
     _SET,

@@ -34,7 +34,7 @@ class Part:
     imitates: bool = False
     """Whether it holds something to be defanged."""
     apart: bool = False
-    """Whether it is a member of the body beside system prompt and history, which the next prompt need not have."""
+    """Whether it is a member of the body besides system prompt and history, which the next prompt need not have."""
 
     @property
     def first(self) -> int:

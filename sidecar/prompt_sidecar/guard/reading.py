@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 UNSEEN: Final = "\x7f"
-"""What stands in the place of a code of a terminal."""
+"""What replaces a code of a terminal."""
 _CODE: Final = re.compile(
     rb"[\x1b\\%&](?:(?<=\x1b)\[[0-9;?]*[A-Za-z]"
     rb"|(?<=\\)\\*(?:(?:u001[bB]|x1[bB]|033)\[[0-9;?]*[A-Za-z]|u00(?P<unicode>[2-7][0-9A-Fa-f])|(?P<letter>[\"'nrt]))"
@@ -25,7 +25,7 @@ _CODE: Final = re.compile(
     rb"|(?<=&)(?:#(?P<decimal>[0-9]{1,3})|#x(?P<hex>[0-9A-Fa-f]{1,2})|(?P<entity>quot|apos|amp|lt|gt|nbsp));)"
 )
 _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): ord(" ")}
-"""Characters that divide, and what stands for them: an ampersand divides members of an address, but not words."""
+"""Characters that divide, and what replaces them: an ampersand divides members of an address, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
 _JOINT: Final = re.compile(

@@ -40,7 +40,7 @@ class Restored:
 
 
 def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
-    """Whether a list of `tool:kind` pairs allows a tool the values of a kind; `*` stands for all of either."""
+    """Whether a list of `tool:kind` pairs allows a tool the values of a kind; `*` means all of either."""
     for pair in pairs:
         of_tool, _, of_kind = pair.rpartition(":")
         if of_tool in {ANY, tool} and of_kind in {ANY, kind}:

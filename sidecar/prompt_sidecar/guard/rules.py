@@ -162,7 +162,7 @@ _ONLY: Final[Mapping[Action, Sequence[Group]]] = {
     Action.MASK: (Group.SECRETS, Group.PERSONAL),
     Action.DEFANG: (Group.LOOKALIKES,),
 }
-"""What an action can be done about: a mask stands for a value, and a broken value is of no use."""
+"""What an action can be done about: a mask represents a value, and a broken value is of no use."""
 
 
 def _said(options: GuardOptions) -> Mapping[str, Action]:

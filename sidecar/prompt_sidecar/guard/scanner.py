@@ -424,7 +424,7 @@ def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[
 
 
 def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
-    """The finds without values that stand in a mask: a rule of a user may match a mask's id."""
+    """The finds without those inside a mask: a rule of a user may match a mask's id."""
     masks = [match.span() for match in _MASK.finditer(text)]
     starts = [start for start, _ in masks]
 

@@ -1,6 +1,6 @@
 """The vault: the values that masks stand for, in memory, as long as their run is known and there is room.
 
-A value is put in before its mask is made, so that no mask stands for nothing. Where a run has no more room a value is
+A value is put in before its mask is made, so that no mask is without a value. Where a run has no more room a value is
 not taken, and not masked. Where all runs together have none, the run that was idle for longest loses its values, all of
 them: its masks stay as they are, and when its agent sends the history again the values are found and known again.
 """
@@ -193,7 +193,7 @@ class Vault:
 
 
 class KnownValues:
-    """Where known values stand in texts, whether or not a rule finds them there. Grows; not thread-safe.
+    """Where known values are in texts, whether or not a rule finds them there. Grows; not thread-safe.
 
     All but the newest are one expression, so that a text without any is passed over in one pass.
     """
@@ -214,7 +214,7 @@ class KnownValues:
                 self._holds, self._new = _gate(self._values), []
 
     def find(self, text: str) -> list[tuple[int, int, Value]]:
-        """Start, end and value of each that stands in a text; they may overlap."""
+        """Start, end and value of each that is in a text; they may overlap."""
         found: list[tuple[int, int, Value]] = []
         for value in self._values.values() if self._holds(text) else self._new:
             at = text.find(value.text)

@@ -305,7 +305,7 @@ class EnvoyDoor:
             self._count(exchange, EnvoyOutcome.LATE)
             raise
         finally:
-            stopped.set()  # whoever stopped waiting
+            stopped.set()  # the waiter may have stopped
             self._waiting_bytes -= len(step.body)
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)

@@ -69,7 +69,7 @@ _SUCCESS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Send this; `last`: then end the stream. `outcome`: what became of the request, where it is known now."""
+    """Send this; `last`: then end the stream. `outcome`: that of the request, where it is known now."""
 
     reply: bytes | None
     last: bool = False
@@ -92,7 +92,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class RestoreWhole:
-    """Restore the masks in a whole response; `Exchange.restored` takes what became of it."""
+    """Restore the masks in a whole response; `Exchange.restored` takes the outcome."""
 
     dialect: Dialect
     body: bytes
@@ -192,7 +192,7 @@ class Exchange:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is known what became of the request: it counts once, whatever its response is."""
+        """Whether the outcome of the request is known: it counts once, whatever its response is."""
         return self._processed is not None
 
     @property
@@ -306,7 +306,7 @@ class Exchange:
         return self._response_trailers()
 
     def trimmed(self, processed: Processed) -> Answer:
-        """Answer with what became of the body."""
+        """Answer with the processed body."""
         self._processed = processed
         reads = self._usage or processed.restore is not None
         goes_on = reads and processed.outcome is EnvoyOutcome.ANSWERED
@@ -417,7 +417,7 @@ class Exchange:
         return self._streamed(self._stream, piece, taken, ends=ends)
 
     def restored(self, whole: RestoredWhole) -> Answer:
-        """Answer with what became of a whole response."""
+        """Answer with a whole, processed response."""
         # A whole response that trailers follow does not say that it ends, but can be read.
         in_pieces = not self._ends and whole.stay is MasksStay.UNREADABLE
         self._stay = MasksStay.UNCHANGEABLE if in_pieces else whole.stay

@@ -61,7 +61,7 @@ class Agent:
         Raises:
             HTTPRequestEntityTooLarge: it has more than `most` bytes.
             LateBody: it did not come in time.
-            TooLarge: there is no room for it beside others.
+            TooLarge: the memory for bodies is in use by others.
         """
         try:
             async with asyncio.timeout(self._limits.message_timeout):

@@ -88,7 +88,7 @@ _log = logging.getLogger("prompt_sidecar.http")
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a request, for metrics."""
+    """The outcome of a request, for metrics."""
 
     status: int = 0
     """The upstream's; 0: it was not asked, or did not answer."""
@@ -168,7 +168,7 @@ class Exchange:
     _call: ProviderCall = field(init=False)
     """The call of the provider that is made, or was last."""
     _read_so_far: BytesIO = field(default_factory=BytesIO)
-    """What came of an answer that is being read whole."""
+    """The part read so far of an answer that is read whole."""
 
     async def run(self, asked: Asked) -> web.StreamResponse:
         """Answer the agent.
@@ -474,7 +474,7 @@ class Exchange:
         return rewritten(plain, found, check), visible
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
-        """Return an answer's body, read into `_read_so_far`; None: there is no room for the rest of it beside others.
+        """Return an answer's body, read into `_read_so_far`; None: the memory for bodies is in use by others.
 
         Raises:
             TooLongAnswer: it is too long.

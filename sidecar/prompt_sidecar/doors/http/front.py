@@ -151,7 +151,7 @@ def _preflight(request: web.Request) -> web.Response:
 def error_response(
     found: Route | None, status: int, message: str, reason: str, headers: CIMultiDict[str] | None = None
 ) -> web.Response:
-    """Return an error of the sidecar's, in the shape of a route's provider; with `headers` beside its own."""
+    """Return an error of the sidecar's, in the shape of a route's provider; with `headers` in addition to its own."""
     format_name = "" if found is None or found.dialect is None else found.dialect.format
     told = CIMultiDict[str]() if headers is None else headers
     told.update(error_headers(format_name, status))

@@ -510,7 +510,7 @@ class _Handler:
 
         Raises:
             HTTPRequestEntityTooLarge: it becomes too large.
-            TooLarge: there is no room for what it becomes beside others.
+            TooLarge: the memory for what it becomes is in use by others.
         """
         if not encoding:
             return None

@@ -31,7 +31,7 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
         upstreams: the providers.
         body: goes on in place of the request's; None: that goes on as it comes.
         without: headers that do not go on.
-        told: is called when the answer begins; returns its headers beside the provider's.
+        told: is called when the answer begins; returns headers to add to the provider's.
     """
     data = agent.pieces() if body is None and request.body_exists else body
     headers = forwarded(request.headers, "host", *without)

@@ -1,6 +1,6 @@
 """Where a hidden turn belongs in a history that an agent sends back.
 
-Theory. Agents send back what they were given, and seldom exactly: some leave out what the model said beside its calls,
+Theory. Agents send back what they were given, and seldom exactly: some leave out what the model said with its calls,
 shorten it, give its calls ids of their own, or name an item by its id alone. So the place of an answer is looked for by
 what is left of it, the surest first:
 
@@ -69,7 +69,7 @@ class Splice:
     entries: tuple[bytes, ...]
     """The entries in their place."""
     answers: tuple[Any, ...] = ()
-    """Entries that answer the sidecar's calls among those of the agent's, to stand before its results."""
+    """Entries that answer the sidecar's calls among those of the agent's, to be put before its results."""
     place: int = -1
     """How many entries the agent held before the answer; -1: not known."""
     hidden: tuple[str, ...] = ()

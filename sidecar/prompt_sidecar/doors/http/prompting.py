@@ -77,7 +77,7 @@ class Chain:
     """What a request on a WebSocket goes on from, and what it adds."""
 
     before: Link | None = None
-    """None: it begins anew."""
+    """None: it begins again."""
     previous: str = ""
     """The provider's id of the response that it goes on from; empty: none that is known here."""
     added: tuple[bytes, ...] = ()
@@ -124,7 +124,7 @@ class Prompt:
     recall: RecallOffer = RecallOffer.UNTRIMMED
     """Whether they are, or why not."""
     narrowed: bool = False
-    """Whether its choice of tools is written anew, so that the model calls one of the agent's."""
+    """Whether its choice of tools is replaced, so that the model calls one of the agent's."""
     pinned: frozenset[int] = frozenset()
     """Indices of entries that no cut may touch, hidden turns counted."""
     answer: TrimAnswer | None = None
@@ -238,7 +238,7 @@ class Prompter:
             return self._trimmed(prompt, check, served=served)
 
     def unnarrowed(self, prompt: Prompt, check: Callable[[], None]) -> Prompt:
-        """Make a prompt anew with the agent's own choice of tools, as its provider has refused another.
+        """Make a prompt again with the agent's own choice of tools, as its provider has refused another.
 
         Errors as `prepare`.
         """

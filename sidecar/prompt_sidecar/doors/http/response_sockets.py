@@ -119,7 +119,7 @@ class ResponseSockets:
         """Callers and their sessions whose next WebSocket is answered 426."""
 
     async def serve(self, opened: Opened, outcome: Outcome) -> web.StreamResponse:
-        """Serve a WebSocket to its end; `outcome` is told what became of its opening."""
+        """Serve a WebSocket to its end; `outcome` receives the outcome of its opening."""
         request, caller = opened.request, opened.caller
         session = caller, _session(request)
         if session in self._refused:

@@ -2,7 +2,7 @@
 
 The prompt is at the provider then, and cannot be trimmed. Recall works all the same: the sidecar's tools join the
 request as they did the one before, and where the agent was given only its own calls of a turn, the answers to the
-sidecar's are put before its results. Where one answer was made of several responses, the agent's id stands for the
+sidecar's are put before its results. Where one answer was made of several responses, the agent's id names the
 last of them. The sidecar's answers quote originals, so those of a run go with these: when it is over, and when they
 were not used for the time to live.
 

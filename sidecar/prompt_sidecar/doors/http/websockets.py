@@ -3,7 +3,7 @@
 Either side may send without end, take nothing, or go without a word. So a message has a bound, nothing is compressed on
 the way (a small frame could become any size), what is held of messages counts among the bodies of requests, an agent
 must take each message in time, other requests have their turn between messages, and a silent side is pinged. The other
-side is told why a side has closed; a side that was lost has not said so, and nobody may take a part for the whole.
+side is told why a side has closed; a side that was lost gave no reason, and a part must not be taken for the whole.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OPENING: Final = (
 _MESSAGES_IN_A_TURN: Final = 256
 """Messages that are sent on before other requests have their turn: some two milliseconds."""
 UNSAID: Final = frozenset({1004, 1005, 1006, 1015})
-"""Codes of a close that are never sent: they stand for a close without a code, or none (RFC 6455, 7.4.1)."""
+"""Codes of a close that are never sent: they represent a close without a code, or none (RFC 6455, 7.4.1)."""
 _NO_CODE: Final = 1005
 _CLOSE_SECONDS: Final = 10.0
 """For a side to answer that a WebSocket is closed; then it is cut off. aiohttp waits so long for each message."""

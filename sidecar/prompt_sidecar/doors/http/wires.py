@@ -1,6 +1,6 @@
 """One side's connection of a WebSocket, byte by byte: what of its messages is held, and whether it shows life.
 
-aiohttp gives a message when it is whole, and until then keeps what came of it. So bytes are counted as they come in,
+aiohttp gives a message when it is whole, and until then keeps its beginning. So bytes are counted as they come in,
 and are counted no more once their message has gone on; where there is no room for more, the rest is not kept.
 
 A side that has lost its power says nothing, and neither does one that waits. So one that is silent is pinged. It is not
@@ -26,7 +26,7 @@ _HEAD, _MASK = 2, 4
 
 
 class Between(asyncio.Protocol):
-    """Stands between a connection and its protocol, and hands everything on."""
+    """A protocol between a connection and its real protocol that passes everything on."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         self._protocol = protocol
@@ -53,7 +53,7 @@ class Between(asyncio.Protocol):
 
 
 class Wire(Between):
-    """Stands between a connection and its protocol until `leave`. On the event loop only."""
+    """A protocol between a connection and its real protocol until `leave`. On the event loop only."""
 
     def __init__(
         self,
