@@ -32,6 +32,7 @@ from prompt_sidecar.telemetry.catalog import (
     GUARD_REFUSALS,
     GUARD_UNREAD,
     HANDLED,
+    HTTP_HELD,
     HTTP_HIDDEN,
     HTTP_HIDDEN_LOSSES,
     HTTP_REQUESTS,
@@ -404,7 +405,7 @@ WAITING: Final = Row(
             "How long calls waited before they began to run.",
             "See “Calls in flight”: more sidecars help, or fewer calls at once.",
             IDLE,
-            width=6,
+            width=5,
             traces=True,
         ),
         Panel(
@@ -417,7 +418,7 @@ WAITING: Final = Row(
             "How late a timer of the sidecar woke up: how long a thread waits for the interpreter.",
             "High while CPU is near 1: the interpreter is busy. High while CPU is low: the container is throttled.",
             UNSEEN,
-            width=6,
+            width=5,
         ),
         Panel(
             "Calls in flight",
@@ -427,7 +428,7 @@ WAITING: Final = Row(
             "Calls that wait, run or are being answered, at the moment of the scrape.",
             "At `server.max_calls` (128) further calls are refused.",
             UNSEEN,
-            width=6,
+            width=5,
         ),
         Panel(
             "Resource limits reached",
@@ -438,8 +439,24 @@ WAITING: Final = Row(
             "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
             "lists them.",
             "No resource limit was reached.",
-            width=6,
+            width=5,
             no_value="none",
+        ),
+        Panel(
+            "Held connections",
+            Look.LINES,
+            Unit.COUNT,
+            (
+                Query(
+                    f"max({PANEL.select(HTTP_HELD, where={'state': 'waiting'})})", "waiting (highest of all sidecars)"
+                ),
+                Query(f"max({PANEL.select(HTTP_HELD, where={'state': 'at_start'})})", "at a start (highest)"),
+                Query(f"min({PANEL.select(HTTP_HELD, where={'state': 'limit'})})", "limit"),
+            ),
+            "Connections that wait until the HTTP door accepts them: at the scrape, and when the door began to.",
+            "At the limit further ones wait for their client's next try: raise `http.held_connections`.",
+            UNSEEN,
+            width=4,
         ),
     ),
 )

@@ -5,24 +5,34 @@ from __future__ import annotations
 import socket
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from prompt_sidecar.process.starting import StartError, listening_socket, waiting
+from prompt_sidecar.facts.totals import HeldConnections
+from prompt_sidecar.process.starting import StartError, held, listening_socket
 
 
 def test_connections_wait() -> None:
     """They are taken at once, their first bytes too, and counted until somebody accepts them."""
     with ExitStack() as stack:
         listener = stack.enter_context(listening_socket("http.listen", "127.0.0.1:0", 8))
-        assert 0 == waiting(listener)
+        assert HeldConnections(0, 8) == held(listener, 8)
         for _ in range(3):
             client = stack.enter_context(socket.create_connection(listener.getsockname()))
             client.sendall(b"GET / HTTP/1.1\r\n")
         if sys.platform == "linux":
-            assert 3 == waiting(listener)
+            assert HeldConnections(3, 8) == held(listener, 8)
         accepted, _ = listener.accept()
         assert b"GET / HTTP/1.1\r\n" == stack.enter_context(accepted).recv(100)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is read from Linux")
+def test_the_system_may_allow_fewer() -> None:
+    """The limit is what the system allows where that is less than the setting."""
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="ascii"))
+    with listening_socket("http.listen", "127.0.0.1:0", 65_535) as listener:
+        assert HeldConnections(0, min(most, 65_535)) == held(listener, 65_535)
 
 
 def test_an_address_that_is_taken() -> None:

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from prompt_sidecar.facts.totals import HeldConnections
 from prompt_sidecar.values import split_address
 
 _UNACKED: Final = slice(24, 28)
 """The bytes of `tcpi_unacked` in Linux's `struct tcp_info`: eight of one byte each and four of four are before it."""
+_SACKED: Final = slice(28, 32)
+"""Those of `tcpi_sacked`, which is the next."""
 
 
 class StartError(Exception):
@@ -69,16 +72,22 @@ def listening_socket(setting: str, address: str, backlog: int) -> socket.socket:
     return found
 
 
-def waiting(listener: socket.socket) -> int:
-    """Return how many connections wait at a socket to be accepted; 0 where the system does not say, as beyond Linux.
+def held(listener: socket.socket, most: int) -> HeldConnections:
+    """Return how many connections wait at a socket to be accepted, and how many may.
 
-    Linux gives it in place of the segments in flight, in `struct tcp_info` (tcp_info(7), `tcpi_unacked`).
+    Linux gives both in `struct tcp_info`, in place of the segments in flight and of those acknowledged selectively
+    (tcp_info(7), `tcpi_unacked`, `tcpi_sacked`). Beyond Linux, and where the socket is closed, none are known to wait.
+
+    Args:
+        listener: the socket, which listens.
+        most: the backlog that it listens with, of which the system may allow less (net.core.somaxconn).
     """
     option = getattr(socket, "TCP_INFO", None)
     if option is None or sys.platform != "linux":
-        return 0
+        return HeldConnections(0, most)
     try:
-        found = listener.getsockopt(socket.IPPROTO_TCP, option, _UNACKED.stop)
+        found = listener.getsockopt(socket.IPPROTO_TCP, option, _SACKED.stop)
     except OSError:
-        return 0
-    return int.from_bytes(found[_UNACKED], sys.byteorder)
+        return HeldConnections(0, most)
+    waiting, allowed = (int.from_bytes(found[each], sys.byteorder) for each in (_UNACKED, _SACKED))
+    return HeldConnections(waiting, min(most, allowed))

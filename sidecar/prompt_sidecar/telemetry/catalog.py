@@ -252,6 +252,15 @@ HTTP_REQUESTS: Final = Metric(
         ),
     },
 )
+HTTP_HELD: Final = Metric(
+    "prompt_sidecar.http.held_connections",
+    Kind.GAUGE,
+    "{connection}",
+    "Connections that the system holds until the HTTP door accepts them, as while its process starts: waiting now; "
+    "at_start, which waited when the door began to accept them; limit, which may wait (http.held_connections, or what "
+    "the system allows of it). Zero where there is no HTTP door; beyond Linux none are known to wait.",
+    {"state": ("waiting", "at_start", "limit")},
+)
 HANDLED: Final = Metric(
     "prompt_sidecar.handled",
     Kind.COUNTER,

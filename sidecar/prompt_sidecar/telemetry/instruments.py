@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import HeldConnections, ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution, Distributions
-from prompt_sidecar.telemetry.readings import Series, figures, process, processor
+from prompt_sidecar.telemetry.readings import Series, figures, held, process, processor
 from prompt_sidecar.telemetry.tallies import Tallies, Values
 
 _NONE: Final[Mapping[Values, Distribution]] = {}
@@ -44,6 +44,8 @@ class Instruments:
         self._memory: Callable[[], ProcessMemory] | None = None
         self._buffers: Callable[[], Mapping[str, int]] | None = None
         self._cpu: Callable[[], ProcessCpu] | None = None
+        self.held: Callable[[], HeldConnections] = lambda: HeldConnections(0, 0)
+        """Returns the connections that wait for the HTTP door; called once per collection."""
         self.record = distributions.record
         """Record a value of a histogram."""
         self.record_all = distributions.record_all
@@ -77,6 +79,7 @@ class Instruments:
     def _readings(self) -> dict[str, Series]:
         readings = figures(self._totals()) if self._totals is not None else {}
         readings[catalog.CALLS_ACTIVE.name] = {(): self._active()}
+        readings[catalog.HTTP_HELD.name] = held(self.held())
         if self._memory is not None:
             readings[catalog.PROCESS_MEMORY.name] = process(self._memory())
         if self._cpu is not None:

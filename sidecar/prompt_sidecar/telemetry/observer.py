@@ -23,7 +23,7 @@ from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest, Provide
 from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
-from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import HeldConnections, ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
@@ -96,6 +96,9 @@ class Observer:
             buffers: bytes that the server keeps besides, by value of the label of `catalog.BUFFERS_SIZE`.
             cpu: what the process's control group allows it of the processor.
         """
+
+    def watch_held(self, held: Callable[[], HeldConnections]) -> None:
+        """The HTTP door has taken its address; `held` returns the connections that wait to be accepted there."""
 
     def begun(
         self,
@@ -274,6 +277,10 @@ class Telemetry(Observer):
         """Read these at each collection, and start to measure lag."""
         self._instruments.watch(totals, active, memory, buffers, cpu)
         self.lag.begin()
+
+    def watch_held(self, held: Callable[[], HeldConnections]) -> None:
+        """Read it at each collection."""
+        self._instruments.held = held
 
     def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:
         """Begin the server's span of a call, if there are spans."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from prompt_sidecar.facts.archived import StoreTotals
-from prompt_sidecar.facts.totals import Event, ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import Event, HeldConnections, ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.tallies import Values
@@ -57,6 +57,15 @@ def figures(totals: Totals) -> dict[str, Series]:
 def process(memory: ProcessMemory) -> Series:
     """Memory of the process."""
     return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
+
+
+def held(connections: HeldConnections) -> Series:
+    """Connections that wait for the HTTP door."""
+    return {
+        ("waiting",): connections.waiting,
+        ("at_start",): connections.at_start,
+        ("limit",): connections.limit,
+    }
 
 
 def processor(cpu: ProcessCpu) -> dict[str, Series]:

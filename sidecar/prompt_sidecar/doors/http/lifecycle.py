@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, Final
@@ -47,9 +48,10 @@ from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
+from prompt_sidecar.facts.totals import HeldConnections
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import about, begin_about, frames
-from prompt_sidecar.process.starting import listening_socket, waiting
+from prompt_sidecar.process.starting import held, listening_socket
 
 HELD_BOUND: Final = "http.held_connections"
 _END_SECONDS: Final = 5.0
@@ -78,6 +80,7 @@ class HttpDoor:
         self._key = key
         self._tls = shared.tls.context if shared.tls is not None else None
         self._socket = listening
+        self._held_at_start = 0
         self.port = 0
         """Also where port 0 was asked for."""
         self._loop = asyncio.new_event_loop()
@@ -104,6 +107,7 @@ class HttpDoor:
         if self._socket is None:
             self._socket = listening_socket("http.listen", self._options.listen, self._options.held_connections)
         self.port = self._socket.getsockname()[1]
+        self._shared.observer.watch_held(self._held)
 
     def start(self) -> None:
         """Serve; return once requests are accepted."""
@@ -146,10 +150,12 @@ class HttpDoor:
         await self._runner.setup()
         assert self._socket is not None
         assert self._runner.server is not None
-        if (held := waiting(self._socket)) >= self._options.held_connections:
+        found = self._held()
+        self._held_at_start = found.waiting
+        if found.waiting >= found.limit:
             self._shared.observer.reached(HELD_BOUND)
-        if held:
-            _log.info("connections that have waited for the start: %s", f"{held:,}")
+        if found.waiting:
+            _log.info("connections that have waited for the start: %s", f"{found.waiting:,}")
         self._listener = await self._loop.create_server(
             self._handler.connections.bounded(self._runner.server),
             sock=self._socket,
@@ -157,6 +163,11 @@ class HttpDoor:
             backlog=self._options.held_connections,
             ssl_handshake_timeout=self._shared.options.handshake_timeout if self._tls is not None else None,
         )
+
+    def _held(self) -> HeldConnections:
+        """Connections that wait to be accepted now."""
+        assert self._socket is not None
+        return replace(held(self._socket, self._options.held_connections), at_start=self._held_at_start)
 
     def drain(self) -> None:
         """Refuse further requests."""
