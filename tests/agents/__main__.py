@@ -19,7 +19,6 @@ from tests.agents.judging import faults
 from tests.agents.programs import Start
 from tests.agents.rows import ROWS, Row
 from tests.agents.running import session
-from tests.agents.scripts import Script
 from tests.agents.versions import made, pinned
 from tests.lab.harness.environments import Unavailable
 
@@ -60,7 +59,7 @@ def tried(row: Row, *, newest: bool = False) -> list[str]:
         made(row.environment, newest)
         with (
             tempfile.TemporaryDirectory() as home,
-            session(Script(row.agent), Path(home), start=_start(newest)) as work,
+            session(row.script(row.agent), Path(home), start=_start(newest)) as work,
         ):
             work.run()
             return faults(work, *row.checks)

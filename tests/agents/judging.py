@@ -32,7 +32,7 @@ _SERVED: Final = frozenset({("answered", 200), ("cancelled", 200), ("opened", 10
 """How requests end: an agent may close the connection at the end of an answer, whose usage is reported all the same."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
 _RAN: Final = re.compile(r"echo (\d+) ")
-_DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
+DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
 _TEXTS: Final = frozenset({"text", "content", "output", "arguments", "command", "input", "thinking"})
 """Members that hold a text that the model reads."""
 _ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "toolUseId", "id")
@@ -119,7 +119,7 @@ def over_the_limit(session: Session) -> Iterator[str]:
 def nothing_lost(session: Session) -> Iterator[str]:
     """The last prompt holds each call, or counts it among those dropped."""
     last = session.bodies[-1]
-    dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(json.dumps(entries(last))))
+    dropped = sum(int(number.replace(",", "")) for number in DROPPED.findall(json.dumps(entries(last))))
     standing = {call for call in _calls(entries(last)) if call != "own-2"}
     made = session.script.step + bool(session.script.looked_up)
     if len(standing) + dropped != made:
@@ -160,23 +160,26 @@ def recall(session: Session) -> Iterator[str]:
 
 def reasons(session: Session) -> Iterator[str]:
     """Of each request it was said what was done: trimmed, no need to, or no prompt; each step was offered recall."""
-    yield from _reasons(session, _DONE, RecallOffer.OFFERED)
+    yield from reported(session, RecallOffer.OFFERED)
 
 
 def stored_by_provider(session: Session) -> Iterator[str]:
     """Requests that go on from what the provider holds say so, and pass; their model is offered recall all the same."""
-    yield from _reasons(session, _DONE | {Untrimmed.STORED_BY_PROVIDER}, RecallOffer.OFFERED)
+    yield from reported(session, RecallOffer.OFFERED, _DONE | {Untrimmed.STORED_BY_PROVIDER})
     if session.seen.asked[-1].untrimmed is not Untrimmed.STORED_BY_PROVIDER:
         yield "the last request was not stored by the provider"
 
 
 def forced(session: Session) -> Iterator[str]:
     """Requests that force a tool say that recall is not offered for it."""
-    yield from _reasons(session, _DONE, RecallOffer.FORCED)
+    yield from reported(session, RecallOffer.FORCED)
 
 
-def _reasons(session: Session, outcomes: frozenset[str], recall: RecallOffer) -> Iterator[str]:
-    """A request that is no step of the run may have no tools that the sidecar's could join."""
+def reported(session: Session, recall: RecallOffer, outcomes: frozenset[str] = _DONE) -> Iterator[str]:
+    """Of each request it was said what was done, one of `outcomes`, and what became of recall.
+
+    A request that is no step of the run may have no tools that the sidecar's could join.
+    """
     handled = session.seen.asked
     requests = [request for request in session.seen.requests if request[1] not in (SENT_TO_HTTP, OPENED)]
     if len(handled) != len(requests):
@@ -192,7 +195,7 @@ def written_out(session: Session) -> Iterator[str]:
     """The last prompt has the result of each step, or counts it among those dropped, where calls are plain texts."""
     last = json.dumps(entries(session.bodies[-1]), ensure_ascii=False)
     standing = sum(line(step, 1) in last for step in range(1, session.script.last + 1))
-    dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(last))
+    dropped = sum(int(number.replace(",", "")) for number in DROPPED.findall(last))
     if standing + dropped != session.script.last:
         yield f"{standing} results stand in the last prompt, and {dropped} count as dropped"
 

@@ -70,6 +70,8 @@ class Command:
     program: Sequence[str]
     arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
+    typed: str = ""
+    """What a user types."""
 
     @property
     def words(self) -> Sequence[str]:
@@ -110,7 +112,7 @@ class Agent:
             command.words,
             cwd=start.home,
             env={**alone(start.home), **command.variables},
-            stdin=subprocess.DEVNULL,
+            input=command.typed,
             capture_output=True,
             text=True,
             timeout=AGENT_PATIENCE,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.agents.chats import AIDER, CHAT, Chat
 from tests.agents.judging import FORCED, NOT_COUNTED, SIXTY_CALLS, STORED, WRITTEN_OUT, Check
 from tests.agents.programs import (
     CLAUDE_CODE,
@@ -18,6 +20,7 @@ from tests.agents.programs import (
     Command,
     Start,
 )
+from tests.agents.scripts import Script
 from tests.lab.harness.components import ROOT
 
 WINDOW: Final = 30_000
@@ -38,6 +41,8 @@ class Row:
     raised: str = ""
     """Which of its own bounds on the number of turns is raised, as sixty calls are more; empty: none."""
     checks: tuple[Check, ...] = SIXTY_CALLS
+    script: Callable[[Agent], Script] = Script
+    """Its model."""
     result: str = "trimmed, recall answered"
     note: str = ""
 
@@ -117,6 +122,19 @@ ROWS: Final = (
         ("@qwen-code/qwen-code",),
         note="wants Node 22: the test brings Node 24 as a package; its shell tool lost the output of commands "
         "that end at once, on a loaded machine, so those of the test end with a short sleep",
+    ),
+    Row(
+        "aider",
+        AIDER,
+        "aider",
+        ("aider-chat",),
+        in_ci=True,
+        checks=CHAT,
+        script=Chat,
+        result="trimmed, recall not offered: `no_tools`; usage not reported",
+        note="it has no tools; the turns of the test are wishes, outputs of commands that `/run` adds to the chat, and "
+        "edits of a file; these outputs are a user's texts, of which the longest are elided where together they take "
+        "more than a quarter of the limit, except in the newest message; it streams and asks for no usage",
     ),
     Row(
         "OpenAI SDK, chat completions",
