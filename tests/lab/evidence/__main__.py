@@ -3,7 +3,7 @@
 Recorded runs are replayed turn by turn at limits that are shares of their size. What an action refers to (paths, URLs,
 hashes, error codes, names, numbers, quoted strings, whole lines) is looked for in earlier messages; then it is said
 whether the trimmed prompt still shows it, names it, or lets a search find it. docs/evidence.md has the definitions.
-Last it is said what condensing saves with no limit near, and what that hides.
+Last it is said what condensing saves with no limit near, and what that hides, for the sidecar and for rivals.
 
 Some uses:
 
@@ -13,6 +13,8 @@ Some uses:
     make evidence EVIDENCE="--policy age_keep_text=10,age_keep_arguments=10 --policy fit_low=0.4 --ask 0"
   what ceilings in tokens save and hide
     make evidence EVIDENCE="--ceilings"
+  what condensing saves and hides, for the sidecar and for rivals, and nothing else
+    make evidence EVIDENCE="--first-sight"
   choose from a grid; each run is then reported with what was chosen on the others
     make evidence EVIDENCE="--grid fit_low=0.35,0.45,0.55 --grid age_keep_iterations=3,6 --ask 0"
 """
@@ -34,7 +36,7 @@ from prompt_sidecar.errors import SidecarError
 from tests.lab.evidence import ceilings
 from tests.lab.evidence.contenders import CONTROL, NEVER, PEER_NAMES, PLAIN, Contender
 from tests.lab.evidence.core import checked_policy, presets
-from tests.lab.evidence.first_sight import first_sight, first_sight_table
+from tests.lab.evidence.first_sight import first_sight, first_sight_table, rivals_first_sight
 from tests.lab.evidence.measuring import ASKED, Cell, Task, measured
 from tests.lab.evidence.recordings import paths, recorded
 from tests.lab.evidence.summary import MOST_COST, Board, left_out
@@ -51,9 +53,11 @@ from tests.lab.evidence.table import (
 from tests.lab.harness.environments import cache_folder, prepared, vocabularies
 from tests.lab.harness.parallel import in_processes
 from tests.lab.harness.tables import console, options, sorry, write_facts
+from tests.lab.peers.peers import AT_FIRST_SIGHT
 
 SHARES = (15.0, 30.0, 60.0)
 """Limits, in per cent of a run's size."""
+RIVALS = tuple(dict.fromkeys(peer.key for peer in AT_FIRST_SIGHT))
 QUICK_TURNS = 50
 """With --quick, runs of more turns are left out."""
 DEFAULT = "cache_first"
@@ -75,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [name for name in runs if len(recorded(paths()[name]).starts) <= QUICK_TURNS]
     if not runs:
         return sorry("evidence", "no recorded runs found; PROMPT_SIDECAR_DATA names the folder that holds them")
+    if asked.first_sight:
+        _first_sight(asked, runs)
+        return 0
     known = _known(asked.known)
     there = {(cell.run, cell.share, cell.contender) for cell in known}
     tasks = [
@@ -88,8 +95,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = [*known, *_measured(tasks, asked.jobs, asked.json)]
     board = Board(cell for cell in cells if cell.limit >= asked.least_limit)
     _show(board, asked)
-    console(WIDTH).print(first_sight_table(first_sight([recorded(paths()[run]) for run in runs])))
+    _first_sight(asked, runs)
     return 0
+
+
+def _first_sight(asked: argparse.Namespace, names: Sequence[str]) -> None:
+    """Print what is saved at first sight, by the sidecar and by rivals."""
+    runs = [recorded(paths()[name]) for name in names]
+    found = first_sight(runs)
+    rivals = [peer for peer in AT_FIRST_SIGHT if peer.key in asked.rivals]
+    measured_rivals, failures = rivals_first_sight(runs, rivals, cache_folder())
+    to = console(WIDTH)
+    to.print(first_sight_table({**found, **measured_rivals}))
+    for text in failures:
+        to.print(f"  not measured: {text}", style="dim")
 
 
 def _ceilings(asked: argparse.Namespace, runs: Sequence[str]) -> int:
@@ -216,6 +235,9 @@ def _parser() -> argparse.ArgumentParser:
         f"some of: {', '.join(names)} (default: all; with --policy or --grid: {DEFAULT}); the control is always there"
     )
     add("--contenders", nargs="+", choices=names, metavar="NAME", help=some)
+    add("--first-sight", action="store_true", help="only what is saved at first sight, and what that hides")
+    beside = f"rivals at first sight, some of: {', '.join(RIVALS)} (default: all); or none"
+    add("--rivals", nargs="*", choices=RIVALS, default=RIVALS, metavar="NAME", help=beside)
     more = "one more contender: a preset with some knobs set otherwise; may be given several times"
     add("--policy", action="append", default=[], metavar="[PRESET:]KNOB=VALUE,...", help=more)
     each = "a contender for each value; given several times, for each combination"

@@ -77,6 +77,12 @@ PEERS: Sequence[Peer] = (
     Peer("Agent Framework, no state", "agent-framework", "agent_framework_window", {"keeps_state": False}, 100),
 )
 KEYS = tuple(dict.fromkeys(peer.key for peer in PEERS))
+AT_FIRST_SIGHT: Sequence[Peer] = (
+    Peer("headroom compress", "headroom", "headroom_first_sight", {"function": "compress"}),
+    Peer("headroom densify", "headroom", "headroom_first_sight", {"function": "densify"}),
+    Peer("Claw Compactor", "claw-compactor", "claw_compactor_first_sight"),
+)
+"""Those that make single results smaller, without a model and without a network."""
 
 
 def run_peer(

@@ -25,7 +25,7 @@ from tests.lab.peers.adapters.chat import Back, to_chat
 from tests.lab.peers.cells import Cell, Line, add_peers, cell_of, row_of
 from tests.lab.peers.contenders import Outcome
 from tests.lab.peers.material import Material
-from tests.lab.peers.peers import PEERS, Peer, read_prompts, run_peer
+from tests.lab.peers.peers import AT_FIRST_SIGHT, PEERS, Peer, read_prompts, run_peer
 from tests.lab.peers.table import cell_table, demands, failures, grid_table
 from tests.oracle.runs import Run
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
@@ -142,7 +142,7 @@ def test_nothing_of_ours_reaches_a_peer(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_every_peer_is_pinned() -> None:
     """Each has requirements with hashes, an adapter, and no address of a registry."""
-    for peer in PEERS:
+    for peer in (*PEERS, *AT_FIRST_SIGHT):
         pins = (REQUIREMENTS / f"{peer.key}.txt").read_text()
         assert "--hash=sha256:" in pins
         assert "://" not in pins
