@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from prompt_sidecar.trim.condense.output import Output
 
@@ -30,11 +30,8 @@ _NUMBERED: Final = re.compile(r"\d+[:-]")
 _BETWEEN: Final = "--"
 
 
-class _Found(NamedTuple):
-    """A line of a file that grep shows."""
-
-    path: str
-    number: int
+_Found = tuple[str, int]
+"""The path and the number of a line that grep shows. A plain tuple: one is made for each line."""
 
 
 def grouped(output: Output) -> str | None:
@@ -43,13 +40,13 @@ def grouped(output: Output) -> str | None:
     is_path: dict[str, bool] = {}
     if not any(_match(line, is_path) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
         return None
-    found = _found(lines, is_path)
-    groups = list(_groups(lines, found))
+    paths = [each[0] if each else "" for each in _found(lines, is_path)]
+    groups = list(_groups(lines, paths))
     if not groups or _misread(lines, groups):
         return None
     shown, done = list[str](), 0
     for at, end in groups:
-        path = _path(found, at)
+        path = paths[at]
         members = (line if line == _BETWEEN else line[len(path) + 1 :] for line in lines[at:end])
         shown += [*lines[done:at], path, *members]
         done = end
@@ -58,30 +55,50 @@ def grouped(output: Output) -> str | None:
 
 def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_Found | None]:
     """For each line which line of which file it is: matches, then context from the matches on, down and up."""
-    found = [_match(line, is_path) for line in lines]
+    found: list[_Found | None] = []
+    match: _Found | None = None
+    begins, colon = "", 0
+    for line in lines:
+        # Most lines are of the file of the line before.
+        if match is None or not line.startswith(begins):
+            match = _match(line, is_path)
+            if match is not None:
+                begins, colon = f"{match[0]}:", len(match[0])
+        else:
+            number = _number(line, colon)
+            match = (match[0], number) if number is not None else None
+        found.append(match)
     others = [at for at, each in enumerate(found) if each is None]
     for order, step in ((others, 1), (reversed(others), -1)):
         for at in order:
             near = found[at - step] if 0 <= at - step < len(found) else None
             if near is None or found[at] is not None:
                 continue
-            number = near.number + step
-            if number > 0 and lines[at].startswith(f"{near.path}-{number}-"):
-                found[at] = _Found(near.path, number)
+            path, number = near[0], near[1] + step
+            if number > 0 and lines[at].startswith(f"{path}-{number}-"):
+                found[at] = path, number
     return found
 
 
 def _match(line: str, is_path: dict[str, bool]) -> _Found | None:
     """The file and the number that a line begins with. Without an expression, which takes three times as long."""
-    drive = 2 if line[1:3] == ":\\" else 0
-    path, _, rest = line[drive:].partition(":")
-    number, behind, _ = rest.partition(":")
-    if not behind or not number.isdecimal() or len(number) > NUMBER_DIGITS:
+    colon = line.find(":", 2 if line[1:3] == ":\\" else 0)
+    if colon < 0:
         return None
-    path = line[:drive] + path
+    number = _number(line, colon)
+    if number is None:
+        return None
+    path = line[:colon]
     if path not in is_path:
         is_path[path] = _is_path(path)
-    return _Found(path, int(number)) if is_path[path] else None
+    return (path, number) if is_path[path] else None
+
+
+def _number(line: str, colon: int) -> int | None:
+    """The number between two colons; None: there is none."""
+    second = line.find(":", colon + 1, colon + NUMBER_DIGITS + 2)
+    number = line[colon + 1 : second]
+    return int(number) if second >= 0 and number.isdecimal() else None
 
 
 def _is_path(text: str) -> bool:
@@ -90,20 +107,15 @@ def _is_path(text: str) -> bool:
     return "/" in text or "\\" in text or bool(_SUFFIX.search(text))
 
 
-def _path(found: Sequence[_Found | None], at: int) -> str:
-    line = found[at]
-    return line.path if line is not None else ""
-
-
-def _groups(lines: Sequence[str], found: Sequence[_Found | None]) -> Iterable[tuple[int, int]]:
-    """The first line of each group, and the one after its last."""
+def _groups(lines: Sequence[str], paths: Sequence[str]) -> Iterable[tuple[int, int]]:
+    """The first line of each group, and the one after its last. `paths`: of each line, empty where it has none."""
     at = 0
     while at < len(lines):
-        path, end = _path(found, at), at + 1
+        path, end = paths[at], at + 1
         while path:
-            if end < len(lines) and _path(found, end) == path:
+            if end < len(lines) and paths[end] == path:
                 end += 1
-            elif end + 1 < len(lines) and lines[end] == _BETWEEN and _path(found, end + 1) == path:
+            elif end + 1 < len(lines) and lines[end] == _BETWEEN and paths[end + 1] == path:
                 end += 2
             else:
                 break

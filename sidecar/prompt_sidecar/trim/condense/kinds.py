@@ -36,6 +36,10 @@ _TIME: Final = re.compile(r"\D?\d{4}-\d\d-\d\d|.{0,40}\d\d:\d\d:\d\d")
 _NUMBER: Final = re.compile(r"\s{0,8}(\d{1,7})(?:→|\t)")
 _HEAD_LINES: Final = 12
 """Lines by which a text is told."""
+_LEAST_NUMBERED: Final = 0.6
+"""Share of these lines that must begin with a number, and of the numbers that must follow the one before."""
+_MOST_UNNUMBERED: Final = int((1 - _LEAST_NUMBERED) * _HEAD_LINES)
+"""With more lines that begin with none, the share cannot be reached any more."""
 
 
 def kind_of(output: Output, fetch_tools: Collection[str]) -> Kind:
@@ -72,6 +76,13 @@ def is_numbered(text: str) -> bool:
     if "→" not in text[:1_024] and "\t" not in text[:1_024]:
         return False
     lines = _first_lines(text)
-    numbers = [int(found[1]) for line in lines if (found := _NUMBER.match(line))]
+    numbers: list[int] = []
+    others = 0
+    for line in lines:
+        found = _NUMBER.match(line)
+        if found:
+            numbers.append(int(found[1]))
+        elif (others := others + 1) > _MOST_UNNUMBERED:
+            return False
     steps = sum(after == before + 1 for before, after in pairwise(numbers))
-    return len(numbers) > 2 and len(numbers) > 0.6 * len(lines) and steps > 0.6 * len(numbers)
+    return len(numbers) > 2 and len(numbers) > _LEAST_NUMBERED * len(lines) and steps > _LEAST_NUMBERED * len(numbers)

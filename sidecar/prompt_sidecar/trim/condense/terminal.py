@@ -44,8 +44,8 @@ def without_overwritten(output: Output) -> str | None:
     for number in in_trouble([piece for _, piece in overwritten]):
         place, piece = overwritten[number]
         stays.setdefault(place, []).append(piece)
-    shown: list[str] = []
-    for place, line in enumerate(output.lines):
-        shown += stays.get(place, ())
-        shown.append(pieces[place][-1].rstrip() if place in pieces else line)
-    return "\n".join(shown) if pieces else None
+    shown, done = list[str](), 0
+    for place, line in pieces.items():
+        shown += [*output.lines[done:place], *stays.get(place, ()), line[-1].rstrip()]
+        done = place + 1
+    return "\n".join([*shown, *output.lines[done:]]) if pieces else None
