@@ -18,8 +18,9 @@ from tests.promises.played import Played
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-MADE: Final = Path(__file__).parent / "made_by_2bf5170"
-"""What that commit has made."""
+HERE: Final = Path(__file__).parent
+MADE: Final = {5: HERE / "made_by_2bf5170", 7: HERE / "made_by_2489d6e9"}
+"""What a commit has made, by the version of its rules."""
 KEY: Final = b"the key of all versions, thirty-two bytes and more"
 POLICY: Final[Mapping[str, object]] = {"registry_share": 0.02}
 BOUND: Final = ("bound", "converse")
@@ -103,9 +104,9 @@ def load(path: Path, kind: type[T]) -> T:
     return msgspec.json.decode(lzma.decompress(path.read_bytes()), type=kind)
 
 
-def present(folder: Path, prefix: str) -> list[str]:
-    """Names of the files that begin so."""
-    return sorted(path.name for path in folder.glob(f"{prefix}*.json.xz"))
+def present(rules: int) -> list[str]:
+    """Names of the files that were made under these rules."""
+    return sorted(path.name for path in MADE[rules].glob("*.json.xz"))
 
 
 def named(value: bytes) -> str:

@@ -12,15 +12,15 @@ from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.promises.played import instability
 from tests.store.sharing import Stepped, running_valkey
 
-STORED = ("store-openai_chat.json.xz",)
+STORED = [folder / "store-openai_chat.json.xz" for folder in MADE.values()]
 LIFE = 3_600_000
 """Milliseconds that the dump stays."""
 
 
-@pytest.fixture(params=STORED)
+@pytest.fixture(params=STORED, ids=[path.parent.name for path in STORED])
 def taken_over(request: pytest.FixtureRequest) -> Iterator[tuple[KeptStore, Engine, Stepped]]:
     """A dump in a real Valkey, and a replica that has not seen the run."""
-    kept = runs.load(MADE / request.param, KeptStore)
+    kept = runs.load(request.param, KeptStore)
     with running_valkey() as valkey:
         for key, fields in kept.hashes.items():
             mapping = {runs.raw(field): value for field, value in fields.items()}
