@@ -172,7 +172,7 @@ def test_annotations_as_the_request_has_them() -> None:
 
 
 def test_a_refusal_is_reported() -> None:
-    """As the SDKs raise it, or as text; what is no refusal is not, and nothing is raised where the sidecar is gone."""
+    """As the SDKs raise it, or as text; another error is a failed call; nothing is raised where the sidecar is gone."""
     words = "This model's maximum context length is 3000 tokens. However, your messages resulted in 7000 tokens."
     openai, anthropic = sdk("openai"), sdk("anthropic")
     with client_of() as (client, served), provider(*[Says(words, status=400)] * 2, Says("no", status=400)) as there:
@@ -197,7 +197,10 @@ def test_a_refusal_is_reported() -> None:
         learned = run.report(words)
         assert learned is not None
         assert learned.learned_limit
-        assert None is run.report(ValueError("something else"))
+        run.trim(history("openai_chat", 1))
+        failed = run.report(ValueError("something else"))
+        assert failed is not None
+        assert "failed" == failed.outcome
         served.server.stop(0)
         assert None is run.report(words)
         assert 1 == client.unreported

@@ -1,4 +1,4 @@
-"""A prompt whose provider failed adds no money through the HTTP door: no cost, and no estimate of what was saved."""
+"""A prompt whose provider failed adds neither money nor tokens: no cost, and nothing that was saved."""
 
 from __future__ import annotations
 
@@ -83,6 +83,17 @@ def money_of(figures: Figures) -> tuple[float, ...]:
     return figures.of(catalog.COST), *sides, figures.of(catalog.COST_UNPRICED)
 
 
+def tokens_of(figures: Figures) -> tuple[float, ...]:
+    """The comparison with never trimming in tokens, as the boards reckon it: kept and new ones of both sides."""
+    return tuple(
+        figures.of(catalog.COMPARED_TOKENS, prompts=prompts, state=state)
+        - figures.of(catalog.RECOUNTED_TOKENS, prompts=prompts, state=state, by="estimate")
+        + figures.of(catalog.RECOUNTED_TOKENS, prompts=prompts, state=state, by="report")
+        for prompts in ("returned", "untrimmed")
+        for state in ("kept", "new")
+    )
+
+
 def costs(here: Proxied) -> tuple[ModelCost, ...]:
     """What the run cost, and saved, by model."""
     return tuple(here.core.figures("local", RUN).model_costs)
@@ -94,7 +105,10 @@ def costs(here: Proxied) -> tuple[ModelCost, ...]:
     ids=["503", "unreachable", "left"],
 )
 def test_a_call_that_failed_has_saved_nothing(fails: Callable[[web.Request], Any], outcome: str) -> None:
-    """The same run's answered prompt has saved; the next one, which saves as much again, is not answered."""
+    """The same run's answered prompt has saved; the next one, which saves as much again, is not answered.
+
+    Sent again and answered it has saved as much as if nothing had failed.
+    """
 
     def model(body: Any) -> Says:
         return Says("Done.", tokens=as_sent(len(json.dumps(body))))
@@ -102,7 +116,10 @@ def test_a_call_that_failed_has_saved_nothing(fails: Callable[[web.Request], Any
     with telling() as told, proxied(model, observer=told.observer, rules=RULES, window=60_000) as here:
         asked(here, 2)
         until(lambda: told.scrape().of(catalog.COST) > 0)
-        before, money = costs(here), money_of(told.scrape())
+        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 1)
+        before, money, tokens = costs(here), money_of(told.scrape()), here.core.figures("local", RUN).comparison
+        panels = tokens_of(told.scrape())
+        assert tokens.untrimmed.new > tokens.returned.new > 0
         assert before[0].estimated_saved > 0
         here.upstream.other, here.upstream.only_other = fails, True
         hangs = fails if isinstance(fails, Hangs) else None
@@ -112,5 +129,17 @@ def test_a_call_that_failed_has_saved_nothing(fails: Callable[[web.Request], Any
         finally:
             if hangs is not None:
                 hangs.ends.set()
+        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="failed") == 1)
+        failed = here.core.figures("local", RUN)
         assert before == costs(here)
         assert money == money_of(told.scrape())
+        assert (tokens, 1) == (failed.comparison, failed.usage.failures)
+        assert panels == tokens_of(told.scrape())
+        here.upstream.only_other = False
+        asked(here, 3)
+        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 2)
+        again, found = here.core.figures("local", RUN).comparison, told.scrape()
+        assert (2, 2) == (again.prompts, again.reported)
+        assert again.untrimmed.new > tokens.untrimmed.new
+        assert tokens_of(found) == (again.returned.kept, again.returned.new, again.untrimmed.kept, again.untrimmed.new)
+        assert found.of(catalog.RECOUNTED_PROMPTS, how="compared") == 2

@@ -423,6 +423,11 @@ class RunFigures:
     """Tokens that they take less there."""
     ceiling_cuts: int = 0
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
+    failed_calls: int = 0
+    """Prompts whose provider failed, as it was reported or as the HTTP and Envoy doors have seen.
+
+    They are not in comparison.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -672,7 +677,7 @@ class UsageLearned:
     """The effect of the report. A run that this process has not seen is NOT_FOUND with the reason RUN_UNKNOWN."""
 
     outcome: str = "unspecified"
-    """Outcome of the report. One of recorded, repeated, prompt_unknown."""
+    """Outcome of the report. One of recorded, repeated, prompt_unknown, failed."""
     estimated_tokens: int = 0
     """Estimated tokens that the sidecar returned for the prompt."""
     real_tokens: int = 0

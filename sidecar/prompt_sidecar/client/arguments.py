@@ -59,6 +59,8 @@ class Usage(TypedDict, total=False):
     refusal: Mapping[str, Any]
     """`{"message": ..., "limit": ...}`: the provider refused the prompt as too long."""
     revision: bytes
+    failed: bool
+    """The provider gave no answer that can be used, for another reason than the prompt's length."""
 
 
 @dataclass(frozen=True, slots=True)

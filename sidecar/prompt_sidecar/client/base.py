@@ -135,7 +135,7 @@ class BaseRun:
         if isinstance(response, BaseException | str):
             refusal = response if isinstance(response, str) else too_long(response)
             if not refusal:
-                return {}
+                return {"failed": True, "revision": last.revision} if last.trimmed and response else {}
             self.last = replace(last, refused=True)
             self._engine.refused(self.id)
             usage = {"refusal": {"message": refusal[:MOST_CHARACTERS]}}

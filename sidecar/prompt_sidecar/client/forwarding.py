@@ -74,6 +74,8 @@ def forward(engine: Engine, sending: Sending) -> Steps[tuple[Any, Trimmed[Any]]]
             if too_long(error):
                 shorter = yield from made_shorter(engine, sending, trimmed, error)
             if shorter is None or tries > MOST_REFUSALS:
+                if not too_long(error):
+                    yield from reported(engine, sending.run_id, {"failed": True}, trimmed)
                 raise
             trimmed = yield from sending.watch(sending.prompt, _made(shorter))
     raise AssertionError("the last try returns or raises")
@@ -104,13 +106,17 @@ def reported(
     engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
 ) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
     """Report usage of a prompt that the sidecar trimmed. A failed report is only counted."""
-    if not trimmed.trimmed or not (usage.get("refusal") or usage.get("input_tokens") is not None):
+    if not trimmed.trimmed or not (_refused_or_failed(usage) or usage.get("input_tokens") is not None):
         return None
     try:
         return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
     except ClientError:
         engine.not_reported()
         return None
+
+
+def _refused_or_failed(usage: Usage) -> bool:
+    return bool(usage.get("refusal") or usage.get("failed"))
 
 
 def trim(engine: Engine, sending: Sending) -> Steps[Trimmed[Any]]:

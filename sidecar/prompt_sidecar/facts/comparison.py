@@ -8,14 +8,16 @@ tools would not have been made: it is on the sidecar's side alone, and in later 
 
 A prompt that is sent again before there is a report on it counts once: as far as is known the provider did not answer
 it before. A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the
-report, on both sides (`engine/runs/comparing.py`). The model's answers are on neither side, as they are the same on
-both.
+report, on both sides (`engine/runs/comparing.py`). Once it is reported that its provider failed it does not count,
+until it is sent again or what it took is reported after all. The model's answers are on neither side, as they are the
+same on both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from prompt_sidecar.guard.ceilings import DECIMALS
 
@@ -28,6 +30,11 @@ class Comparability(StrEnum):
     """Untrimmed it is larger than the model's window."""
     RECALL = "recall"
     """It brings answers of the sidecar's own tools, and no other results."""
+    FAILED = "failed"
+    """Its provider failed or gave no answer: it is on neither side, and not counted."""
+
+
+NEITHER_SIDE: Final = frozenset({Comparability.REFUSED, Comparability.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,7 @@ class Compared:
     @property
     def sides(self) -> tuple[Bill, Bill]:
         """What it adds to the returned prompts and to the untrimmed ones."""
-        if self.how is Comparability.REFUSED:
+        if self.how in NEITHER_SIDE:
             return Bill(), Bill()
         return self.returned, self.untrimmed
 
@@ -69,6 +76,9 @@ class Recount:
     estimated: Compared
     """As it was counted until then."""
     reported: Compared
+    counted: bool = True
+    """Whether `reported` is by what the provider counted; else it is an estimate again, of a prompt that failed first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,8 @@ class Comparison:
 
     def plus(self, one: Compared, times: int = 1) -> Comparison:
         """With one prompt more; -1 times: without one of them."""
+        if one.how is Comparability.FAILED:
+            return self
         returned, untrimmed = one.sides
         refused = one.how is Comparability.REFUSED
         return replace(
@@ -112,5 +124,5 @@ class Comparison:
     def recounted(self, recount: Recount) -> Comparison:
         """With what a report says in place of the estimate for the same prompt."""
         now = recount.reported
-        counted = self.plus(recount.estimated, -1).plus(now)
-        return replace(counted, reported=self.reported + (now.how is not Comparability.REFUSED))
+        compared = self.plus(recount.estimated, -1).plus(now)
+        return replace(compared, reported=self.reported + (recount.counted and now.how not in NEITHER_SIDE))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from prompt_sidecar.facts.comparison import Compared, Comparison
+from prompt_sidecar.facts.comparison import Compared, Comparison, Recount
 from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.untrimmed import Untrimmed
@@ -329,6 +329,8 @@ class Savings:
     compared: Compared | None = None
     """With the prompt as it was sent; None: it is no prompt of the run's history, changes nothing, or was sent again.
     """
+    recount: Recount | None = None
+    """Of a prompt that was sent again after its provider had failed: it counts again. None: it is no such prompt."""
     comparison: Comparison | None = None
     """Of the run's prompts so far, this one included; None: it is no prompt of the run's history, or changes nothing.
     """

@@ -25,6 +25,8 @@ class UsageOutcome(StrEnum):
     RECORDED = "recorded"
     REPEATED = "repeated"
     """The prompt was reported on before; nothing has changed, and the answer is the first one's."""
+    FAILED = "failed"
+    """The provider failed; the prompt is not compared with never trimming."""
     PROMPT_UNKNOWN = "prompt_unknown"
     """No prompt of the revision is among the last; nothing has changed."""
 
@@ -80,6 +82,9 @@ class UsageCall:
     refusal: ReportedRefusal | None = None
     revision: bytes = b""
     """Of the answer that held the prompt; empty: the run's last prompt."""
+    failed: bool = False
+    """Whether the provider gave no answer that can be used, for another reason than the prompt's length. No count of
+    such a report is looked at, and a later one on the same prompt takes its place."""
     cache_write_hour_tokens: int | None = None
     """Of `cache_write_tokens`, those that are kept for an hour."""
     service_tier: str = ""
@@ -136,3 +141,5 @@ class UsageFigures:
     output_tokens: int = 0
     cache_breaks: int = 0
     learned_limit: int = 0
+    failures: int = 0
+    """Prompts whose provider failed, each time that this was reported. They are no `reports`."""

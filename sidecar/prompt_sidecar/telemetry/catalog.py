@@ -554,8 +554,8 @@ RECOUNTED_PROMPTS: Final = Metric(
     Kind.COUNTER,
     "{prompt}",
     "Prompts whose counts by the provider were reported, by how their cost is compared with never trimming since then; "
-    "refused by the provider, or untrimmed larger than the window by its measure.",
-    {"how": ("compared", "recall", "refused")},
+    "refused by the provider, or untrimmed larger than the window by its measure; failed, as there was no answer.",
+    {"how": ("compared", "recall", "refused", "failed")},
 )
 TOOL_RESULT_SIZE: Final = Metric(
     "prompt_sidecar.tool.result.size",

@@ -64,6 +64,8 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         changes += _tokens(call, answer, model)
     if answer.savings.compared is not None:
         changes += _comparison(answer.savings.compared)
+    if answer.savings.recount is not None:
+        changes += _recount(answer.savings.recount)
     changes += findings(answer.guard.findings)
     if not answer.guard.priced:
         changes.append((catalog.UNPRICED, (), 1))
@@ -154,7 +156,9 @@ def _comparison(compared: Compared) -> list[Change]:
 
 def _recount(recount: Recount) -> list[Change]:
     """What a report changes of the comparison; counters only grow, so what it replaces has counters too."""
-    changes: list[Change] = [(catalog.RECOUNTED_PROMPTS, (recount.reported.how.value,), 1)]
+    changes: list[Change] = []
+    if recount.counted:
+        changes.append((catalog.RECOUNTED_PROMPTS, (recount.reported.how.value,), 1))
     for by, compared in (("estimate", recount.estimated), ("report", recount.reported)):
         for prompts, bill in zip(("returned", "untrimmed"), compared.sides, strict=True):
             changes.append((catalog.RECOUNTED_TOKENS, (prompts, "kept", by), bill.kept))
@@ -267,10 +271,10 @@ def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
 def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
     """An agent reported on a model call. Only recorded reports add figures; a rejected prompt used no tokens."""
     changes: list[Change] = [(catalog.USAGE_REPORTS, (answer.outcome.value,), 1)]
+    if answer.recount is not None and answer.outcome in {UsageOutcome.RECORDED, UsageOutcome.FAILED}:
+        changes += _recount(answer.recount)
     if answer.outcome is not UsageOutcome.RECORDED:
         return changes
-    if answer.recount is not None:
-        changes += _recount(answer.recount)
     if answer.limit_named is not None:
         return [*changes, (catalog.PROVIDER_REFUSALS, ("named" if answer.limit_named else "unnamed",), 1)]
     return [

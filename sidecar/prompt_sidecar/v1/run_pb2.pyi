@@ -196,6 +196,7 @@ class RunFigures(_message.Message):
     CONDENSED_ITEMS_FIELD_NUMBER: _builtins.int
     CONDENSED_TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_CUTS_FIELD_NUMBER: _builtins.int
+    FAILED_CALLS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -240,6 +241,8 @@ class RunFigures(_message.Message):
     """Tokens that they take less there."""
     ceiling_cuts: _builtins.int
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
+    failed_calls: _builtins.int
+    """Prompts whose provider failed, as it was reported or as the HTTP and Envoy doors have seen. They are not in comparison."""
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -334,10 +337,11 @@ class RunFigures(_message.Message):
         condensed_items: _builtins.int = ...,
         condensed_tokens: _builtins.int = ...,
         ceiling_cuts: _builtins.int = ...,
+        failed_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "condensed_items", b"condensed_items", "condensed_tokens", b"condensed_tokens", "cost", b"cost", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "condensed_items", b"condensed_items", "condensed_tokens", b"condensed_tokens", "cost", b"cost", "failed_calls", b"failed_calls", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015

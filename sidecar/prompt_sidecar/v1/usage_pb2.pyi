@@ -56,6 +56,8 @@ class _UsageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageOut
     """The prompt was reported on before. Nothing has changed; the answer is the first one's."""
     USAGE_OUTCOME_PROMPT_UNKNOWN: _UsageOutcome.ValueType  # 3
     """No prompt with this revision is among the run's last eight. Nothing has changed."""
+    USAGE_OUTCOME_FAILED: _UsageOutcome.ValueType  # 4
+    """The provider failed: the prompt does not count in the comparison with never trimming."""
 
 class UsageOutcome(_UsageOutcome, metaclass=_UsageOutcomeEnumTypeWrapper):
     """Outcome of a report."""
@@ -68,6 +70,8 @@ USAGE_OUTCOME_REPEATED: UsageOutcome.ValueType  # 2
 """The prompt was reported on before. Nothing has changed; the answer is the first one's."""
 USAGE_OUTCOME_PROMPT_UNKNOWN: UsageOutcome.ValueType  # 3
 """No prompt with this revision is among the run's last eight. Nothing has changed."""
+USAGE_OUTCOME_FAILED: UsageOutcome.ValueType  # 4
+"""The provider failed: the prompt does not count in the comparison with never trimming."""
 Global___UsageOutcome: _TypeAlias = UsageOutcome  # noqa: Y015
 
 class _CalibrationUse:
@@ -179,6 +183,7 @@ class ReportUsageRequest(_message.Message):
     INPUT_COUNTING_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     model: _builtins.str
@@ -195,7 +200,12 @@ class ReportUsageRequest(_message.Message):
     """Whether input_tokens holds the cached ones."""
     revision: _builtins.bytes
     """The revision of the TrimPromptResponse whose prompt was sent. Empty: the run's last prompt. A second report on one
-    prompt changes nothing.
+    prompt changes nothing, but where the first one says that the provider failed.
+    """
+    failed: _builtins.bool
+    """The provider gave no answer that can be used, for another reason than the prompt's length: an error, a connection that
+    broke, a call that was given up. The token counts are then not looked at, and the prompt does not count in the
+    comparison with never trimming, until it is sent again or a later report has its counts. It counts for ceilings as before.
     """
     @_builtins.property
     def refusal(self) -> Global___PromptRefusal:
@@ -213,10 +223,11 @@ class ReportUsageRequest(_message.Message):
         input_counting: Global___InputCounting.ValueType = ...,
         refusal: Global___PromptRefusal | None = ...,
         revision: _builtins.bytes = ...,
+        failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens", "_cached_tokens", b"_cached_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens", "_cached_tokens", b"_cached_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "input_counting", b"input_counting", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "refusal", b"refusal", "revision", b"revision", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens", "_cached_tokens", b"_cached_tokens", "_input_tokens", b"_input_tokens", "_output_tokens", b"_output_tokens", "cache_write_tokens", b"cache_write_tokens", "cached_tokens", b"cached_tokens", "failed", b"failed", "input_counting", b"input_counting", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "refusal", b"refusal", "revision", b"revision", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cache_write_tokens: _TypeAlias = _typing.Literal["cache_write_tokens"]  # noqa: Y015
     _WhichOneofArgType__cache_write_tokens: _TypeAlias = _typing.Literal["_cache_write_tokens", b"_cache_write_tokens"]  # noqa: Y015

@@ -132,6 +132,20 @@ def test_a_ceiling_is_refused_in_the_providers_shape() -> None:
     assert [EnvoyOutcome.REFUSED] == asked.observer.outcomes
 
 
+def test_a_prompt_whose_provider_failed_saves_nothing() -> None:
+    """As through the other doors: an answer with an error is no part of the comparison with never trimming."""
+    core = runs()
+    status = wire.HeaderMap(headers=[wire.HeaderValue(key=":status", raw_value=b"503")])
+    failed = wire.ProcessingRequest(response_headers=wire.HttpHeaders(headers=status))
+    with door(core=core) as asked:
+        asked.process(headers(x_prompt_sidecar_run="r"), body(chat(3, "a line of a log\n" * 2_000)))
+        (caller,) = {run.caller for run in core.summaries(9)}
+        assert 1 == core.figures(caller, "r").comparison.prompts
+        asked.process(headers(x_prompt_sidecar_run="r"), body(chat(3, "a line of a log\n" * 2_000)), failed)
+        until(lambda: core.figures(caller, "r").usage.failures == 1)
+        assert 0 == core.figures(caller, "r").comparison.prompts
+
+
 def test_a_failing_core_lets_the_request_pass() -> None:
     """It goes on as it came, is counted, and no text of the failure leaves the process."""
     with door(core=failing(RuntimeError("text of a prompt"))) as asked:

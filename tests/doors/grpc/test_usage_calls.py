@@ -93,3 +93,36 @@ def test_a_run_that_is_not_known(served: Serving) -> None:
     """It is NOT_FOUND, with the reason that says what to do."""
     told = failure(lambda: _report(served, "nobody's", input_tokens=5))
     assert ("NOT_FOUND", "RUN_UNKNOWN") == (told.code, told.reason)
+
+
+def test_a_call_that_failed_is_compared_with_nothing(served: Serving) -> None:
+    """It is on neither side until it is sent again, or what it took is reported after all; reported twice it is one."""
+
+    def of_run(run_id: str) -> run_pb2.RunFigures:
+        return served.stub.GetRun(run_pb2.GetRunRequest(run_id=run_id), timeout=PATIENCE).run
+
+    for run_id in ("again", "after all"):
+        revision = _trim(served, run_id).revision
+        estimate = of_run(run_id).comparison
+        assert (1, 0) == (estimate.prompts, estimate.reported)
+        told = _report(served, run_id, failed=True, revision=revision)
+        assert usage_pb2.USAGE_OUTCOME_FAILED == told.outcome
+        assert (0, 0) == (told.comparison.prompts, told.comparison.untrimmed.new_tokens)
+        assert told.comparison == of_run(run_id).comparison
+        assert usage_pb2.USAGE_OUTCOME_REPEATED == _report(served, run_id, failed=True, revision=revision).outcome
+        assert (1, 0) == (of_run(run_id).failed_calls, of_run(run_id).usage.reports)
+    sent = _trim(served, "again")
+    assert estimate == sent.comparison == of_run("again").comparison
+    for run_id in ("again", "after all"):
+        told = _report(served, run_id, input_tokens=900, revision=b"")
+        assert usage_pb2.USAGE_OUTCOME_RECORDED == told.outcome
+        assert (1, 1, 900) == (told.comparison.prompts, told.comparison.reported, told.comparison.returned.new_tokens)
+        assert usage_pb2.USAGE_OUTCOME_REPEATED == _report(served, run_id, failed=True).outcome
+        assert told.comparison == of_run(run_id).comparison
+
+
+def test_a_prompt_that_was_refused_is_no_failed_call(served: Serving) -> None:
+    """Both in one report is an error."""
+    _trim(served, "both")
+    told = failure(lambda: _report(served, "both", failed=True, refusal=Refusal(message="too long")))
+    assert "INVALID_ARGUMENT" == told.code

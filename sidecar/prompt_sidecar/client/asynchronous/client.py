@@ -240,8 +240,8 @@ class AsyncRun(BaseRun):
 
         Args:
             response: the SDK's response; or the provider's refusal, as an SDK's exception or its text. An exception
-                with another cause is not reported. After a refusal, the next prompt that the client makes without the
-                sidecar is shorter.
+                with another cause is reported as a failed call, which saves nothing. After a refusal, the next prompt
+                that the client makes without the sidecar is shorter.
 
         Returns:
             What the sidecar learned. None: there was nothing to report, or the sidecar did not answer, which is counted

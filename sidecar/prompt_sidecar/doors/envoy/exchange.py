@@ -65,6 +65,8 @@ _DIGITS: Final = 15
 """Of a body's length that is believed."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
+_ERRORS: Final = 400
+"""The first status by which a provider says that it does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class Exchange:
         """Whether Envoy says that it gives the request's body whole."""
         self._processed: Processed | None = None
         self._reader: UsageReader | None = None
+        self._provider_failed = False
+        """Whether the response is an error."""
         self._stream: RestoredStream | None = None
         """The response, where it is a stream with masks."""
         self._whole = False
@@ -150,8 +154,8 @@ class Exchange:
 
     @property
     def reads(self) -> bool:
-        """Whether a response is being read, so that `report` may have something."""
-        return self._reader is not None
+        """Whether a response is being read, or is an error, so that `report` may have something."""
+        return self._reader is not None or self._provider_failed
 
     @property
     def format(self) -> str:
@@ -312,13 +316,16 @@ class Exchange:
         goes_on = reads and processed.outcome is EnvoyOutcome.ANSWERED
         return Answer(processed.reply, last=not goes_on, outcome=processed.outcome)
 
-    def report(self) -> tuple[Processed, ProviderUsage] | None:
-        """Return what is to be reported of the response, once; None: nothing."""
+    def report(self) -> tuple[Processed, ProviderUsage | None] | None:
+        """Return what is to be reported of the response, once: its usage, or None for an error. None: nothing."""
         reader, self._reader = self._reader, None
-        if reader is None or self._processed is None:
+        failed, self._provider_failed = self._provider_failed, False
+        if self._processed is None:
             return None
-        usage = reader.end()
-        return (self._processed, usage) if usage.reported else None
+        usage = reader.end() if reader is not None else None
+        if usage is not None and usage.reported:
+            return self._processed, usage
+        return (self._processed, None) if failed else None
 
     def _request_headers(self, message: wire.ProcessingRequest) -> Answer | Guard:
         self.headers = headers = messages.headers_of(message.request_headers)
@@ -369,6 +376,7 @@ class Exchange:
         kind = headers.get("content-type", "")
         reader = UsageReader(self._path.format if self._path is not None else "", number, kind, encoded=encoded)
         reads = self._usage and reader.reads
+        self._provider_failed = self._usage and number >= _ERRORS
         if not message.response_headers.end_of_stream and number // 100 == _SUCCESS:
             self._restores(kind.partition(";")[0].strip().lower(), encoded=encoded)
         over = message.response_headers.end_of_stream or not (reads or self._changing)

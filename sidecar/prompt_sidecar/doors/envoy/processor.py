@@ -39,6 +39,7 @@ from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
+from prompt_sidecar.facts.usage_calls import UsageCall
 from prompt_sidecar.process.logs import frames
 from prompt_sidecar.prompt.members import Members, NotJson, prompt_format
 from prompt_sidecar.providers.table import PathFound
@@ -166,10 +167,13 @@ class Processor:
             return self._refused(format_name, error)
         return otherwise
 
-    def report(self, identity: Identity, revision: bytes, usage: ProviderUsage) -> None:
-        """Report what the provider counted."""
+    def report(self, identity: Identity, revision: bytes, usage: ProviderUsage | None) -> None:
+        """Report what the provider counted; None: it failed."""
+        caller, run_id = identity.caller, identity.run_id
+        failed = UsageCall(caller, run_id, failed=True, revision=revision)
         try:
-            self._use_cases.report_usage(usage_call(usage, identity.caller, identity.run_id, revision), _waits)
+            call = failed if usage is None else usage_call(usage, caller, run_id, revision)
+            self._use_cases.report_usage(call, _waits)
         except RunUnknown:
             pass  # it was ended meanwhile
         except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this

@@ -167,6 +167,8 @@ class Exchange:
     _filter: Filter | None = None
     _call: ProviderCall = field(init=False)
     """The call of the provider that is made, or was last."""
+    _reports: bool = False
+    """Whether what became of the call is reported, or will be once it is read."""
     _read_so_far: BytesIO = field(default_factory=BytesIO)
     """The part read so far of an answer that is read whole."""
 
@@ -223,6 +225,7 @@ class Exchange:
         headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
         self.work.begin()
+        self._reports = False
         sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self.work.rest)
         shared = self.work.shared
         call = self._call = ProviderCall(shared.use_cases.observer, self._asked(prompt), shared.provider_states)
@@ -251,6 +254,8 @@ class Exchange:
             if self.agent.broken:
                 call.ends(_BROKEN)
             call.over()
+            if call.failed and not self._reports:
+                self.work.soon(self.prompter.failed, prompt)
 
     def _asked(self, prompt: Prompt) -> ProviderAsked:
         """What is known of a call of the provider when it is made."""
@@ -307,8 +312,8 @@ class Exchange:
         reader = UsageReader(self.dialect.format, answer.status, media_type(answer))
         response = self._begun(prompt, answer)
 
-        def whole() -> None:
-            self._report_soon(prompt, reader.end, reader.kept_bytes)
+        def whole(*, failed: bool = False) -> None:
+            self._report_soon(prompt, reader.end, reader.kept_bytes, failed=failed)
 
         def seen(piece: bytes) -> None:
             try:
@@ -327,7 +332,7 @@ class Exchange:
             await relay(self.request, self.agent, answer, response, seen=seen, whole=whole)
         except (asyncio.CancelledError, ConnectionError):
             await read_on(Source(answer), take)
-            whole()
+            whole(failed=True)
             raise
         return response
 
@@ -351,6 +356,7 @@ class Exchange:
             made = await self._for_the_agent(prompt, turn, plain, found)
             return await self._sent(prompt, answer, made or body, plain=bool(made))
         finally:  # the agent may close the connection as soon as it has all
+            self._reports = True
             self.work.soon(self.prompter.report, prompt, turn.usage)
 
     async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes | None:
@@ -369,7 +375,7 @@ class Exchange:
             await read_on(Source(answer), take)
             body, encoding = self._read_so_far.getvalue(), encoding_of(answer.headers)
             usage = UsageReader(self.dialect.format, answer.status, media_type(answer))
-            self._report_soon(prompt, partial(self._counted, usage, body, encoding), len(body))
+            self._report_soon(prompt, partial(self._counted, usage, body, encoding), len(body), failed=True)
             raise
 
     def _counted(self, usage: UsageReader, body: bytes, encoding: str) -> ProviderUsage | None:
@@ -395,9 +401,18 @@ class Exchange:
         await relay(self.request, self.agent, answer, response, first=first)
         return response
 
-    def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int) -> None:
-        """Report what the provider has counted; it is read in a worker thread of `size` bytes, as they may be many."""
-        call = self._call
+    def _report_soon(
+        self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int, *, failed: bool
+    ) -> None:
+        """Report what the provider has counted, which is read in a worker thread.
+
+        Args:
+            prompt: what was sent.
+            counted: reads it.
+            size: the bytes that it reads, as they may be many.
+            failed: whether the answer failed: that is reported where the provider has counted nothing.
+        """
+        call, self._reports = self._call, True
         call.awaits()
 
         def report() -> None:
@@ -406,7 +421,7 @@ class Exchange:
                 usage = counted()
             finally:
                 call.counted(usage)
-            self.prompter.report(prompt, usage)
+            self.prompter.report(prompt, usage, failed=failed)
 
         self.work.soon(report, size=size)
 
@@ -559,7 +574,7 @@ class Exchange:
             raise
         finally:
             if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
-                self._report_soon(prompt, stream.counted, reader.kept_bytes)
+                self._report_soon(prompt, stream.counted, reader.kept_bytes, failed=self._call.failed)
         if not hidden:
             return response
         return await self._next(prompt, await self._run(passing.taken_bytes, lambda _: events.turn()))
@@ -628,6 +643,9 @@ class Exchange:
             return await self._end_with_error(answer.status, b"")
         plain = await self._plain(answer, body)
         message = too_long(answer.status, plain)
+        self._reports = True
+        if not message:  # before the agent can send the prompt again
+            await asyncio.shield(self.work.run(self.prompter.failed, prompt))
         if prompt.answer is not None and not prompt.asked.counting:
             if refuses_thinking(answer.status, plain) and not self._thinking_refused:
                 self._thinking_refused = True

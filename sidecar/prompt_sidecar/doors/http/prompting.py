@@ -406,8 +406,8 @@ class Prompter:
             return None
         return safe(self._use_cases.restores(*prompt.run))
 
-    def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
-        """Report what the provider counted."""
+    def report(self, prompt: Prompt, usage: ProviderUsage | None, *, failed: bool = False) -> None:
+        """Report what the provider counted; if that is nothing and it `failed`, that."""
         asked = prompt.asked
         if (
             usage is not None
@@ -417,6 +417,14 @@ class Prompter:
             and asked.generates
         ):
             self._reported(usage_call(usage, *prompt.run, prompt.answer.prompt.revision))
+        elif failed:
+            self.failed(prompt)
+
+    def failed(self, prompt: Prompt) -> None:
+        """Report that the provider failed, or gave no whole answer."""
+        if prompt.answer is not None and not prompt.asked.counting and prompt.asked.generates:
+            caller, run_id = prompt.run
+            self._reported(UsageCall(caller, run_id, failed=True, revision=prompt.answer.prompt.revision))
 
     def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
         """Report that the provider refused the prompt as too long; None: the report failed."""

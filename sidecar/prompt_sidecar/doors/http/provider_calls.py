@@ -46,6 +46,11 @@ class ProviderCall:
         self.hidden = False
         """Whether the answer was a turn that is answered here."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether the provider's answer failed before its model had stopped, as far as is known."""
+        return bool(self.error) and not self.finish
+
     def sending(self) -> AbstractContextManager[object]:
         """Have the request that is sent within be this call's."""
         return self._observer.provider_sending(self._span)

@@ -22,7 +22,8 @@ Where the sidecar only observes, it is the untrimmed prompt that was sent and co
 have returned.
 
 A prompt that the provider refused costs nothing, and the untrimmed one, which is no smaller, would have been refused
-as well: it is on neither side. So is one that turns out larger than the window by the report's measure. The model's
+as well: it is on neither side. So is one whose provider failed, since nothing shows that it cost anything, and one
+that turns out larger than the window by the report's measure. The model's
 answers are on neither side: they are paid in full either way, cached or not.
 """
 
@@ -40,6 +41,8 @@ SMALLEST_PREFIX: Final = 4_096
 and go on in blocks of at most that)."""
 NEITHER: Final = Compared(Comparability.REFUSED, Bill(), Bill())
 """A prompt that was refused."""
+FAILED: Final = Compared(Comparability.FAILED, Bill(), Bill())
+"""A prompt whose provider failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
-from prompt_sidecar.engine.runs.comparing import NEITHER, Sides, Told, counted, estimated
+from prompt_sidecar.engine.runs.comparing import FAILED, NEITHER, Sides, Told, counted, estimated
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.money import ModelPrice, Money, Spent, Unpriced
@@ -111,6 +111,8 @@ class _Prompt:
     kept: int
     charge: Use
     answer: UsageAnswer | None = None
+    failed: bool = False
+    """Whether its provider failed, so that it is not compared until it is sent again or its counts are reported."""
 
 
 class Usage:
@@ -190,6 +192,11 @@ class Usage:
         return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
 
     @property
+    def last_failed(self) -> bool:
+        """Whether the last prompt's provider failed, as far as has been reported."""
+        return self._last_prompt is not None and self._last_prompt.failed
+
+    @property
     def unreported(self) -> bool:
         """Whether there is no report on the last prompt."""
         return self._last_prompt is not None and self._last_prompt.answer is None
@@ -218,10 +225,12 @@ class Usage:
         prompt = self._find(call.revision)
         if prompt is None:
             lost = Spent(call.model, money.currency, unpriced=Unpriced.PROMPT_UNKNOWN)
-            spent = lost if call.refusal is None else None
+            spent = lost if call.refusal is None and not call.failed else None
             return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit, spent=spent)
         if prompt.answer is not None:
             return replace(prompt.answer, outcome=UsageOutcome.REPEATED)
+        if call.failed:
+            return self._failed(prompt)
         sent = prompt.returned
         refusal = _refusal_of(call.refusal) if call.refusal is not None else None
         real = _real_tokens(call, sent) if refusal is None else refusal.real_tokens or 0
@@ -254,12 +263,29 @@ class Usage:
             model=sent.model,
             limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
             correction=_real_use(call, sent, real, prompt.charge, money).minus(prompt.charge),
-            recount=(recount := _recount(call, sent, real, money)),
+            recount=(recount := _recount(call, sent, real, money, failed=prompt.failed)),
             spent=_spent(call, sent, real, recount, money),
         )
         # A report counts once: what it was compared as is not asked for again.
         prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
         return answer
+
+    def _failed(self, prompt: _Prompt) -> UsageAnswer:
+        """Take a prompt out of the comparison, as its provider has not answered it.
+
+        It goes on counting for ceilings, as providers charge for some calls that fail, such as one that its agent has
+        left. The agent may send it again, with or without asking the sidecar first: `last_failed`, and a later report.
+        """
+        sides = prompt.returned.sides
+        repeated, prompt.failed = prompt.failed, True
+        self._sums = replace(self._sums, failures=self._sums.failures + (not repeated))
+        return UsageAnswer(
+            outcome=UsageOutcome.REPEATED if repeated else UsageOutcome.FAILED,
+            estimated_tokens=calibrated_tokens(prompt.returned.tokens, prompt.returned.factor),
+            learned_limit=self.learned_limit,
+            model=prompt.returned.model,
+            recount=None if repeated or sides is None else Recount(estimated(sides), FAILED),
+        )
 
     def _find(self, revision: bytes) -> _Prompt | None:
         return self._prompts.get(revision[:TAG_BYTES]) if revision else self._last_prompt
@@ -335,7 +361,8 @@ class Usage:
 
     def _count(self, call: UsageCall, real: int, cached: int, cache: CacheUse) -> None:
         sums, refused = self._sums, call.refusal is not None
-        self._sums = UsageFigures(
+        self._sums = replace(
+            sums,
             reports=sums.reports + 1,
             refusals=sums.refusals + refused,
             input_tokens=sums.input_tokens + (0 if refused else real),
@@ -451,30 +478,40 @@ def _spent(call: UsageCall, sent: Returned, real: int, recount: Recount | None, 
         return Spent(name, money.currency, unpriced=Unpriced.MODEL)
     if call.service_tier not in STANDARD_TIERS and money.own.of(name) is None:
         return Spent(name, money.currency, unpriced=Unpriced.SERVICE_TIER)
-    compared = recount.reported if recount is not None else None
+    compared = recount.reported if recount is not None and recount.counted else None
     if compared is None or sent.sides is None or sent.sides.observed:
         return Spent(name, money.currency, _cost(call, real, price))
     returned, untrimmed = compared.sides
     return Spent(name, money.currency, _cost(call, real, price), None, returned.cost, untrimmed.cost)
 
 
-def _recount(call: UsageCall, sent: Returned, real: int, money: Money) -> Recount | None:
-    """What a report changes of the comparison with never trimming; `real`: the prompt's input tokens."""
+def _recount(call: UsageCall, sent: Returned, real: int, money: Money, *, failed: bool) -> Recount | None:
+    """What a report changes of the comparison with never trimming.
+
+    Args:
+        call: the report.
+        sent: the prompt.
+        real: its input tokens.
+        money: prices.
+        failed: whether its provider had failed before.
+    """
     if sent.sides is None:
         return None
-    before = estimated(sent.sides)
+    estimate = estimated(sent.sides)
+    before = FAILED if failed else estimate
     if call.refusal is not None:
         return Recount(before, NEITHER)
+    uncounted = Recount(before, estimate, counted=False) if failed else None
     expected = sent.sides.sent
     if not real or _cache_untold(call, sent, expected.kept, real, expected.tokens):
-        return None
+        return uncounted
     cached = call.cached_tokens
     if cached is None and _counted_apart(call, sent):
         cached = 0  # all of it was counted, so nothing was cached
     hour = call.cache_write_hour_tokens or 0
     told = Told(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
     after = counted(sent.sides, told)
-    return Recount(before, after) if after is not None else None
+    return Recount(before, after) if after is not None else uncounted
 
 
 def _price(call: UsageCall, sent: Returned, money: Money) -> ModelPrice | None:

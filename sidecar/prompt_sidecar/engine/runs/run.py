@@ -160,6 +160,8 @@ class Run:
             self.returned_total += answer.tokens.after
         if answer.savings.compared is not None:
             self.comparison = self.comparison.plus(answer.savings.compared)
+        if answer.savings.recount is not None:
+            self.comparison = self.comparison.recounted(answer.savings.recount)
         self.journal.answered(answer, self.last_seen, self.history.item)
 
     def adopt(self, restored: Restored, ahead: float) -> None:

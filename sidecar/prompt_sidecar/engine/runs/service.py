@@ -190,8 +190,8 @@ class Runs:
                         self.table.bounds.add(MODELS_BOUND)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
-                    if answer.recount is not None:
-                        run.comparison = run.comparison.recounted(answer.recount)
+                if answer.outcome in {UsageOutcome.RECORDED, UsageOutcome.FAILED} and answer.recount is not None:
+                    run.comparison = run.comparison.recounted(answer.recount)
                 self._archiving.changed(run)
                 return replace(answer, comparison=run.comparison)
 

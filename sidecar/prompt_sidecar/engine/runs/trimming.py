@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from prompt_sidecar.engine.runs.archiving import Archiving
-from prompt_sidecar.engine.runs.comparing import Extent, Sides, estimated
+from prompt_sidecar.engine.runs.comparing import FAILED, Extent, Sides, estimated
 from prompt_sidecar.engine.runs.drafts import Drafts
 from prompt_sidecar.engine.runs.guarding import Guarding
 from prompt_sidecar.engine.runs.metering import Meter, Metered, carried
@@ -44,6 +44,7 @@ from prompt_sidecar.engine.steps.windows import BOUND as MODELS_BOUND
 from prompt_sidecar.engine.steps.windows import Window
 from prompt_sidecar.engine.tools.tasks import open_lines
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
+from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
@@ -91,7 +92,9 @@ class _Taken:
     tokens: int
     """What the model gets, raw."""
     before: Returned | None
-    """The prompt before, where this is the same one and there is no report on that."""
+    """The prompt before, where this is the same one and no counts of that were reported."""
+    failed: bool
+    """Whether the provider of `before` failed."""
 
 
 class Trimming:
@@ -229,7 +232,8 @@ class Trimming:
         self._meter.settle(metered, run, work.opened, result, tokens, entered.factors)
         watch.mark()
         before = run.usage.unanswered if result.same else None
-        return _Taken(entered, work, copied, store, result, metered, tokens, before)
+        failed = before is not None and run.usage.last_failed
+        return _Taken(entered, work, copied, store, result, metered, tokens, before, failed)
 
     def _answer(self, run: Run, taken: _Taken, watch: Stopwatch) -> TrimAnswer:
         """What the agent gets, with figures as the provider counts."""
@@ -508,10 +512,13 @@ def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
 
 
 def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
-    """What a prompt adds to its run's comparison; the same prompt sent again adds nothing."""
-    if taken.before is not None or sides is None:
+    """What a prompt adds to its run's comparison; the same prompt sent again adds nothing, unless it had failed."""
+    if sides is None or (taken.before is not None and not taken.failed):
         return Savings(sent_again=True, comparison=run.comparison)
     compared = estimated(sides)
+    if taken.failed:
+        back = Recount(FAILED, compared, counted=False)
+        return Savings(sent_again=True, recount=back, comparison=run.comparison.recounted(back))
     return Savings(compared=compared, comparison=run.comparison.plus(compared))
 
 

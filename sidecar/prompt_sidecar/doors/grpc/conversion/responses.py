@@ -152,6 +152,7 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         ],
         "untrimmed": "requests.untrimmed",
         "recall": "requests.recall",
+        "failed_calls": "usage.failures",
     },
     run_pb2.StashFigures: {
         "retrievals": lambda stash: [

@@ -31,8 +31,13 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
         counts[name] = getattr(request, name) if request.HasField(name) else None
         check_number(name, counts[name] or 0, 0, MOST_TOKENS)
     refused = request.HasField("refusal")
-    if not refused and all(count is None for count in counts.values()):
-        raise InvalidRequest(f"nothing is reported; set one of {', '.join(_COUNTS)} or refusal", field="input_tokens")
+    if not (refused or request.failed) and all(count is None for count in counts.values()):
+        said = f"nothing is reported; set one of {', '.join(_COUNTS)}, refusal or failed"
+        raise InvalidRequest(said, field="input_tokens")
+    if refused and request.failed:
+        raise InvalidRequest(
+            "set refusal or failed: a prompt that was refused as too long is no failure", field="failed"
+        )
     counting = InputCounting.AS_PROVIDER
     if request.input_counting:
         name = enum_name(usage_pb2.InputCounting, request.input_counting, "INPUT_COUNTING_", "input_counting")
@@ -44,6 +49,7 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
         counting=counting,
         refusal=_refusal(request.refusal) if refused else None,
         revision=request.revision,
+        failed=request.failed,
         **counts,
     )
 
