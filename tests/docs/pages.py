@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).parents[2]
 TOP: Final = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 PAGES: Final = tuple(sorted([*(ROOT / name for name in TOP), *(ROOT / "docs").rglob("*.md")]))
 
-_BLOCK: Final = re.compile(r"(?ms)^```([\w-]*)\n(.*?)^```$")
+_BLOCK: Final = re.compile(r"(?ms)^ *```([\w-]*)\n(.*?)^ *```$")
 
 
 @dataclass(frozen=True, slots=True)
