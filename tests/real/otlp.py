@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 """Seconds after which a test that waits for a span has failed."""
 
 
@@ -47,19 +47,38 @@ class Event:
     attributes: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a histogram as it arrived."""
+
+    name: str
+    unit: str
+    service: str
+    attributes: Mapping[str, Any]
+
+
 class Sink:
-    """Keeps spans, the names of metrics, and every byte that came."""
+    """Keeps spans, the names of metrics, points of histograms, and every byte that came."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.spans: list[Span] = []
         self.metrics: set[str] = set()
+        self.points: list[Point] = []
         self.events: list[Event] = []
         self.raw: list[bytes] = []
 
-    def take(self, spans: list[Span], metrics: set[str], raw: bytes, events: Sequence[Event] = ()) -> None:
+    def take(
+        self,
+        spans: list[Span],
+        metrics: set[str],
+        raw: bytes,
+        events: Sequence[Event] = (),
+        points: Sequence[Point] = (),
+    ) -> None:
         """Keep what an export brought."""
         with self._changed:
+            self.points += points
             self.events += events
             self.spans += spans
             self.metrics |= metrics
@@ -86,6 +105,13 @@ class Sink:
                 "no event of the trace has arrived"
             )
             return next(event for event in self.events if event.trace_id == trace_id)
+
+    def wait_for_points(self, ready: Callable[[list[Point]], bool]) -> list[Point]:
+        """Wait until the points that arrived are enough; return all of them."""
+        with self._changed:
+            enough = self._changed.wait_for(lambda: ready(self.points), PATIENCE)
+            assert enough, f"not all has arrived, only {sorted({point.name for point in self.points})}"
+            return list(self.points)
 
     def wait_for_metrics(self) -> set[str]:
         """Wait until some metrics have arrived; return their names."""
@@ -125,7 +151,19 @@ class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
             for scope in resource.scope_metrics
             for metric in scope.metrics
         }
-        self._sink.take([], names, request.SerializeToString())
+        points = [
+            Point(
+                metric.name,
+                metric.unit,
+                _service(resource),
+                {pair.key: _value(pair.value) for pair in point.attributes},
+            )
+            for resource in request.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in (*metric.histogram.data_points, *metric.exponential_histogram.data_points)
+        ]
+        self._sink.take([], names, request.SerializeToString(), points=points)
         return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
@@ -182,6 +220,11 @@ def _span(span: trace_pb2.Span) -> Span:
         span.status.message,
         tuple(event.name for event in span.events),
     )
+
+
+def _service(resource: Any) -> str:
+    named = (pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name")
+    return str(next(named, ""))
 
 
 def _value(value: common_pb2.AnyValue) -> Any:

@@ -48,7 +48,7 @@ class AgentRequest:
     scheme: str
     """`http` or `https`."""
     path: str
-    """As it was sent, without the query; empty: it may not be told."""
+    """Without the query, and of APIs that are not known its shape alone; empty: it may not be told."""
     headers: Mapping[str, str]
     """Of which `traceparent` and `tracestate` are read."""
 

@@ -41,7 +41,7 @@ DELTA: Final = AggregationTemporality.DELTA
 
 Temporalities = Mapping[Any, AggregationTemporality]
 """By class of the SDK's instruments, as readers have it: their keys are subclasses of the public classes."""
-Attributes = dict[str, str]
+Attributes = dict[str, str | int]
 
 
 class Producer:
@@ -208,6 +208,11 @@ def _temporality(instrument: type, temporalities: Temporalities) -> AggregationT
     return next(found, AggregationTemporality.CUMULATIVE)
 
 
+_NUMBERS: Final = frozenset({"http.response.status_code"})
+"""Labels that are numbers by OpenTelemetry's conventions; in Prometheus's exposition every label is a text."""
+
+
 def _attributes(collected: Collected, values: Values) -> Attributes:
     """A series's labels; one that is empty is an attribute that there is not, as `error.type` of what went well."""
-    return {label: value for label, value in zip(collected.metric.labels, values, strict=True) if value}
+    pairs = zip(collected.metric.labels, values, strict=True)
+    return {label: int(value) if label in _NUMBERS else value for label, value in pairs if value}

@@ -56,6 +56,8 @@ from prompt_sidecar.process.starting import held, listening_socket
 HELD_BOUND: Final = "http.held_connections"
 _END_SECONDS: Final = 5.0
 """Seconds that a stop waits for the thread after its grace."""
+_MOST_PARTS: Final = 8
+"""Of a path that is no known API's, of which only the shape is told."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -321,7 +323,9 @@ class _Handler:
             found, name = prompts, prompts.name
         if prompts is not None:  # each request on it has a span
             return await self._handled(request, found, gateway, name, Outcome())
-        path = request.rel_url.raw_path if gateway is not None or found.dialect is not None else ""
+        path = request.rel_url.raw_path
+        if gateway is None and found.dialect is None:  # it may hold anything
+            path = "/".join("…" if part else "" for part in path.split("/", _MOST_PARTS))
         asked = AgentRequest(request.method, name, request.scheme, path, request.headers)
         begun = self._observer.request_begun(asked)
         outcome, status = Outcome(), 0
