@@ -18,7 +18,7 @@ The choice is part of the fold: it reads the history and what is decided, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from sys import intern
 from typing import Final, Protocol
@@ -68,8 +68,9 @@ _READ: Final = frozenset({ItemKind.TEXT, ItemKind.ARGUMENTS, ItemKind.RESULT, It
 _RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
 """What is between spaces, quotation marks and brackets: wide enough that an address is one run."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
-_SHOWN: Final = re.compile(r"[A-Za-z0-9_./-]{4,}")
 _GAP: Final = re.compile(r"[^A-Za-z0-9_./-]")
+_SPACED: Final = bytes(byte if _NAME.match(chr(byte)) else 0x20 for byte in range(256))
+"""A table that makes a space of each byte that no name has."""
 _SIGN: Final = re.compile(r"[0-9_./-]")
 _LETTERS: Final = re.compile(r"[A-Za-z]")
 _TWO: Final = re.compile(r"[A-Za-z0-9]{2}")
@@ -201,8 +202,8 @@ def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
     A place is a message's index in the history, and the name's among the names of that message.
     """
     used = _used(ledger)
-    shown = _shown(ledger, texts, frozenset(name for name, _ in used)) if used else frozenset()
-    hidden = (place for name, place in used if name not in shown and name not in ledger.messages.by_id)
+    missing = _missing(ledger, texts, frozenset(name for name, _ in used)) if used else frozenset()
+    hidden = (place for name, place in used if name in missing and name not in ledger.messages.by_id)
     return list(islice(hidden, NAMES_LISTED))
 
 
@@ -231,12 +232,12 @@ def _covered_by(name: str) -> Iterator[str]:
         yield "/".join(parts[-2:])
 
 
-def _shown(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str]:
-    """Those of some names that the history shows.
+def _missing(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str]:
+    """Those of some names that the history does not show.
 
     Only of these is anything kept: all that may be a name in a text of 50 MB takes half a gigabyte.
     """
-    found: set[str] = set()
+    missing = set(names)
     left = SHOWN_CHARACTERS
     for record in reversed(ledger.records):
         if record.dropped or record.unseen:
@@ -247,20 +248,30 @@ def _shown(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str
             text = texts.shown(entry)
             whole = len(text) <= left
             for part in leaves(text) if whole and entry.kind is ItemKind.ARGUMENTS else (text[:left],):
-                for token in _tokens(part):
-                    name = token.rstrip("./-").lstrip("-")
-                    found.update(names.intersection(_covered_by(name)))
-            if not whole:
-                return frozenset(found)
+                for tokens in _tokens(part):
+                    missing.difference_update(tokens)
+                    for token in _more_than_names(tokens):
+                        missing.difference_update(_covered_by(token.rstrip("./-").lstrip("-")))
+            if not (whole and missing):
+                return frozenset(missing)
             left -= len(text)
-    return frozenset(found)
+    return frozenset(missing)
 
 
-def _tokens(text: str) -> Iterator[str]:
-    """All that may be a name in a text, as it comes, each once in a piece of it: no piece holds the interpreter."""
+def _more_than_names(tokens: Sequence[str]) -> set[str]:
+    """Those of some tokens that cover another name than themselves: of a path its last parts, or what has signs around.
+
+    The signs at the end precede the digits in ASCII.
+    """
+    return {token for token in tokens if "/" in token or token[-1] < "0" or token[0] == "-"}
+
+
+def _tokens(text: str) -> Iterator[Sequence[str]]:
+    """All that may be a name in a text, as it comes, in pieces of it: none holds the interpreter for long."""
     start = 0
     while start < len(text):
         gap = _GAP.search(text, start + PIECE_CHARACTERS)
         end = gap.start() if gap is not None else len(text)
-        yield from set(_SHOWN.findall(text, start, end))
+        plain = text[start:end].encode("ascii", "replace")  # a question mark is in no name
+        yield plain.translate(_SPACED).decode("ascii").split()
         start = end
