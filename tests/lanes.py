@@ -77,6 +77,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/docs/test_go.py": "needs Go",
     "tests/docs/test_integration.py::test_the_figures": _DATA,
     "tests/docs/test_site.py": "builds the site: make docs",
+    "tests/doors/envoy/test_load.py": _SECONDS,
     "tests/doors/envoy/test_masked.py": "starts Envoy for each test, a second of processor time; some stay",
     "tests/doors/envoy/test_masked.py::test_tools_get_values_that_no_provider_sees": STAYS,
     "tests/doors/envoy/test_masked_killed.py": _KILLED,

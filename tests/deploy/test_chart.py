@@ -26,7 +26,7 @@ from tests.client.provider import Says
 from tests.deploy.chart import STANDALONE, rendered
 from tests.deploy.helm import CHART, Refused, Release, install
 from tests.deploy.test_kubernetes import FOREIGN, RESOURCE, VERSIONS
-from tests.doors.envoy.through import Envoy, envoy, envoy_binary
+from tests.doors.envoy.through import Envoy, before_pods, chart_gateway, envoy, envoy_binary
 from tests.doors.http.upstream import Upstream
 from tests.lab.harness.components import ROOT
 from tests.real.needing import need
@@ -268,22 +268,8 @@ def test_a_pods_sidecar_trims_over_http(default: Release, tmp_path: Path) -> Non
 def gateway(release: Release, doors: list[int]) -> dict[str, Any]:
     """Return the gateway's Envoy configuration for HTTP, with pods at these ports of this machine."""
     whole: dict[str, Any] = yaml.safe_load(found(release, "ConfigMap", "prompt-sidecar-gateway")["data"]["envoy.yaml"])
-    whole["admin"]["address"]["socket_address"]["port_value"] = 0
-    resources = whole["static_resources"]
-    resources["listeners"] = [each for each in resources["listeners"] if "http" == each["name"]]
-    resources["listeners"][0]["address"]["socket_address"].update(address="127.0.0.1", port_value=0)
-    resources["clusters"] = [each for each in resources["clusters"] if "http" == each["name"]]
-    (cluster,) = resources["clusters"]
-    (pods,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    assert ("prompt-sidecar-replicas", 7780) == tuple(pods["endpoint"]["address"]["socket_address"].values())
-    # Of several names Envoy would wait for the first alone; in a cluster there is one name, with all pods.
-    cluster["type"] = "STATIC"
-    del cluster["dns_refresh_rate"]
-    cluster["connect_timeout"] = "10s"  # this machine may be busy
-    cluster["health_checks"][0]["timeout"] = "20s"
-    addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in doors)
-    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [{"endpoint": {"address": each}} for each in addresses]
-    return whole
+    assert chart_gateway() == whole
+    return before_pods(whole, doors)
 
 
 def test_the_gateway_keeps_a_run_with_its_pod(everything: Release, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ RECALL: Final = PREFIX + "recall"
 """Of a request: that the model has tools for recall. Of an answer: whether it was offered the sidecar's, or why not."""
 UNTRIMMED: Final = PREFIX + "untrimmed"
 """Of an answer: why its request went on untrimmed; absent where the prompt was trimmed."""
+STOPPING: Final = PREFIX + "stopping"
+"""Of a 503: `true`, as the sidecar stops and has not begun the request, so a load balancer may repeat it elsewhere."""
 PIN: Final = PREFIX + "pin"
 """Of a request: indices of messages that no cut may touch, from 0; negative ones from the end, -1 the newest."""
 MOST_PINS: Final = 256

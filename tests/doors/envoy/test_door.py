@@ -166,13 +166,14 @@ def test_too_many_exchanges_pass() -> None:
     assert [EnvoyOutcome.BUSY] == asked.observer.outcomes
 
 
-def test_a_draining_sidecar_lets_requests_pass() -> None:
-    """A stop costs no request."""
+def test_a_draining_sidecar_sends_envoy_to_another() -> None:
+    """By the status that Envoy repeats; where there is no other, it goes on by failure_mode_allow."""
     with door() as asked:
         asked.door.drain()
-        answers = asked.process(headers(), body(chat(1, "a")))
+        with pytest.raises(grpc.RpcError) as refused:
+            asked.process(headers(), body(chat(1, "a")))
 
-    assert [] == answers
+    assert grpc.StatusCode.UNAVAILABLE is refused.value.code()
     assert [EnvoyOutcome.STOPPING] == asked.observer.outcomes
 
 

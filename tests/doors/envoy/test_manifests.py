@@ -93,23 +93,5 @@ def test_the_largest_body_fits_everywhere() -> None:
     istio = {key: value for patch in patches[1:] for key, value in patch["patch"]["value"].items()}
 
     assert {"per_connection_buffer_limit_bytes": 65 << 20, "request_body_buffer_limit": 64 << 20} == istio
-    assert "65Mi" == documents("envoy-gateway.yaml")[1]["spec"]["connection"]["bufferLimit"]
-
-
-def test_no_cluster_keeps_envoys_own_bounds() -> None:
-    """Three retries and 1,024 requests at a time: calls of a killed replica would be lost, and prompts pass unseen."""
-    clusters = [
-        cluster
-        for name in ("envoy.yaml", "replicas.yaml")
-        for cluster in documents(name)[0]["static_resources"]["clusters"]
-    ]
-    bounds = [threshold for cluster in clusters for threshold in cluster["circuit_breakers"]["thresholds"]]
-    gateway = documents("envoy-gateway.yaml")[0]["spec"]["extProc"][0]["backendSettings"]["circuitBreaker"]
-
-    assert len(clusters) == len(bounds) == 4
-    for bound in bounds:
-        limits = {name: value for name, value in bound.items() if name != "retry_budget"}
-        assert {"max_connections", "max_pending_requests", "max_requests"} == limits.keys()
-        assert min(limits.values()) > 1_024
-        assert 100 == bound["retry_budget"]["budget_percent"]["value"]
-    assert min(gateway.values()) > 1_024
+    (traffic,) = (each for each in documents("envoy-gateway.yaml") if "ClientTrafficPolicy" == each["kind"])
+    assert "65Mi" == traffic["spec"]["connection"]["bufferLimit"]

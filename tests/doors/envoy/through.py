@@ -22,6 +22,7 @@ from tests.lab.harness.components import Missing
 ROOT = Path(__file__).parents[3]
 CONFIGURATION: Final = ROOT / "deploy" / "envoy" / "envoy.yaml"
 REPLICAS: Final = ROOT / "deploy" / "envoy" / "replicas.yaml"
+GATEWAY: Final = ROOT / "deploy" / "helm" / "prompt-sidecar" / "templates" / "gateway.yaml"
 PATIENCE = 120.0
 """Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
 LARGEST: Final = 67_108_864
@@ -180,14 +181,46 @@ def balanced(ports: Sequence[int]) -> dict[str, Any]:
     whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
     resources = whole["static_resources"]
     resources["listeners"][0]["address"]["socket_address"]["port_value"] = 0
-    addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in ports)
     (cluster,) = resources["clusters"]
     cluster["connect_timeout"] = "10s"
     (check,) = cluster["health_checks"]
     check["timeout"] = "20s"
     (locality,) = cluster["load_assignment"]["endpoints"]
-    locality["lb_endpoints"] = [{"endpoint": {"address": address}} for address in addresses]
+    locality["lb_endpoints"] = endpoints(ports)
     return whole
+
+
+def chart_gateway() -> dict[str, Any]:
+    """Return the configuration of the chart's gateway with both doors, without Helm: only names are filled in."""
+    text = GATEWAY.read_text("utf-8").partition("  envoy.yaml: |\n")[2].partition("\n---\n")[0]
+    lines = (line for line in text.splitlines() if not line.strip().startswith("{{"))
+    whole: dict[str, Any] = yaml.safe_load("\n".join(lines).replace("{{ $replicas }}", "prompt-sidecar-replicas"))
+    return whole
+
+
+def before_pods(whole: dict[str, Any], doors: Sequence[int]) -> dict[str, Any]:
+    """Return the configuration of the chart's gateway for HTTP alone, with pods at these ports of this machine."""
+    whole["admin"]["address"]["socket_address"]["port_value"] = 0
+    resources = whole["static_resources"]
+    resources["listeners"] = [each for each in resources["listeners"] if "http" == each["name"]]
+    resources["listeners"][0]["address"]["socket_address"].update(address="127.0.0.1", port_value=0)
+    resources["clusters"] = [each for each in resources["clusters"] if "http" == each["name"]]
+    (cluster,) = resources["clusters"]
+    (pods,) = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert ("prompt-sidecar-replicas", 7780) == tuple(pods["endpoint"]["address"]["socket_address"].values())
+    # Of several names Envoy would wait for the first alone; in a cluster there is one name, with all pods.
+    cluster["type"] = "STATIC"
+    del cluster["dns_refresh_rate"]
+    cluster["connect_timeout"] = "10s"  # this machine may be busy
+    cluster["health_checks"][0]["timeout"] = "20s"
+    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = endpoints(doors)
+    return whole
+
+
+def endpoints(ports: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the endpoints of a cluster at these ports of this machine."""
+    addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in ports)
+    return [{"endpoint": {"address": address}} for address in addresses]
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def test_new_requests_are_refused_with_a_time() -> None:
         here.door.drain()
         status, body, headers = asyncio.run(sent(here, "messages", SSE["messages"]))
 
-    assert (503, "1") == (status, headers["retry-after"])
+    assert (503, "1", "true") == (status, headers["retry-after"], headers["x-prompt-sidecar-stopping"])
     assert "stopping" in json.loads(body)["error"]["message"]
     assert not here.upstream.sent
 
@@ -128,3 +128,4 @@ def test_what_has_no_answer_yet_gets_503() -> None:
         go.set()
 
     assert (503, "1", "STOPPING") == (status, headers["retry-after"], json.loads(body)["error"]["code"])
+    assert "x-prompt-sidecar-stopping" not in headers  # the provider has it

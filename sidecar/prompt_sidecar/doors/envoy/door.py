@@ -129,7 +129,7 @@ class EnvoyDoor:
         self._do(self._server.start())
 
     def drain(self) -> None:
-        """Let all further requests pass as they come; prompts at work go on, and count as in flight."""
+        """Refuse further streams, whose requests Envoy shows to another sidecar or sends on; prompts at work go on."""
         self._stopping = True
 
     def stop(self, grace: float) -> bool:
@@ -186,10 +186,7 @@ class EnvoyDoor:
         exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
         outcome = self._no_room()
         if outcome is not None:
-            first = await self._next(requests, self._loop.time() + self._options.patience)
-            with contextlib.suppress(DecodeError):
-                exchange.take(wire.ProcessingRequest.FromString(first or b""))
-            if (refusal := self._refused(exchange, peer, outcome)) is not None:
+            if (refusal := await self._left_out(exchange, requests, context, outcome)) is not None:
                 yield refusal
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
@@ -230,6 +227,26 @@ class EnvoyDoor:
         """Log that an exchange failed; return what Envoy is told before its stream ends, if anything."""
         _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
         return None if exchange.is_counted else self._refused(exchange, peer, EnvoyOutcome.FAILED)
+
+    async def _left_out(
+        self,
+        exchange: Exchange,
+        requests: AsyncIterator[bytes],
+        context: grpc.aio.ServicerContext[Any, Any],
+        outcome: EnvoyOutcome,
+    ) -> bytes | None:
+        """Read the headers of a request for which there is no room; return what `_refused` does.
+
+        Where the sidecar stops the stream ends with UNAVAILABLE: Envoy begins it at another one, or goes on by
+        failure_mode_allow.
+        """
+        first = await self._next(requests, self._loop.time() + self._options.patience)
+        with contextlib.suppress(DecodeError):
+            exchange.take(wire.ProcessingRequest.FromString(first or b""))
+        refusal = self._refused(exchange, self._peer(context), outcome)
+        if refusal is None and outcome is EnvoyOutcome.STOPPING:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this sidecar is stopping; ask another")
+        return refusal
 
     def _refused(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> bytes | None:
         """Count a request that was not looked at; return its refusal, where its body must not go on unread."""

@@ -30,6 +30,11 @@ class Connections:
         self._idle: OrderedDict[asyncio.BaseTransport, None] = OrderedDict()
         """Those between two requests, the one idle for longest first."""
 
+    @property
+    def open(self) -> int:
+        """How many there are. From any thread."""
+        return self._open
+
     def bounded(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Return a factory of protocols that keeps to the bounds; `make` is that of the server."""
         return lambda: _Connection(self, make())

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any, Final
 
 import aiohttp
@@ -188,17 +188,25 @@ class HttpDoor:
         # A stop at once, without grace, waits for no stream either.
         streams = self._drained + self._options.stream_grace - monotonic() if grace > 0 else 0.0
         clean = self._handler.in_progress.wait_for_none(max(grace, streams))
+        if clean and self._handler.connections.open:
+            # A request may be on its way on an open connection, and would be lost with it; new ones fail at once.
+            asyncio.run_coroutine_threadsafe(self._close_listener(), self._loop).result(_END_SECONDS)
+            sleep(min(grace, _LINGER_SECONDS))
+            clean = self._handler.in_progress.wait_for_none(grace)
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
         self._thread = None
         return clean
 
+    async def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
     async def _close(self) -> None:
         assert self._runner is not None
         assert self._handler is not None
-        if self._listener is not None:
-            self._listener.close()
+        await self._close_listener()
         await self._handler.end()
         await self._runner.cleanup()
         await self._handler.close()
@@ -210,6 +218,9 @@ _SIGNED: Final = (
 )
 _ENDING_SECONDS: Final = 1.0
 """For the error events of streams that are in progress when the grace of a stop is over."""
+_LINGER_SECONDS: Final = 0.25
+"""How long requests are still refused before connections that are kept open end: some round trips to a load balancer,
+which uses a connection no more once a request on it was refused."""
 _RETRY_SECONDS: Final = 1
 """After which agents ask again when a sidecar stops: it may be back, and a load balancer has chosen another."""
 _CUT_SECONDS: Final = 0.1
@@ -300,8 +311,9 @@ class _Handler:
         try:
             with self.connections.asking(request.transport):
                 response = await self._answered(request)
-            if opens_websocket(request) and not response.prepared:
-                response.force_close()  # whatever follows was taken for messages of the WebSocket that is not opened
+            # Whatever follows on a WebSocket that is not opened was taken for its messages; at a stop nothing follows.
+            if (opens_websocket(request) or self.closing) and not response.prepared:
+                response.force_close()
             return response
         finally:
             self._tasks.discard(task)
@@ -355,7 +367,7 @@ class _Handler:
         except SidecarError as error:
             word, outcome.reason = "refused", error.reason
             self._shared.refused(f"http {name}", error, error.status, _peer(request))
-            later = _later() if isinstance(error, Stopping) else None
+            later = _later(begun=False) if isinstance(error, Stopping) else None
             return error_response(found, http_status(error), error.message, error.reason, later)
         except web.HTTPRequestEntityTooLarge:
             word, outcome.reason = "refused", "TOO_LARGE"
@@ -384,7 +396,7 @@ class _Handler:
                 raise
             go_on()
             outcome.reason = Stopping.reason
-            return error_response(found, 503, STOPPING, Stopping.reason, _later())
+            return error_response(found, 503, STOPPING, Stopping.reason, _later(begun=True))
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
             outcome.reason = "INTERNAL"
             _log.error("a request failed: %s", frames(error))
@@ -537,9 +549,12 @@ class _Handler:
         return plain
 
 
-def _later() -> CIMultiDict[str]:
-    """The header by which an agent knows when to ask again."""
-    return CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
+def _later(*, begun: bool) -> CIMultiDict[str]:
+    """The headers that say when to ask again, and, of what has not begun, that another sidecar may be asked."""
+    told = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
+    if not begun:
+        told[names.STOPPING] = "true"
+    return told
 
 
 def _peer(request: web.Request) -> str:
