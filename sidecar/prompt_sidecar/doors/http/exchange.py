@@ -168,7 +168,7 @@ class Exchange:
     _call: ProviderCall = field(init=False)
     """The call of the provider that is made, or was last."""
     _reports: bool = False
-    """Whether what became of the call is reported, or will be once it is read."""
+    """Whether the outcome of the call is reported, or will be once it is read."""
     _read_so_far: BytesIO = field(default_factory=BytesIO)
     """The part read so far of an answer that is read whole."""
 
