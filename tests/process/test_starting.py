@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from prompt_sidecar.facts.totals import HeldConnections
+from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.process.starting import StartError, held, listening_socket
 
 
@@ -33,6 +34,14 @@ def test_the_system_may_allow_fewer() -> None:
     most = int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="ascii"))
     with listening_socket("http.listen", "127.0.0.1:0", 65_535) as listener:
         assert HeldConnections(0, min(most, 65_535)) == held(listener, 65_535)
+
+
+def test_it_is_imported_at_once() -> None:
+    """Little is imported before an address is taken, as an agent is refused until then."""
+    code = "import sys, prompt_sidecar.process.starting; print(*(n for n in sys.modules if n.startswith('prompt_sidecar.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = {"errors", "values", "facts", "facts.held_connections", "process", "process.starting"}
+    assert set() == {name.removeprefix("prompt_sidecar.") for name in done.stdout.split()} - ours
 
 
 def test_an_address_that_is_taken() -> None:

@@ -70,18 +70,6 @@ class ProcessMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldConnections:
-    """Connections that the system holds until the HTTP door accepts them, as while its process starts."""
-
-    waiting: int
-    """0 where the system does not say, as beyond Linux."""
-    limit: int
-    """Those that may wait; 0: there is no HTTP door."""
-    at_start: int = 0
-    """Those that waited when the door began to accept them."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessCpu:
     """Of the control group that the process is in."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prompt_sidecar.facts.totals import HeldConnections
+from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.values import split_address
 
 _UNACKED: Final = slice(24, 28)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prompt_sidecar.facts.totals import HeldConnections, ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.held_connections import HeldConnections
+from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution, Distributions

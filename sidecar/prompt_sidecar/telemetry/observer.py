@@ -19,11 +19,12 @@ from opentelemetry.trace import use_span
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
+from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
-from prompt_sidecar.facts.totals import HeldConnections, ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome

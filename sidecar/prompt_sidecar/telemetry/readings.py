@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from prompt_sidecar.facts.archived import StoreTotals
-from prompt_sidecar.facts.totals import Event, HeldConnections, ProcessCpu, ProcessMemory, Totals
+from prompt_sidecar.facts.held_connections import HeldConnections
+from prompt_sidecar.facts.totals import Event, ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.tallies import Values

@@ -46,9 +46,9 @@ from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.doors.http.websockets import Masking, Sockets
 from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
+from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest
 from prompt_sidecar.facts.recall_offer import RecallOffer
-from prompt_sidecar.facts.totals import HeldConnections
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 from prompt_sidecar.process.logs import about, begin_about, frames
 from prompt_sidecar.process.starting import held, listening_socket
