@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from prompt_sidecar.calls import headers
-from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.trim_calls import EditOperation, TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.trim.condense import calls as reading
@@ -207,6 +207,43 @@ def test_whoever_sees_it_makes_the_same_bytes(format: str, shape: Shape) -> None
     adopted = bare().trim(format, raw(shape, got))  # it knows nothing: the text is the agent's
     assert got == messages_of(adopted, shape)
     assert not adopted.trimmed.trims
+
+
+@shapes
+def test_edits_of_what_an_agent_holds(format: str, shape: Shape) -> None:
+    """Asked for edits: a raw history gets the condensed result each time, one that has it gets nothing."""
+    engine = bare()
+    first = engine.trim(format, raw(shape, history(format, shape, 1)), edits=True)
+    (edit,) = first.prompt.edits
+    assert (EditOperation.REPLACE, f"/{shape.field}/2") == (edit.operation, edit.pointer)
+    adopted = [*history(format, shape, 1)[:2], json.loads(edit.value)]
+    for calls in (2, 3):
+        sent = history(format, shape, calls)
+        answer = engine.trim(format, raw(shape, sent), edits=True)
+        assert [edit] == list(answer.prompt.edits)
+        patched = [*adopted, *sent[3:]]
+        for spelled in ({}, {"indent": 1}, {"ensure_ascii": False, "sort_keys": True}):
+            answer = engine.trim(format, raw(shape, patched, **spelled), edits=True)
+            assert not answer.prompt.edits
+            assert list(first.trimmed.trims) == list(answer.trimmed.trims)
+        fresh = bare().trim(format, raw(shape, patched), edits=True, revision=first.prompt.revision)
+        assert not fresh.prompt.edits
+        assert RED.encode() == engine.original(first.trimmed.trims[0].stash_id)
+
+
+def test_edits_of_a_history_that_only_grows() -> None:
+    """New messages alone: the edits are for the untrimmed history, so each answer has the condensed result."""
+    shape = SHAPES["openai_chat"][1]
+    engine = bare()
+    sent = history("openai_chat", shape, 1)
+    first = engine.trim("openai_chat", raw(shape, sent), edits=True)
+    revision = first.prompt.revision
+    for calls in (2, 3, 4):
+        new = history("openai_chat", shape, calls)[len(sent) :]
+        sent += new
+        answer = engine.trim("openai_chat", raw(shape, new), edits=True, base_revision=revision)
+        assert list(first.prompt.edits) == list(answer.prompt.edits)
+        revision = answer.prompt.revision
 
 
 @shapes
