@@ -337,6 +337,21 @@ def address() -> Kind:
     return Kind("host:port such as 127.0.0.1:7717 or [::1]:0, or empty", check)
 
 
+def addresses(most: int) -> Kind:
+    """A list of TCP addresses."""
+    listed = texts(most, _HOST_CHARACTERS + len(":65535"))
+
+    def check(value: object) -> tuple[str, ...]:
+        found: tuple[str, ...] = listed.check(value)
+        for each in found:
+            split_address(each)
+        return found
+
+    accepted = f"at most {most} addresses such as host:26379"
+    spelling = ', as an array such as ["a.example:26379", "b.example:26379"], or one alone; [] for none'
+    return Kind(accepted, check, listed.parse, listed.show, spelling)
+
+
 def url() -> Kind:
     """The URL of a server, or nothing. Settings are shown, so it may hold no password."""
 

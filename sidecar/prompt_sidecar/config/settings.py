@@ -644,6 +644,15 @@ def _store_conflicts(store: StoreOptions) -> Iterator[str]:
         yield "store.tls_certificate and store.tls_key belong together; set both, or none"
     if (store.tls_ca or store.tls_certificate) and not store.uses_tls:
         yield "store.tls_ca and store.tls_certificate need a store.url with TLS, valkeys:// or rediss://"
+    if store.sentinels and (
+        store.cluster or not store.url or store.url.startswith("unix:") or ":" in store.sentinel_name
+    ):
+        yield (
+            "store.sentinels needs a store.url with the name by which they know the primary and without a port, such "
+            "as valkey://mymaster/0, and no store.cluster"
+        )
+    if store.sentinel_password_file and not store.sentinels:
+        yield "store.sentinel_password_file needs store.sentinels"
     if store.required and not store.url:
         yield "store.required needs store.url: there is no store to wait for"
 

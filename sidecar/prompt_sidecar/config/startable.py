@@ -49,9 +49,10 @@ def store_of(options: StoreOptions) -> Store:
     try:
         return Store(options)
     except OSError as error:
-        raise StartError(f"store.password_file {options.password_file} cannot be read: {error.strerror}") from None
+        files = f"store.password_file or store.sentinel_password_file {error.filename}"
+        raise StartError(f"{files} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise StartError(f"store.password_file {options.password_file} is not UTF-8") from None
+        raise StartError("store.password_file or store.sentinel_password_file is not UTF-8") from None
 
 
 def store_problem(options: StoreOptions) -> str:

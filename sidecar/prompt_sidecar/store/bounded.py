@@ -24,6 +24,7 @@ from valkey.connection import (
     UnixDomainSocketConnection,
 )
 from valkey.exceptions import InvalidResponse
+from valkey.sentinel import SentinelConnectionPool, SentinelManagedConnection, SentinelManagedSSLConnection
 
 LINE_COST: Final = 128
 """Bytes that a line counts for in addition to its own: what Python keeps for a value without content takes as much, and
@@ -146,7 +147,21 @@ class _Unix(_Bounded, UnixDomainSocketConnection):
     pass
 
 
-_KINDS: Final[dict[Any, Any]] = {Connection: _Plain, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}
+class _Found(SentinelManagedConnection, _Plain):
+    pass
+
+
+class _FoundTls(SentinelManagedSSLConnection, _Tls):
+    pass
+
+
+_KINDS: Final[dict[Any, Any]] = {
+    Connection: _Plain,
+    SSLConnection: _Tls,
+    UnixDomainSocketConnection: _Unix,
+    SentinelManagedConnection: _Found,
+    SentinelManagedSSLConnection: _FoundTls,
+}
 
 
 class Pool(ConnectionPool):
@@ -154,9 +169,13 @@ class Pool(ConnectionPool):
 
     def __init__(self, *, reply_bytes: int, connection_class: Any = Connection, **given: Any) -> None:
         """`reply_bytes`: that a use of a connection may read; `given`: the library's options, with a socket_timeout."""
-        super().__init__(connection_class=partial(_KINDS[connection_class], reply_bytes), **given)
+        super().__init__(connection_class=partial(_KINDS[connection_class], reply_bytes=reply_bytes), **given)
 
     def release(self, connection: Any) -> None:
         """Take a connection back."""
         connection.end_use()
         super().release(connection)
+
+
+class FoundPool(SentinelConnectionPool, Pool):
+    """A pool of such connections to the primary that Sentinels name, asked for at each connecting."""

@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from prompt_sidecar.values import GIB, HOUR, KIB, MIB, Kind, byte_count, choice, seconds, setting, switch, text, whole
+from prompt_sidecar.values import (
+    GIB,
+    HOUR,
+    KIB,
+    MIB,
+    Kind,
+    addresses,
+    byte_count,
+    choice,
+    seconds,
+    setting,
+    switch,
+    text,
+    whole,
+)
 
 
 def _store_url() -> Kind:
@@ -45,6 +59,15 @@ class StoreOptions:
     )
     password_file: str = setting(
         "", text(4_096), "File that holds the password for the store's user, which the URL names; empty: none."
+    )
+    sentinels: tuple[str, ...] = setting(
+        (),
+        addresses(16),
+        "Addresses of the Sentinels that know which server is the primary; [] for none. Then the URL has the name by "
+        "which they know it in the place of host and port, such as valkey://mymaster/0.",
+    )
+    sentinel_password_file: str = setting(
+        "", text(4_096), "File that holds the password of the Sentinels themselves; empty: they have none."
     )
     tls_ca: str = setting(
         "",
@@ -120,6 +143,11 @@ class StoreOptions:
         "A larger value holds up the store's other clients.",
         advanced=True,
     )
+
+    @property
+    def sentinel_name(self) -> str:
+        """The name in the URL's place of a host, as Sentinels know it: with its capitals."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
 
     @property
     def uses_tls(self) -> bool:

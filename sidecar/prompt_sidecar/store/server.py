@@ -12,12 +12,14 @@ from typing import Any, Final, Protocol
 import valkey
 from valkey import exceptions
 from valkey.cluster import ClusterNode, ValkeyCluster
+from valkey.connection import SSLConnection, parse_url
+from valkey.sentinel import MasterNotFoundError, Sentinel
 
 from prompt_sidecar.facts.archived import StoreReply
 from prompt_sidecar.files import read_file
-from prompt_sidecar.store.bounded import Pool
+from prompt_sidecar.store.bounded import FoundPool, Pool
 from prompt_sidecar.store.options import StoreOptions
-from prompt_sidecar.values import MIB
+from prompt_sidecar.values import MIB, split_address
 
 _DENIALS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _DENIED: Final = ("NOAUTH", "WRONGPASS", "NOPERM")
@@ -168,6 +170,70 @@ class Single:
         self._client.close()
 
 
+class _Sentinels(Sentinel):
+    """Sentinels by the library, whose order it changes: here one thread at a time."""
+
+    def __init__(self, addresses: Sequence[str], given: Mapping[str, Any]) -> None:
+        """`given`: the library's options of connections to them, and those of `Pool`."""
+        super().__init__([])  # type: ignore[no-untyped-call]
+        pool: Any = Pool
+        places = map(split_address, addresses)
+        self.sentinels = [valkey.Valkey.from_pool(pool(host=host, port=port, **given)) for host, port in places]
+        self._lock = Lock()
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the primary's address. Raises MasterNotFoundError, which says how many Sentinels do not answer."""
+        with self._lock:
+            try:
+                found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
+            except MasterNotFoundError as error:
+                away = str(error).count(" - ")  # the library says it of each
+                denied = "AuthenticationError" in str(error)
+                words = f"of {len(self.sentinels)} Sentinels {away} do not answer{' (denied)' if denied else ''}"
+                raise MasterNotFoundError(f"{words}, and no other knows a primary {service_name} that is up") from None
+        return found
+
+
+class Watched:
+    """A client of the primary that Sentinels name. A connection that is lost is made to the primary of that time."""
+
+    def __init__(self, options: StoreOptions, given: Mapping[str, Any], password: str) -> None:
+        """`given`: the library's options of connections to the primary, and those of `Pool`; `password`: theirs."""
+        shared = {name: value for name, value in given.items() if name != "password"}
+        place = {name: value for name, value in parse_url(options.url).items() if name in {"username", "db"}}
+        tls: dict[str, Any] = {"connection_class": SSLConnection} if options.uses_tls else {}
+        sentinels = _Sentinels(options.sentinels, shared | tls | ({"password": password} if password else {}))
+        found: Any = FoundPool
+        pool = found(options.sentinel_name, sentinels, ssl=options.uses_tls, **given, **place)
+        self._sentinels: Sequence[Any] = sentinels.sentinels
+        self._client: Any = valkey.Valkey.from_pool(pool)
+
+    def all(self) -> Any:
+        """See `Client.all`."""
+        return self._client
+
+    def of(self, name: str) -> Any:  # noqa: ARG002 - it has all keys
+        """See `Client.of`."""
+        return self._client
+
+    def node(self, name: str) -> str:  # noqa: ARG002 - it has all keys
+        """See `Backend.node`."""
+        return ""
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        return ("",)
+
+    def lost(self, error: Exception) -> None:
+        """See `Client.lost`."""
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        self._client.close()
+        for each in self._sentinels:
+            each.close()
+
+
 class Cluster:
     """A client of a cluster, made when it is first needed, as the library then asks for the nodes at once.
 
@@ -258,12 +324,18 @@ class Server:
         self._password = read_file(options.password_file).decode().strip() if options.password_file else ""
         if options.password_file:
             given["password"] = self._password
+        file = options.sentinel_password_file
+        self._sentinels_password = read_file(file).decode().strip() if file else ""
         self._timeout = options.timeout
-        made = Cluster if options.cluster else Single
-        self._any: Client = made(options.url, given)
-        self._writer: Client = made(options.url, given)
+        self._any: Client = self._client(options, given)
+        self._writer: Client = self._client(options, given)
         """For one thread, whose commands so have one connection for each server."""
         self._loaded: dict[str, str] = {}
+
+    def _client(self, options: StoreOptions, given: Mapping[str, Any]) -> Client:
+        if options.sentinels:
+            return Watched(options, given, self._sentinels_password)
+        return Cluster(options.url, given) if options.cluster else Single(options.url, given)
 
     def run(self, script: str, name: str, arguments: Sequence[Argument]) -> Any:
         """See `Backend.run`."""
@@ -333,8 +405,8 @@ class Server:
     def _words(self, error: Exception) -> str:
         """What an error says, on one line: a store that does not know a command quotes it, the login's too."""
         said = " ".join("".join(each if each.isprintable() else " " for each in str(error)).split())
-        if self._password:
-            said = said.replace(self._password, "…")
+        for password in filter(None, (self._password, self._sentinels_password)):
+            said = said.replace(password, "…")
         return said[:MOST_CHARACTERS]
 
 
