@@ -21,7 +21,7 @@ from tests.lab.evidence.core import weigh_text
 from tests.lab.evidence.recordings import paths, recorded
 from tests.oracle.data import ENVIRONMENT
 
-WIDTH = 140
+WIDTH = 180
 FETCH_TOOLS = ("WebFetch", "web_fetch")
 HALVES = {"choose": slice(0, None, 2), "report": slice(1, None, 2), "all": slice(None)}
 PUBLISHED: Mapping[str, tuple[float, float]] = {
@@ -39,6 +39,29 @@ PUBLISHED: Mapping[str, tuple[float, float]] = {
     "full": (13.6, 0.14),
 }
 """Saved and hidden, in per cent, by the first program for this, on 27 runs, 18 of which are not among the recorded."""
+
+PROTOTYPE: Mapping[str, tuple[float, float, float]] = {
+    "codes": (4.29, 0.0, 0.0),
+    "overwritten": (0.05, 0.0, 0.0),
+    "rows": (1.11, 0.0, 0.0),
+    "grep": (1.79, 0.0, 0.018),
+    "identical_lines": (0.0, 0.0, 0.0),
+    "passed_tests": (0.47, 0.0, 0.028),
+    "prefix": (0.42, 0.0, 0.0),
+    "padding": (0.67, 0.0, 0.0),
+    "long_output": (4.39, 0.0, 0.381),
+    "safe": (8.08, 3.04, 0.046),
+    "full": (10.32, 6.67, 0.412),
+}
+"""Saved, mean and median, and hidden by the same program on the eleven recorded runs, in per cent, by this measure."""
+RECORDED = frozenset(
+    {
+        *("cc-entire-cli", "cc-entire-graph", "claude-code-large", "codex-agentv3", "codex-external-agents"),
+        *("codex-git-sync", "erdos-formalization", "pi-large", "swe-pandas-53652", "swe-pandas-53856"),
+        "tau-airline-0",
+    }
+)
+"""The eleven runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +108,9 @@ def _alone(reduction: condensing.Reduction) -> Condense:
 def table(found: Mapping[str, Sequence[Figures]]) -> Table:
     """What each way saves and hides, over all runs."""
     made = Table(title=f"{len(next(iter(found.values())))} runs; per cent")
-    headings = ("", "results changed", "saved: mean", "median", "greatest", "27 runs", "hidden", "27 runs", "bill")
+    headings = ["", "results changed", "saved: mean", "median", "greatest", "27 runs", "hidden", "27 runs", "bill"]
+    is_measured = {one.run for one in next(iter(found.values()))} == RECORDED
+    headings += ["prototype: mean", "median", "hidden"] if is_measured else []
     for heading in (*headings, "edits harmed", "µs a kB changed", "of the rest"):
         made.add_column(heading, justify="right" if heading else "left")
     for name, runs in found.items():
@@ -101,6 +126,7 @@ def table(found: Mapping[str, Sequence[Figures]]) -> Table:
             f"{100 * mean(one.hidden for one in runs):.3f}",
             str(published[1]) if published else "",
             f"{100 * mean(one.bill for one in runs):.1f}",
+            *(map(str, PROTOTYPE.get(name, ("", "", ""))) if is_measured else ()),
             f"{sum(one.harmed for one in runs)} of {sum(one.edits for one in runs)}",
             *(_speed(runs, changed=changed) for changed in (True, False)),
         )

@@ -13,6 +13,8 @@ Some uses:
     make evidence EVIDENCE="--policy age_keep_text=10,age_keep_arguments=10 --policy fit_low=0.4 --ask 0"
   what ceilings in tokens save and hide
     make evidence EVIDENCE="--ceilings"
+  what condensing saves below a ceiling
+    make evidence EVIDENCE="--ceilings 100000 --head 0 --condense off exact safe full"
   what condensing saves and hides, for the sidecar and for rivals, and nothing else
     make evidence EVIDENCE="--first-sight"
   choose from a grid; each run is then reported with what was chosen on the others
@@ -115,17 +117,19 @@ def _ceilings(asked: argparse.Namespace, runs: Sequence[str]) -> int:
     """Print what ceilings in tokens save and hide."""
     if not runs:
         return sorry("evidence", "no recorded run is long enough; PROMPT_SIDECAR_DATA names the folder of them")
-    values = (0, *(asked.ceilings or ceilings.CEILINGS))
-    tasks = [ceilings.Task(run, ceiling, asked.head) for run in runs for ceiling in values]
+    values = asked.ceilings or ceilings.CEILINGS
+    levels = list(dict.fromkeys([ceilings.OFF, *asked.condense])) if asked.condense else [""]
+    tasks = [ceilings.Task(run, 0, asked.head) for run in runs if not asked.condense]
+    tasks += [ceilings.Task(run, value, asked.head, level) for run in runs for value in values for level in levels]
     rows = []
     for _, row in in_processes(ceilings.measured, tasks, asked.jobs):
         rows.append(row)
-        text = f"{len(rows)}/{len(tasks)} {row.run}: {row.ceiling or NEVER}"
+        text = f"{len(rows)}/{len(tasks)} {row.run}: {row.ceiling or NEVER} {row.condense}".rstrip()
         print(f"evidence: {text}", file=sys.stderr, flush=True)
     write_facts(asked.json, {"ceilings": [asdict(row) for row in rows]})
     to = console(WIDTH)
-    to.print(ceilings.ceiling_table(rows))
-    if asked.cells:
+    to.print(ceilings.condensing_table(rows) if asked.condense else ceilings.ceiling_table(rows))
+    if asked.cells and not asked.condense:
         to.print(ceilings.run_table(rows))
     return 0
 
@@ -256,6 +260,8 @@ def _parser() -> argparse.ArgumentParser:
     tokens = "only what ceilings of so many tokens save and hide, on long runs (default: {})"
     standard = " ".join(map(str, ceilings.CEILINGS))
     add("--ceilings", nargs="*", type=int, metavar="TOKENS", help=tokens.format(standard))
+    levels = "with --ceilings: the bill with these levels of policy.condense, as a share of that without"
+    add("--condense", nargs="+", choices=ceilings.ALL_LEVELS, default=[], metavar="LEVEL", help=levels)
     head = f"with --ceilings: tokens of instructions and tools before a run's messages (default: {ceilings.HEAD})"
     add("--head", type=int, default=ceilings.HEAD, metavar="TOKENS", help=head)
     add("--least-limit", type=int, default=0, metavar="TOKENS", help="leave out cells whose limit is below it")

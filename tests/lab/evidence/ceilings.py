@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from rich.table import Table
 from tests.conformance.conversations import SYSTEM as IN_MEMBER
 from tests.lab.evidence.contenders import NEVER, Contender
 from tests.lab.evidence.core import weigh_text
+from tests.lab.evidence.first_sight import LEVELS
 from tests.lab.evidence.measuring import Material, cell_of
 from tests.lab.evidence.recordings import Recording, paths, recorded
 from tests.lab.harness.tables import TITLED, table
@@ -30,6 +32,9 @@ HEAD: Final = 20_000
 CACHED: Final = (0.1, 0.05)
 """Prices of a cached token, in plain ones."""
 WINDOW: Final = 1_000_000
+OFF: Final = "off"
+"""The level that takes nothing out."""
+ALL_LEVELS: Final = (OFF, *LEVELS)
 LEAST_SIZE: Final = 100_000
 """Tokens of a run's last prompt from which on it is long enough to be replayed, the head not counted."""
 _WORDS: Final = "the agent reads what it is told and does what it was asked to do as well as it can "
@@ -42,6 +47,8 @@ class Task(NamedTuple):
     ceiling: int
     """Tokens; 0: never trimming."""
     head: int
+    condense: str = ""
+    """How much is taken out of results at first sight; empty: what is by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,7 @@ class Row:
     over: int = 0
     """Prompts above the ceiling."""
     invalid: int = 0
+    condense: str = ""
 
     def bill(self, cached: float) -> float:
         """The price of all prompts in plain tokens, at a price of cached ones."""
@@ -94,7 +102,10 @@ def measured(task: Task) -> Row:
     if not task.ceiling:
         cell = cell_of(material, Contender(NEVER), 1.0, asked=0)
         return Row(task.run, 0, size, cell.kept, cell.tokens)
-    contender = Contender(f"ceiling {task.ceiling:,}", "cache_first", {"ceiling_tokens": task.ceiling})
+    policy: dict[str, object] = {"ceiling_tokens": task.ceiling}
+    if task.condense:
+        policy["condense"] = task.condense
+    contender = Contender(f"ceiling {task.ceiling:,} {task.condense}".rstrip(), "cache_first", policy)
     cell = cell_of(material, contender, task.ceiling / material.ruler.final, asked=0, window=WINDOW)
     below = _below(material, task.ceiling)
     return Row(
@@ -109,6 +120,7 @@ def measured(task: Task) -> Row:
         _with(cell.sums.source, cell.sums.sourced, below[1]),
         cell.over,
         cell.invalid,
+        task.condense,
     )
 
 
@@ -137,6 +149,20 @@ def ceiling_table(rows: Sequence[Row]) -> Table:
         over, invalid = (str(sum(getattr(row, name) for row in found)) for name in ("over", "invalid"))
         lines.append((f"{ceiling:,}", str(len(found)), *map(percent_of, bills), *shown, over, invalid))
     return table("Ceilings in tokens", headings, lines, **TITLED)
+
+
+def condensing_table(rows: Sequence[Row]) -> Table:
+    """For each ceiling and level the bill as a share of the same without condensing, and what is visible."""
+    plain = {(row.run, row.ceiling): row for row in rows if row.condense == OFF}
+    headings = ["ceiling", "condense", "runs", "bill, mean", "greatest of a run", "visible", "source"]
+    lines = []
+    shown_levels = [level for level in ALL_LEVELS if any(row.condense == level for row in rows)]
+    for ceiling, level in product(sorted({row.ceiling for row in rows}, reverse=True), shown_levels):
+        found = [row for row in rows if (row.ceiling, row.condense) == (ceiling, level)]
+        bills = [row.bill(CACHED[0]) / plain[row.run, ceiling].bill(CACHED[0]) for row in found]
+        shown = (f"{value:.3f}" for value in (fmean(bills), max(bills)))
+        lines.append((f"{ceiling:,}", level, str(len(found)), *shown, _mean(found, "visible"), _mean(found, "source")))
+    return table("Condensing below a ceiling, the bill of the ceiling alone as 1", headings, lines, **TITLED)
 
 
 def run_table(rows: Sequence[Row]) -> Table:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from tests.conformance.conversations import ANTHROPIC
@@ -56,3 +59,30 @@ def test_a_row_of_the_table_is_the_mean_over_runs() -> None:
     cells = [list(column.cells) for column in ceilings.ceiling_table(rows).columns]
     assert [["100"], ["2"], ["75.0"], ["75.0"], ["90.0"], ["80.0"]] == cells[:6]
     assert 3 == len(list(ceilings.run_table(rows).columns[0].cells)) + 1
+
+
+def test_condensing_below_a_ceiling() -> None:
+    """Bills are shares of the same run's at the same ceiling without it, the levels in their order."""
+    rows = [
+        ceilings.Row("one", 100, 200, kept=1_000, tokens=1_000, visible=0.9, condense="off"),
+        ceilings.Row("one", 100, 200, kept=500, tokens=500, visible=0.8, condense="full"),
+        ceilings.Row("two", 100, 200, kept=0, tokens=1_000, condense="off"),
+        ceilings.Row("two", 100, 200, kept=0, tokens=1_000, condense="full"),
+    ]
+    cells = [list(column.cells) for column in ceilings.condensing_table(rows).columns]
+    assert [["100", "100"], ["off", "full"], ["2", "2"], ["1.000", "0.750"], ["1.000", "1.000"]] == cells[:5]
+    assert ["90.0", "80.0"] == cells[5]
+
+
+@pytest.mark.parametrize("level", ["off", "exact"])
+def test_the_level_is_the_policys(level: str) -> None:
+    """Results full of colours cost less below a ceiling where they are condensed."""
+    colours = "".join(f"\x1b[31mcase_{number}\x1b[0m is {number}\n" for number in range(200))
+    steps = [*(Step(says="Look.", result=colours) for _ in range(8)), Step(says="Done.")]
+    run = made(CHAT, steps)
+    messages = json.loads(json.dumps(run.messages).replace('"read"', '"bash"'))  # what was read stays
+    material = Material(replace(run, messages=messages))
+    policy = {"ceiling_tokens": 2 * material.ruler.final, "condense": level}
+    cell = cell_of(material, Contender("ceiling", "cache_first", policy), 2.0, asked=0, window=ceilings.WINDOW)
+    plain = cell_of(material, Contender(NEVER), 1.0, asked=0)
+    assert (level == "off") == (cell.tokens >= plain.tokens)
