@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.reading import joined, read
+from prompt_sidecar.guard.reading import cells, joined, read, written
 from prompt_sidecar.guard.rules import default_rules
 from tests.guard.planting import named
 
@@ -33,6 +33,89 @@ def test_a_joined_text_leads_back(text: str) -> None:
     without = joined(text)
     if without is not None:
         assert list(without.text) == [text[without.place(at)] for at in range(len(without.text))]
+
+
+@given(st.lists(st.sampled_from(_PIECES)).map("".join))
+def test_a_text_with_a_character_for_each_code_leads_back(text: str) -> None:
+    """Each character begins where its code does, and all of them together are the text."""
+    seen = written(text)
+    if seen is not None:
+        assert text == "".join(text[seen.place(at) : seen.place(at + 1)] for at in range(len(seen.text)))
+
+
+@given(st.lists(st.lists(st.sampled_from(["id", "a-b", "", "x y"]), min_size=2, max_size=2), min_size=1, max_size=4))
+def test_cells_lead_back(rows: list[list[str]]) -> None:
+    """Each cell stands where it says, and behind the name of its column."""
+    table = "| name | other |\n|---|---|\n" + "".join(f"| {row[0]} | {row[1]} |\n" for row in rows)
+    seen = cells(table)
+    shown = [] if seen is None else [line.split(" = ") for line in seen.text.splitlines()]
+    told = [(name, value) for row in rows for name, value in zip(("name", "other"), row, strict=True)]
+    assert [[name, value] for name, value in told if value and " " not in value] == shown
+    if seen is not None:
+        for begin in seen.begins:
+            value = seen.text[begin:].split("\n")[0]
+            start, end = seen.span(begin, begin + len(value)) or (0, 0)
+            assert value == table[start:end]
+
+
+_TOKEN = "gh" + "p_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x " + _TOKEN.replace("_", "\\u005f"), _TOKEN.replace("_", "\\u005f")),
+        ("x " + _TOKEN.replace("_", "\\u{5f}"), _TOKEN.replace("_", "\\u{5f}")),
+        (
+            f'{{"a": 1, "password": "{_VALUE[:9]}\\u002d{_VALUE[9:]}\\u003d", cut',
+            f"{_VALUE[:9]}\\u002d{_VALUE[9:]}\\u003d",
+        ),
+        (f"REDIS\\u005fPASS\\u003d\\u0022{_VALUE}\\u0022", _VALUE),
+        (f"next=postgres%3A%2F%2Fapp%3A{_VALUE}%40db.example.org%3A5432%2Fshop", _VALUE),
+        (
+            "u=https%3A%2F%2Fhooks.zapier.com%2Fhooks%2Fcatch%2F6598971%2F4tne4to%2F",
+            "hooks%2Fcatch%2F6598971%2F4tne4to",
+        ),
+        (f"PASSWORD=\n=3D{_VALUE}\nRegards", _VALUE),
+        (f"PASSWORD=3D=\n{_VALUE}\nRegards", _VALUE),
+        (f"\\u001b[36mdb_password\\u001b[39m: \\u001b[32m'{_VALUE}'\\u001b[39m", _VALUE),
+        (f" id |  db_password\n----+------------\n  1 | {_VALUE}\n(1 row)\n", _VALUE),
+        (
+            f"+----+-------------+\n| id | db_password |\n+----+-------------+\n|  1 | {_VALUE} |\n+----+-----+\n",
+            _VALUE,
+        ),
+        (f"| id | db_password |\n|---|---|\n| 1 | {_VALUE} |\n", _VALUE),
+        (f"| DB_PASSWORD | `{_VALUE}` |", _VALUE),
+        (f"x = os.environ.get('DB_PASSWORD') or '{_VALUE}'", _VALUE),
+        (f"gh secret set DB_PASSWORD --body {_VALUE} --repo a/b", _VALUE),
+        (f"smbclient //host/share -U ada%{_VALUE}", _VALUE),
+        (f"the vendor key is {_VALUE} until May", _VALUE),
+        (f"key=user_{_TOKEN}_profile", _TOKEN),
+        (
+            '{"outputs": {"x_token": {\n "value": "34f6e732-7d05-4514-872d-2e6852f698c1"',
+            "34f6e732-7d05-4514-872d-2e6852f698c1",
+        ),
+    ],
+)
+def test_the_whole_of_a_value_is_found(text: str, value: str) -> None:
+    """Codes that are a part of a value are masked with it; a name may be the head of a column."""
+    assert value in {text[find.start : find.end] for find in _RULES.scan([text])[0]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " id |  key_type\n----+------------\n  1 | PrimaryKeyField2\n(1 row)\n",
+        "u=https%3A%2F%2Fexample.org%3Fpage%3D2%26token_type%3Dbearer",
+        "private_key: x25519.X25519PrivateKey",
+        "The raw bytes of the private key (64-byte form).",
+        'TOKEN_HEADER_KEY = "oauth-2025-04-20"',
+        'open("http://wrong:info@example.org/")',
+    ],
+)
+def test_names_and_codes_alone_are_no_values(text: str) -> None:
+    """Types, remarks, dates of versions and words of examples are left alone."""
+    assert [] == [find.rule.name for find in _RULES.scan([text])[0] if find.rule.group == "secrets"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value and at most `CONTEXT` characters before and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 3
+GENERATION: Final = 4
 """Counts changes of checks in this module, for the digest of rules: a check that decides otherwise finds otherwise."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check looks at: a longer one is as random as its beginning."""
@@ -91,13 +91,23 @@ _LISTED_NAME: Final = re.compile(
 )
 """The name in a list of names and values, at the end of the text before the value."""
 _UUID_TOKEN: Final = re.compile(
-    r"(?i:[a-z0-9][_-](?:token|key|secret))[\"'`\\\]]{0,9}[\s|]{0,40}(?:=>|:{0,3}=|\?=|[:>|, ])[\s\"'`]{0,40}$"
+    r"(?:(?i:[a-z0-9][_-](?:token|key|secret|pass[a-z]*))|[a-z](?:Token|Key|Secret|Password))[\"'`\\\]]{0,9}[\s|]{0,40}"
+    r"(?:=>|:{0,3}=|\?=|:[ \t]*[>|]-?|[:=][ \t]*\{\s*[\"']?(?:value|default)[\"']?[ \t]*[:=]"
+    r"|,\s*[\"']Type[\"']:[ \t]*[\"']SecureString[\"'],\s*[\"']Value[\"']:|[:>|, ])[\s\"'`]{0,40}$"
 )
+"""The name of a token before a UUID: with a sign, at the head of a folded text or a block, in a parameter of SSM."""
 _CODE: Final = re.compile(
-    r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
-    r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|^[A-Za-z][\w.-]*=[^=]|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
+    r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||(?<![A-Za-z0-9+/]{16})==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
+    r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/(?![A-Za-z0-9/]*[+=])|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
 )
 """What code, paths and templates have behind the name of a secret, and public keys of SSH."""
+_ASSIGNS: Final = re.compile(r"([A-Za-z][\w.-]*)=[^=]")
+"""A name with its value, in the place of a value: an argument of a call, a member of an address."""
+_PREFIX: Final = re.compile(r"[A-Za-z]{2,12}[_-](?:secret|passw(?:or)?d)[_-](?=[A-Za-z0-9_-]{20})", re.IGNORECASE)
+"""What keys of some services begin with."""
+_TYPE: Final = re.compile(r"(?:Private|Public|Secret|Signing|Access)?(?:Key|Token|Secret|Password|Credential)s?[,;)]?$")
+"""The end of a type's name."""
+_DATED: Final = re.compile(r"(?<![0-9])20[0-9]{2}-[01][0-9]-[0-3][0-9](?![0-9])")
 _NUMBERED: Final = re.compile(
     r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
 )
@@ -216,6 +226,7 @@ def url_password(value: str, before: str, after: str) -> bool:
         _PLACEHOLDER.search(value) is None
         and value.lower() not in {"pass", "pwd", "user", "token", "pw"}
         and not (user is not None and user[1].lower() == value.lower())
+        and not (len(value) < 6 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
     )
 
 
@@ -243,9 +254,9 @@ def listed(value: str, before: str, after: str) -> bool:
 def named(value: str, before: str, after: str) -> bool:
     """Whether what stands behind the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or _CODE.search(value) or _NO_SECRET.search(before):
+    if after[:1] in {"(", "[", "{"} or is_code(value) or _NO_SECRET.search(before):
         return False
-    if (_DOTTED.search(value) and is_wordlike(value, 0.5)) or is_identifier(value):
+    if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
         return False
     if _UUID.fullmatch(value):
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
@@ -254,9 +265,7 @@ def named(value: str, before: str, after: str) -> bool:
 
 def line(value: str, before: str, after: str) -> bool:
     """Whether the rest of a line behind the name of a secret is one: of all characters, and no code."""
-    return named(value, before, after) or (
-        _NO_SECRET.search(before) is None and _CODE.search(value) is None and is_mixed(value)
-    )
+    return named(value, before, after) or (_NO_SECRET.search(before) is None and not is_code(value) and is_mixed(value))
 
 
 def column(value: str, before: str, after: str) -> bool:
@@ -268,7 +277,11 @@ def argument(value: str, before: str, after: str) -> bool:
     """Whether what a command is given as a secret is one: though it may be weak, it is no placeholder and no code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
-    if len(value) < 6 or _CODE.search(value) or _NO_SECRET.search(before):
+    if len(value) < 6 or is_code(value) or _NO_SECRET.search(before):
+        return False
+    if (_DOTTED.search(value) and _TYPE.search(value)) or (
+        value.startswith("(") and ")" not in value and not is_typed(value)  # a remark behind a name in prose
+    ):
         return False
     return is_generated(value) or is_typed(value) or is_mixed(value)
 
@@ -278,10 +291,32 @@ def sentence(value: str, before: str, after: str) -> bool:
     return named(value.rstrip("\"'`,"), before, after) or argument(value, before, after)
 
 
+def is_code(value: str) -> bool:
+    """Whether a value is code, a path or a template, and not one that holds an equals sign by chance."""
+    if _CODE.search(value):
+        return True
+    assigns = _ASSIGNS.match(value)
+    return assigns is not None and not (len(assigns[1]) >= 10 and is_generated(assigns[1]))
+
+
+def is_member(value: str) -> bool:
+    """Whether a value is a name of code, or such names with dots between them."""
+    dotted = _DOTTED.search(value) is not None
+    return (dotted and (is_wordlike(value, 0.5) or _TYPE.search(value) is not None)) or is_identifier(value)
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value is a placeholder of a secret, or is the name of a version with its date."""
+    prefix = _PREFIX.match(value)
+    value = value if prefix is None else value[prefix.end() :]
+    dated = _DATED.search(value)
+    return _PLACEHOLDER_IN_ALL.search(value) is not None or (dated is not None and len(value) < 26)
+
+
 def is_generated(value: str) -> bool:
     """Whether characters follow each other as generators of keys and passwords draw them."""
     value = value[:_EXAMINED]
-    if len(value) < 8 or len(set(value)) < 5 or _PLACEHOLDER_IN_ALL.search(value) or _NUMBERED.search(value):
+    if len(value) < 8 or len(set(value)) < 5 or is_placeholder(value) or _NUMBERED.search(value):
         return False
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)
@@ -337,6 +372,8 @@ def is_identifier(value: str) -> bool:
 def is_random(value: str) -> bool:
     """Whether characters follow each other as at random, and not as in words, names and numbers."""
     if len(value) < 8 or _PLACEHOLDER.search(value) or (_LOWER_RUN.search(value) and len(value) < 24):
+        return False
+    if is_placeholder(value):
         return False
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)

@@ -42,9 +42,11 @@ def secret(
 ) -> Rule:
     r"""A rule for secrets, as the row of a table: masked under `enforce`; its `kind` is its name unless it is given.
 
-    A pattern that begins with `\b` also begins after an underscore.
+    A pattern that begins with `\b` also begins after an underscore, and one that ends with it ends before one.
     """
     if pattern.startswith(r"\b"):
         body = pattern.removeprefix(r"\b")
+        if f"?P<{VALUE}>" not in body and body.endswith(r"\b"):
+            body = f"(?P<{VALUE}>" + body.removesuffix(r"\b") + r")(?:\b|_)"
         pattern = BEGIN + (body if f"?P<{VALUE}>" in body else f"(?P<{VALUE}>{body})")
     return Rule(name, kind or name, Group.SECRETS, pattern, check, Action.MASK, example, counterexample, near, names)

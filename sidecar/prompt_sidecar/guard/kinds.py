@@ -18,6 +18,7 @@ from typing import Final
 from prompt_sidecar.guard import named
 from prompt_sidecar.guard.checks import IBAN_COUNTRIES
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
+from prompt_sidecar.guard.prefixes import PREFIXES
 from prompt_sidecar.guard.rule import Action, Group, Rule
 from prompt_sidecar.guard.services import LATER, SERVICES
 
@@ -102,7 +103,12 @@ _CLOUD: Final = (
         "dapi" + fake(32, "hex"),
         "dapi" + fake(20, "hex"),
     ),
-    secret("vercel_token", r"\bvc[kpairs]_[A-Za-z0-9]{24,64}\b", "vcp_" + fake(56), "vcp_short"),
+    secret(
+        "vercel_token",
+        r"\b(?P<value>vc[kpairs]_(?:[A-Za-z0-9]{24,64}|[A-Za-z0-9_-]{56}))" + END,
+        "vcp_" + fake(56),
+        "vcp_short",
+    ),
     secret("netlify_token", r"\bnf[pcoub]_[A-Za-z0-9]{36,40}\b", "nfp_" + fake(36), "nfp_" + fake(12)),
     secret(
         "flyio_token",
@@ -159,7 +165,7 @@ _SOURCE: Final = (
     ),
     secret(
         "gitlab_token",
-        r"\b(?P<value>gl(?:(?:pat|dt|rt|rtr|cbt|soat|ft|ffct|wt)-[A-Za-z0-9_-]{20,}(?:\.[a-z0-9]{2}\.[a-z0-9]{9})?|"
+        r"\b(?P<value>gl(?:(?:pat|dt|rt|rtr|cbt|soat|ft|ffct|wt)-[A-Za-z0-9_-]{20,}(?:(?:\.[a-z0-9]{2})?\.[a-z0-9]{9})?|"
         r"imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|agent-[A-Za-z0-9_-]{50,}|oas-[a-f0-9]{64}))" + END,
         "glpat-" + fake(20),
         "glpat-" + fake(9),
@@ -275,7 +281,7 @@ _PAYMENT: Final = (
 _CHAT: Final = (
     secret(
         "slack_token",
-        r"\b(?P<value>xox[abeoprs](?:\.xox[bp])?-(?:[A-Za-z0-9]+-)*[A-Za-z0-9]{10,}|xapp-[0-9]-[A-Z0-9]{5,}-[0-9]{5,}-[A-Za-z0-9]{16,})"
+        r"\b(?P<value>xox[abeoprs](?:\.xox[bp])?-(?:[A-Za-z0-9]+-)*[A-Za-z0-9]{10,}|xapp-[0-9]-[A-Z0-9]{5,}-[0-9]{3,}-[A-Za-z0-9]{10,}|xox[cos](?:-[0-9]{2,15}){3}-[A-Fa-f0-9]{6,}|xoxd-[A-Za-z0-9%/+_-]{100,}={0,2})"
         + END,
         "xoxb-" + fake(12, "digits") + "-" + fake(24),
         "xoxb-token",
@@ -331,7 +337,7 @@ _CHAT: Final = (
     ),
     secret(
         "brevo_key",
-        r"\bxkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}\b",
+        r"\bxkeysib-[A-Fa-f0-9]{64}-[A-Za-z0-9]{16}\b",
         "xkeysib-" + fake(64, "hex") + "-" + fake(16),
         "xkeysib-x",
     ),
@@ -362,7 +368,7 @@ _MODELS: Final = (
     secret("replicate_token", r"\br8_[A-Za-z0-9]{37,40}\b", "r8_" + fake(37), "r8_" + fake(12)),
     secret(
         "langsmith_key",
-        r"\blsv2_(?:pt|sk)_[a-f0-9]{32}_[a-f0-9]{10}\b",
+        r"\blsv2_(?:pt|sk)_[A-Fa-f0-9]{32}_[A-Fa-f0-9]{10}\b",
         "lsv2_pt_" + fake(32, "hex") + "_" + fake(10, "hex"),
         "lsv2_pt_x",
     ),
@@ -544,7 +550,7 @@ _PERSONAL: Final = (
         "@decorator, git@host, logo@2x.png",
         check="email",
         action=Action.OBSERVE,
-        near=r"@[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]",
+        near=r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]",
     ),
     _personal(
         "phone",
@@ -557,6 +563,7 @@ _PERSONAL: Final = (
     ),
 )
 RULES: Final[Sequence[Rule]] = (
-    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *LATER, *named.RULES, *_PERSONAL
+    *_CLOUD, *_SOURCE, *_PAYMENT, *_CHAT, *_MODELS, *_REGISTRIES, *SERVICES, *_GENERAL, *LATER, *PREFIXES,
+    *named.RULES, *_PERSONAL
 )  # fmt: skip
 """Every rule for secrets and personal data, with the action that it has under `guard.mode = enforce`."""

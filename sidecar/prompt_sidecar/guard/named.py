@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from prompt_sidecar.guard.forms import fake, secret
+from prompt_sidecar.guard.reading import HIDDEN
 from prompt_sidecar.guard.rule import Rule
 
 WORDS: Final = (
@@ -29,37 +30,37 @@ _SET: Final = _QUOTES + r"\]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANK
 _PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
 _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 """All that is printed but blanks, quotes and the backslash."""
-_CODED: Final = r"(?:%[0-9A-Fa-f]{2}|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
+_CODED: Final = r"(?:%[0-9A-Fa-f]{2}|=3D|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
     r"(?:" + _HELD + r"{4,}[0-9!#$*?@^~|]|[^\s\"'`]{0,3}[0-9!#$*?@^][^\s\"'`]{4}|"
+    r"[A-Za-z0-9+/_.-]+[\"'][ \t]*\n?[ \t]*[\"'][A-Za-z0-9]|"
     r"[a-z]{20}|[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
 )
 """What may begin a value, or a member with it."""
 _BASE64_TEXT: Final = r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}"
 """Base64 of a text in ASCII: of each three bytes the first bit is 0."""
 NEAR: Final = (
-    WORDS
-    + r"[A-Za-z0-9_-]*(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body)?(?:[^A-Za-z0-9\x80-\xff]|"
-    + _CODED
-    + ")+"
-    + _VALUE
-    + "|"
+    WORDS + r"[A-Za-z0-9_-]*(?:(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body|[\"']\)[ \t]or)?"
+    r"(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + ")+" + _VALUE + "|"
+    r"[ \t]*(?:\|[^\n]*)?\n[ \t]*[|+]?[-+|: \t]*--[-+|: \t]*\n(?:[^\n]*\|[^\n]*\n)*[^\n]+)|"
     r"(?i:auth)[ \t]?=[ \t]?\([\"'][^\s\"']{1,40}[\"'],|"
-    r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|" + _BASE64_TEXT
+    r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|"
+    r"\b[Kk]ey (?:is|was)[ :]{1,2}[\"'`]?[A-Za-z0-9_-]*[a-z][0-9]|" + HIDDEN + "|" + _BASE64_TEXT
 )
 """What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
 _FOREIGN: Final = (
     r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|"
-    r"şifre|parola|hasło|"
+    r"şifre|parola(?: d.ordine)?|hasło|"
     r"lösenord|heslo|salasana|adgangskode)"
 )
 
 
 _BEFORE_QUOTED: Final = (
-    _QUOTES + r"\]?[ \t\r\n\x7f]{0,8}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
+    _QUOTES + r"\]?[ \t\r\n\x7f]{0,16}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
     r"[\"']?,[ \t]*",
     r"[ \t]+--body[ \t=]+",
+    r"[\"']\)[ \t]*(?:or|\|\||\?\?)[ \t]*",
     r"[ \t]{1,4}",
     r"[\"'][ \t]{1,4}(?i:value)=",
     r"[\"'`]?[ \t](?:is|to)[ \t]",
@@ -72,8 +73,9 @@ _BEFORE_PLAIN: Final = (
     r"[\"']?:[ \t]*[>|][+-]?[ \t]*\n[ \t]+",
     r"[\"']?[ \t\r]*\n[ \t-]*(?i:value)[ \t]*:[ \t]*[\"']?",
     ">",
+    r"[ \t]+--body[ \t=]+",
 )
-"""The same for a value without quotes: a sign, a folded text of YAML, the next member, the end of a tag."""
+"""The same for a value without quotes: a sign, a folded text of YAML, the next member, the end of a tag, an option."""
 _SAMPLE: Final = "q7Xk2v" + "ZpR9w"
 """A made-up password."""
 
@@ -116,7 +118,7 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "column_secret",
         WORDS + r"[A-Za-z0-9_-]{0,12}[\"']?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
-        r"(?P<value>[!#$%&*+./0-9?@A-Z^_a-z~-]" + _PLAIN + r"{7,})(?:[ \t\x7f]*(?:[|,]|$))",
+        r"[`\"']?(?P<value>[!#$%&*+./0-9?@A-Z^_a-z~-]" + _PLAIN + r"{7,})[`\"']?(?:[ \t\x7f]*(?:[|,]|$))",
         "| DB_PASSWORD | " + _SAMPLE + " |",
         "| DB_PASSWORD | from the vault |",
         check="column",
@@ -126,7 +128,7 @@ RULES: Final[Sequence[Rule]] = (
         WORDS
         + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|>)(?P<value>"
         + _PRINTABLE
-        + r"{8,}?)(?:[ \t\x7f]*$|;|</)",
+        + r"{8,}?)(?:[ \t\x7f]*$|[ \t]|;|</)",
         "DB_PASSWORD=" + _SAMPLE + ",}>4x",
         "password=get(settings)",
         check="line",
@@ -134,7 +136,8 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "argument_secret",
-        WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-"
+        r"(?:" + WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?|\b[Kk]ey (?:is|was)[ :]{1,2})"
+        r"[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-"
         r"Z\[^_a-{}~-]" + _PRINTABLE + r"{7,})",
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
@@ -143,7 +146,7 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "command_secret",
         r"(?:\bsshpass[ \t]+-p[ \t]?|\bmysql\b[^\n]{0,60}[ \t]-p|\bredis-cli\b[^\n]{0,60}[ \t]-a[ \t]|"
-        r"\bdocker login\b[^\n]{0,60}[ \t]-p[ \t]|"
+        r"\bdocker login\b[^\n]{0,60}[ \t]-p[ \t]|\bsmbclient\b[^\n]{0,80}[ \t]-U[ \t]?[\"']?[A-Za-z0-9_.\\/-]{1,40}%|"
         r"\bhtpasswd[ \t]+-[A-Za-z]{0,8}b[A-Za-z]{0,8}[ \t]+(?:[!-~]+[ \t]+){1,2}|"
         r"(?i:identified by)[ \t]+(?i:password[ \t]+)?)"
         r"[\"'`]{0,9}(?P<value>[!#-&(-\[\]-_a-~]{8,})",
@@ -151,7 +154,7 @@ RULES: Final[Sequence[Rule]] = (
         "docker login -p $TOKEN",
         check="argument",
         near=r"\b(?:sshpass[ \t]+-p|mysql\b[^\n]{0,60}[ \t]-p|redis-cli\b[^\n]{0,60} -a|docker login|"
-        r"htpasswd[ \t]+-|(?i:identified by))",
+        r"smbclient\b[^\n]{0,80} -U|htpasswd[ \t]+-|(?i:identified by))",
     ),
     _named(
         "stored_before_name",

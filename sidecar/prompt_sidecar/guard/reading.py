@@ -3,27 +3,47 @@ r"""Text as a person reads it: what a terminal, a string or an address writes as
 A rule asks for a name, a sign and a value. In a log they may stand as `\"password\": \"…\"`, in an address as
 `password%3D…`, on a terminal with colours in between. `read` puts in the place of each code what it stands for, as long
 as the code was, so that places stay what they are. `joined` takes out what divides one string into two: a line that
-goes on, two strings side by side, a soft break of quoted-printable.
+goes on, two strings side by side, a soft break of quoted-printable. `written` puts single characters in the place of
+codes that may be a part of a value, as in `ghp\u005f…` and `https%3A%2F%2F…`. `cells` writes what stands under the
+name of a secret in a table as `name = value`.
 
-Both are one pass, linear in the text.
+Each is one pass, linear in the text.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 UNSEEN: Final = "\x7f"
 """What replaces a code of a terminal."""
 _CODE: Final = re.compile(
-    rb"[\x1b\\%&](?:(?<=\x1b)\[[0-9;?]*[A-Za-z]"
+    rb"[\x1b\\%&=](?:(?<=\x1b)\[[0-9;?]*[A-Za-z]"
     rb"|(?<=\\)\\*(?:(?:u001[bB]|x1[bB]|033)\[[0-9;?]*[A-Za-z]|u00(?P<unicode>[2-7][0-9A-Fa-f])|(?P<letter>[\"'nrt]))"
     rb"|(?<=%)(?P<percent>0[9AaDd]|[2-7][0-9A-Fa-f])"
+    rb"|(?<==)(?:\r?\n=)?(?P<quoted>3D)(?:=\r?\n)?(?=[!-~])"
     rb"|(?<=&)(?:#(?P<decimal>[0-9]{1,3})|#x(?P<hex>[0-9A-Fa-f]{1,2})|(?P<entity>quot|apos|amp|lt|gt|nbsp));)"
 )
+_WRITTEN: Final = re.compile(
+    r"%(?P<percent>[2-7][0-9A-Fa-f])"
+    r"|\\+(?:u00(?P<unicode>[2-7][0-9A-Fa-f])|u\{0{0,4}(?P<braced>[2-7][0-9A-Fa-f])\}|x(?P<hex>[2-7][0-9A-Fa-f]))"
+)
+_HOLDS_WRITTEN: Final = re.compile(r"\\(?:u00[2-7]|u\{|x[2-7])|%3[Aa]%2[Ff]%2[Ff]")
+"""What a text has that `written` is for: percent codes only in whole addresses, as others stay a part of values."""
+HIDDEN: Final = (
+    r"[A-Za-z0-9]\\+u(?:00|\{0*)(?:5[fF]|2[b-fB-F])\}?[A-Za-z0-9]|"
+    r"%3[Aa]%2[Ff]%2[Ff][^\s\"'&]*(?:hook|%40|%3[DdFf])"
+)
+"""Where a value may go on behind a code that `written` reads, and where an address is one whole code. RE2."""
+_TABLE: Final = re.compile(
+    r"^(?P<names>[^\n]*\|[^\n]*|[ \t]*[A-Za-z0-9_.-]+[ \t]*)\n[ \t]*[|+]?[-+|: \t]*--[-+|: \t]*\n"
+    r"(?P<rows>(?:[^\n]*\|[^\n]*(?:\n|$)|[ \t]*[^\s|()]+[ \t]*(?:\n|$))+)",
+    re.MULTILINE,
+)
+"""A table as psql, mysql and Markdown write it: names, a line of dashes, rows."""
 _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): ord(" ")}
 """Characters that divide, and what replaces them: an ampersand divides members of an address, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
@@ -49,6 +69,8 @@ def _meaning(code: re.Match[bytes]) -> bytes:
         sign = _LETTERS[stands]
     elif kind == "entity":
         sign = _ENTITIES[stands]
+    elif kind == "quoted":
+        return b" " * (length - 1) + b"="
     else:
         sign = int(stands, 10 if kind == "decimal" else 16)
     sign = _SIGNS.get(sign, 0)
@@ -69,9 +91,11 @@ class Joined:
     lengths: Sequence[int]
     """Of all joints before one, and with it."""
 
-    def spans_joint(self, start: int, end: int) -> bool:
-        """Return whether there was a joint inside a range."""
-        return bisect_right(self.ends, start) < bisect_right(self.ends, end - 1)
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the range in the text with its joints of one without; None if no joint was inside it."""
+        if bisect_right(self.ends, start) == bisect_right(self.ends, end - 1):
+            return None
+        return self.place(start), self.place(end - 1) + 1
 
     def place(self, at: int) -> int:
         """Return the place in the text with its joints of a character."""
@@ -79,19 +103,86 @@ class Joined:
         return at + (self.lengths[before - 1] if before else 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Written(Joined):
+    """A text with one character in the place of each code; joints are what codes take up beyond that."""
+
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the range in the text with its codes of one without: the whole of a code at its end."""
+        return self.place(start), self.place(end)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Cells of a table, each as `name = value`."""
+
+    text: str
+    begins: Sequence[int]
+    """Where each value begins in this text."""
+    places: Sequence[int]
+    """Where it begins in the table."""
+
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the range in the table of one in a value; None for others."""
+        number = bisect_right(self.begins, start) - 1
+        if number < 0 or "\n" in self.text[self.begins[number] : end]:
+            return None
+        moved = self.places[number] - self.begins[number]
+        return start + moved, end + moved
+
+
 def joined(text: str) -> Joined | None:
     """Return a text without its joints; None if it has none."""
+    pieces, ends, lengths = _without(text, _JOINT, lambda _: "")
+    return Joined("".join(pieces), ends, lengths) if ends else None
+
+
+def written(text: str) -> Written | None:
+    """Return a text with what its codes stand for, one character each; None if it has none that hide values."""
+    if _HOLDS_WRITTEN.search(text) is None:
+        return None
+    pieces, ends, lengths = _without(text, _WRITTEN, lambda code: chr(int(code[code.lastgroup or 0], 16)))
+    return Written(read("".join(pieces).encode("utf-8", "replace")).decode(), ends, lengths) if ends else None
+
+
+def cells(text: str) -> Cells | None:
+    """Return the contents of tables with a line of dashes under their names; None if there is none."""
+    pieces: list[str] = []
+    begins: list[int] = []
+    places: list[int] = []
+    size = 0
+    for table in _TABLE.finditer(text):
+        names = [cell.strip() for cell in table["names"].split("|")]
+        at = table.start("rows")
+        for row in table["rows"].splitlines(keepends=True):
+            start = at
+            for name, cell in zip(names, row.rstrip("\n").split("|"), strict=False):
+                value = cell.strip()
+                if name and value and " " not in value:
+                    pieces.append(f"{name} = {value}\n")
+                    begins.append(size + len(name) + 3)
+                    places.append(start + len(cell) - len(cell.lstrip()))
+                    size += len(pieces[-1])
+                start += len(cell) + 1
+            at += len(row)
+    return Cells("".join(pieces), begins, places) if pieces else None
+
+
+def _without(
+    text: str, codes: re.Pattern[str], stands: Callable[[re.Match[str]], str]
+) -> tuple[Sequence[str], Sequence[int], Sequence[int]]:
+    """Return the pieces of a text with what replaces codes, where the codes end in it, and what they took beyond."""
     pieces: list[str] = []
     ends: list[int] = []
     lengths: list[int] = []
     at = size = gone = 0
-    for joint in _JOINT.finditer(text):
-        pieces.append(text[at : joint.start()])
-        size += len(pieces[-1])
-        gone += joint.end() - joint.start()
-        at = joint.end()
+    for code in codes.finditer(text):
+        meaning = stands(code)
+        pieces += text[at : code.start()], meaning
+        size += code.start() - at + len(meaning)
+        gone += code.end() - code.start() - len(meaning)
+        at = code.end()
         ends.append(size)
         lengths.append(gone)
-    if not ends:
-        return None
-    return Joined("".join([*pieces, text[at:]]), ends, lengths)
+    pieces.append(text[at:])
+    return pieces, ends, lengths

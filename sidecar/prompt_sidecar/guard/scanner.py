@@ -28,7 +28,7 @@ from typing import Any, Final
 import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
-from prompt_sidecar.guard.reading import UNSEEN, Joined, joined, read
+from prompt_sidecar.guard.reading import HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
 from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Find, Group, Rule
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -182,7 +182,7 @@ def together(patterns: Sequence[str]) -> str:
     forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
     others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
     if forms:
-        others.append(_DIVIDED)
+        others += _DIVIDED, HIDDEN
         others.append(_BEGIN_IN_CODES + "(?:" + "|".join(f"(?:{each})" for each in forms) + ")")
     return "|".join(others)
 
@@ -274,15 +274,16 @@ class _Reading:
     end: int
     start: int
     """Where it begins in the text."""
-    joined: Joined | None = None
-    """What leads back to the text, if the stretch is read without its joints."""
+    read: Joined | Cells | None = None
+    """What leads back to the text, if the stretch is not read character by character."""
     seen: int = 0
     """If the stretch stands as it is: how far behind it is the one that is read."""
 
-    def place(self, at: int) -> int:
-        """The place in the text of a character of the page."""
-        at -= self.at
-        return self.start + (at if self.joined is None else self.joined.place(at))
+    def span(self, start: int, end: int) -> tuple[int, int] | None:
+        """The range in the text of one on the page; None if it is found in another reading."""
+        start, end = start - self.at, end - self.at
+        span = (start, end) if self.read is None else self.read.span(start, end)
+        return None if span is None else (self.start + span[0], self.start + span[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +306,9 @@ class Page:
         reading = self.reading(start)
         if end > reading.end:
             return None
-        if reading.joined is not None and not reading.joined.spans_joint(start - reading.at, end - reading.at):
-            return None
         if reading.seen and not self._holds_code(start, end, reading.seen):
             return None
-        return reading.place(start), reading.place(end - 1) + 1
+        return reading.span(start, end)
 
     def _holds_code(self, start: int, end: int, seen: int) -> bool:
         """Whether a value holds a code and does not begin with one: others are found as they are read."""
@@ -329,9 +328,9 @@ def page(text: str, matches: Sequence[_Match]) -> Page:
     pieces: list[str] = []
     at = 0
     for start, end in _stretches(text, matches):
-        for piece, without, as_it_is in _readings(text[start:end]):
+        for piece, way, as_it_is in _readings(text[start:end]):
             seen = len(piece) + len(_SEPARATOR) if as_it_is else 0
-            readings.append(_Reading(at, at + len(piece), start, without, seen))
+            readings.append(_Reading(at, at + len(piece), start, way, seen))
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
     joint = _SEPARATOR.join(pieces)
@@ -356,21 +355,20 @@ def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]
         yield begun, done
 
 
-def _readings(piece: str) -> Iterator[tuple[str, Joined | None, bool]]:
-    """How a stretch is read: with what its codes stand for, without its joints, and as it is.
+def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
+    """How a stretch is read: with what its codes stand for, without its joints, as a table, and as it is.
 
     As it is, and first, only if it has codes of addresses or of HTML: they may be a part of a value.
     """
     data = _encoded(piece)
     seen = read(data)
-    if seen != data:
-        if b"%" in data or b"&" in data:
-            yield piece, None, True
-        piece = seen.decode()
-    yield piece, None, False
-    without = joined(piece)
-    if without is not None:
-        yield without.text, without, False
+    if seen != data and (b"%" in data or b"&" in data):
+        yield piece, None, True
+    as_read = piece if seen == data else seen.decode()
+    yield as_read, None, False
+    for way in (written(piece), joined(as_read), cells(as_read) if "--" in as_read else None):
+        if way is not None:
+            yield way.text, way, False
 
 
 class _Places:

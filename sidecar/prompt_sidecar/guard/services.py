@@ -15,7 +15,7 @@ _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 SERVICES: Final[Sequence[Rule]] = (
     secret("adobe_secret", r"\bp8e-[A-Za-z0-9]{32}\b", "p8e-" + fake(32), "p8e-" + fake(8)),
     secret("browserbase_key", r"\b(?P<value>bb_live_[A-Za-z0-9_-]{24,40})" + END, "bb_live_" + fake(27), "bb_live_x"),
-    secret("buildkite_token", r"\bbkua_[a-f0-9]{40}\b", "bkua_" + fake(40, "hex"), "bkua_" + fake(8, "hex")),
+    secret("buildkite_token", r"\bbkua_[a-z0-9]{40,53}\b", "bkua_" + fake(40, "hex"), "bkua_" + fake(8, "hex")),
     secret("cerebras_key", r"\bcsk-[a-z0-9]{48}\b", "csk-" + fake(48, "lower"), "csk-" + fake(8, "lower")),
     secret(
         "circleci_token",
@@ -32,7 +32,7 @@ SERVICES: Final[Sequence[Rule]] = (
     ),
     secret(
         "dynatrace_token",
-        r"\bdt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}\b",
+        r"\bdt0[a-z][0-9]{2}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}\b",
         "dt0c01." + fake(24, "upper") + "." + fake(64, "upper"),
         "dt0c01." + fake(24, "upper"),
     ),
@@ -50,7 +50,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("frameio_token", r"\b(?P<value>fio-u-[A-Za-z0-9_=-]{64})" + END, "fio-u-" + fake(64), "fio-u-" + fake(9)),
     secret(
         "grafana_api_key",
-        r"\bey" + r"JrIjoi[A-Za-z0-9+/]{70,400}={0,3}",
+        r"\bey" + r"JrIjoi[A-Za-z0-9+/]{44,400}={0,3}",
         "ey" + "JrIjoi" + fake(90),
         "ey" + "JrIjoi" + fake(12),
         kind="grafana_token",
@@ -89,7 +89,7 @@ SERVICES: Final[Sequence[Rule]] = (
         fake(6) + "_mmk",
         near=r"_mmk\b",
     ),
-    secret("neon_key", r"\bnapi_[a-z0-9]{64}\b", "napi_" + fake(64, "lower"), "napi_create_function"),
+    secret("neon_key", r"\bnapi_[A-Za-z0-9]{64}\b", "napi_" + fake(64, "lower"), "napi_create_function"),
     secret("neon_password", r"\bnpg_[A-Za-z0-9]{12,16}\b", "npg_" + fake(12), "npg_connection", check="random"),
     secret("nvidia_key", r"\b(?P<value>nvapi-[A-Za-z0-9_-]{60,70})" + END, "nvapi-" + fake(64), "nvapi-" + fake(9)),
     secret("octopus_key", r"\bAPI-[A-Z0-9]{26}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
@@ -106,7 +106,7 @@ SERVICES: Final[Sequence[Rule]] = (
         "access-production-" + fake_uuid(),
         "access-production-1",
     ),
-    secret("posthog_key", r"\bph[xs]_[A-Za-z0-9]{40,50}\b", "phx_" + fake(43), "phc_" + fake(43)),
+    secret("posthog_key", r"\b(?P<value>ph[xs]_[A-Za-z0-9_-]{40,50})" + END, "phx_" + fake(43), "phc_" + fake(43)),
     secret("prefect_key", r"\bpn[ub]_[A-Za-z0-9]{36}\b", "pnu_" + fake(36), "pnu_" + fake(9)),
     secret("readme_key", r"\brdme_[a-z0-9]{70}\b", "rdme_" + fake(70, "lower"), "rdme_" + fake(9, "lower")),
     secret("render_key", r"\brnd_[A-Za-z0-9]{32}\b", "rnd_" + fake(32), "rnd_" + fake(9)),
@@ -135,7 +135,7 @@ SERVICES: Final[Sequence[Rule]] = (
         r"(?i:sumo)[A-Za-z0-9_.-]{0,24}(?i:id)" + _SETS + r"(?P<value>su[A-Za-z0-9]{12})\b",
         "SUMO_ACCESS_ID=su" + fake(12),
         "SUMO_ACCESS_ID=$SUMO",
-        near=r"\bsu[A-Za-z0-9]{12}\b",
+        near=r"(?i:sumo)[A-Za-z0-9_.-]*(?i:id)",
         names=r"(?i:sumo)[A-Za-z0-9_.-]{0,24}(?i:id)",
     ),
     secret(
@@ -199,7 +199,7 @@ LATER: Final[Sequence[Rule]] = (
         "pylf_v1_us_" + fake(43),
         "pylf_v1_us",
     ),
-    secret("mailersend_token", r"\bmlsn\.[a-f0-9]{64}\b", "mlsn." + fake(64, "hex"), "mlsn.com"),
+    secret("mailersend_token", r"\bmlsn\.[A-Za-z0-9]{32,64}\b", "mlsn." + fake(64, "hex"), "mlsn.com"),
     secret(
         "mercadopago_token",
         r"\bAPP_USR-[0-9]{10,20}-[0-9]{6}-[a-f0-9]{32}-[0-9]{5,12}\b",
@@ -243,7 +243,7 @@ LATER: Final[Sequence[Rule]] = (
     ),
     secret(
         "signed_address",
-        r"(?i:X-(?:Amz|Goog|Oss)-Signature=|X-Amz-Security-Token=)(?P<value>[A-Za-z0-9%+/=]{32,})",
+        r"(?i:X-(?:Amz|Goog|Oss)-Signature=|X-Amz-Security-Token=|[?&]Signature=)(?P<value>[A-Za-z0-9%+/=]{32,})",
         "https://b.s3.amazonaws.com/k?X-Amz-Signature=" + fake(64, "hex"),
         "https://b.s3.amazonaws.com/k?X-Amz-Signature=",
     ),

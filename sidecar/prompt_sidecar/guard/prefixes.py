@@ -1,0 +1,97 @@
+r"""Rules for keys that a prefix tells, with an alphabet and a length behind it: a row for each.
+
+The forms are those that the services publish, or that maintained scanners ask for (betterleaks, kingfisher; read in
+November 2026). Where both differ, the wider one stands here: a prefix of its own makes a find by chance unlikely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from prompt_sidecar.guard.forms import END, fake, secret
+from prompt_sidecar.guard.rule import BEGIN, Rule
+
+_CLASSES: Final = {
+    "word": "A-Za-z0-9",
+    "lower": "a-z0-9",
+    "hex": "A-Fa-f0-9",
+    "dashed": "A-Za-z0-9_-",
+    "base64": "A-Za-z0-9+/",
+    "signs": "A-Za-z0-9_=.-",
+    "listed": "A-Za-z0-9+/_=,-",
+}
+
+
+_NEAR: Final = 16
+"""Characters behind a prefix that are looked for first: fewer make a smaller automaton."""
+
+
+def _row(
+    name: str, prefix: str, alphabet: str, least: int, most: int = 0, *, shown: str = "", check: str = "key"
+) -> Rule:
+    """A rule for a prefix (RE2) and what follows it; `shown` is the prefix in the example, if it is another text.
+
+    Without `most` the value has no longest length.
+    """
+    plain = shown or prefix.replace("\\", "")
+    characters = f"[{_CLASSES[alphabet]}]"
+    pattern = rf"\b(?P<value>{prefix}{characters}{{{least},{most or ''}}}"
+    if alphabet in {"word", "lower", "hex"}:
+        pattern += r")(?:\b|_)"
+    elif alphabet == "dashed":
+        pattern += ")" + END
+    else:
+        pattern += "={0,2})"
+    body = fake(least, alphabet if alphabet in {"lower", "hex"} else "word")
+    near = BEGIN + prefix + characters + f"{{{min(least, _NEAR)}}}"
+    return secret(name, pattern, plain + body, plain + body[: min(6, least - 1)], check=check, near=near)
+
+
+PREFIXES: Final[Sequence[Rule]] = (
+    _row("aikido_secret", "AIK_(?:CI|SECRET)_", "word", 20, 64, shown="AIK_CI_"),
+    _row("brave_search_key", "BSA", "dashed", 24, 32, check="random"),
+    _row("buildkite_agent_token", "bk(?:ua|aa|aj|ar|ct|pt|pat|ps)_", "dashed", 40, shown="bkct_"),
+    _row("checkout_key", "sk_(?:sbox_)?[a-f0-9]{8}-", "dashed", 27, 27, shown="sk_" + fake(8, "hex") + "-"),
+    _row("cloudsmith_key", "csa_[a-f0-9]{30}", "word", 6, 6, shown="csa_" + fake(30, "hex")),
+    _row("deno_token", "dd[op]_", "word", 36, 36, shown="ddp_"),
+    _row("devcycle_key", "dvc_server_", "word", 16, 48),
+    _row("devin_key", "apk_(?:user_)?", "base64", 80, shown="apk_"),
+    _row(
+        "docker_swarm_token", r"SWMTKN-1-[a-z0-9]{50,60}-", "lower", 24, 30, shown="SWMTKN-1-" + fake(50, "lower") + "-"
+    ),
+    _row("docker_swarm_key", "SWMKEY-1-", "base64", 40, 50),
+    _row("dropbox_token", r"sl\.(?:u\.)?", "signs", 130, shown="sl."),
+    _row("endor_key", r"endr\+", "word", 16, 32),
+    _row("gitlab_session", "_gitlab_session=", "hex", 32, 32),
+    _row("gocardless_token", "live_", "signs", 40, 40, check="random"),
+    _row("ionic_token", "ion_", "word", 42, 42),
+    _row("dependency_track_key", "odt_(?:[A-Za-z0-9]{8}_)?", "word", 32, 40, shown="odt_"),
+    _row(
+        "mercury_token",
+        r"(?:secret-token:)?mercury_(?:production|sandbox)_[a-z]{2,8}_",
+        "dashed",
+        24,
+        80,
+        shown="mercury_production_rma_",
+    ),
+    _row("onesignal_key", "os_v2_(?:org|app)_", "lower", 60, shown="os_v2_app_"),
+    _row("onfido_token", r"api_(?:live|sandbox)(?:_us|_ca)?\.", "dashed", 20, 64, shown="api_live."),
+    _row(
+        "paddle_key",
+        "pdl_(?:live|sdbx)_apikey_[a-z0-9]{26}_",
+        "dashed",
+        22,
+        32,
+        shown="pdl_live_apikey_" + fake(26, "lower") + "_",
+    ),
+    _row("polar_token", "polar_(?:at|oat|pat|rt)_", "dashed", 20, 100, shown="polar_at_", check="random"),
+    _row("proof_key", "prf_(?:cli_)?", "dashed", 24, 80, shown="prf_", check="random"),
+    _row("rainforest_key", "apikey_", "hex", 64, 64),
+    _row("runpod_key", "rpa_", "word", 30, 46, check="random"),
+    _row("samsara_token", "samsara_api_", "word", 26, 32),
+    _row("thunderstore_token", "tss_", "dashed", 24, 80, check="random"),
+    _row("unkey_key", "unkey_", "word", 20, 32, check="random"),
+    _row("flyio_macaroon", r"FlyV1[ \t]+(?:fm[12][ar]?_)?", "listed", 60, shown="FlyV1 fm2_"),
+)
+"""Each with the action that it has under `guard.mode = enforce`."""
