@@ -641,7 +641,7 @@ class Trim:
     action: str = "unspecified"
     """How it was trimmed. One of elided, clipped, dropped, collapsed, condensed."""
     reason: str = "unspecified"
-    """Why. One of cap, fit, residue, age, feedback, repeated, reasoning, condense."""
+    """Why. One of cap, fit, residue, age, feedback, repeated, reasoning, condense, superseded."""
     tokens_saved: int = 0
     """Tokens that it takes less, by the estimate before any correction."""
     stash_id: str = ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from prompt_sidecar.prompt.injected import Injected
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.condense.calls import Call
 from prompt_sidecar.trim.condense.condensing import Level, Saving
@@ -36,6 +37,7 @@ class Reason(StrEnum):
     REPEATED = "repeated"
     REASONING = "reasoning"
     CONDENSE = "condense"
+    SUPERSEDED = "superseded"
 
 
 CUTS: Final = frozenset(Action) - {Action.CONDENSED}
@@ -160,6 +162,8 @@ class Entry:
     """For such a result, what its call says of it; None: it is not known."""
     condensed: Condensing | None = None
     """How it was condensed; it stays that where it was elided or clipped later."""
+    injected: Injected | None = None
+    """What it is where a framework put it into the history in mid-run, in place of a user or developer."""
 
     @property
     def base_size(self) -> int:

@@ -31,11 +31,13 @@ from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
 
 _TAG: Final = 16
-RULES: Final = 7
+RULES: Final = 8
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; what reads the one before moves to `prompt_sidecar.trim.earlier` then."""
 COMPACTED: Final = 7
 """First version whose decisions leave alone what precedes a provider's compaction."""
+WINDOWED: Final = 7
+"""First version whose revisions say which windows and which ceiling a run began with."""
 DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 MAX_STATE_BYTES: Final = 8_388_608
@@ -84,6 +86,9 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     results_by_name: bool = False
     """Whether the texts of one result are numbered in the order of their names. A revision without it numbers them as
     they were sent (`Format.as_sent`), and so does its run to the end."""
+    supersedes: bool = False
+    """Whether texts that frameworks inject in mid-run are clipped once a later one supersedes them. Before version 8
+    they were not, and so it stays in such a run."""
 
 
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
@@ -94,7 +99,12 @@ def _load(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
     ledger.load(STATE.decode(plain), fit)
 
 
-_LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {5: load_5, 6: load_6, RULES: _load}
+_LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {
+    5: load_5,
+    6: load_6,
+    7: _load,
+    RULES: _load,
+}
 """What takes over a state, by the version that wrote it."""
 
 

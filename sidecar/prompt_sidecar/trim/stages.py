@@ -29,6 +29,10 @@ and above the high-water mark these steps are taken in order, each only as far a
     5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
        oldest first, except the newest
 
+Before these steps, texts that a framework put into the history and that a later one of their kind supersedes are
+clipped (`prompt.injected`), from the place on where the cut begins; and after them those behind the first change, if it
+is in front of that place. One in front of both goes where that pays (`Evaluation._clip_superseded`).
+
 With a ceiling (`Inputs.ceiling`) marks and shares are of that instead of the limit, and the steps are the same. Only
 what becomes of users' own words (step 5, and their share) goes by the limit. In steps 1 to 3 a condensed result counts
 as it was before, so that condensing puts off no cut (`Evaluation.used`).
@@ -48,8 +52,9 @@ Reasoning is removed before anything else, where the provider lets it be absent 
                   whose prompts the sidecar did not return is removed too (`Record.foreign`)
 
 The opening (except page snapshots after the task), the newest assistant block, pinned messages and users' own text are
-never changed, with two exceptions: users' texts are dropped in step 5, and the longest of them are elided where they
-exceed a quarter of the limit. An item that the stash could not store is not trimmed.
+never changed, with these exceptions: a framework's text that is superseded is none of a user's; users' texts are
+dropped in step 5, and the longest of them are elided where they exceed a quarter of the limit. An item that the stash
+could not store is not trimmed.
 
 Every step only moves forward along the history or down a heap, except for one restart when the oldest results are
 released; so the work of all evaluations together is linear in the history, not quadratic.
@@ -90,6 +95,12 @@ which is worth more than a complete list: in recorded runs of Codex, whose instr
 WORDS_SHARE: Final = 0.25
 """Share of the limit that users' own texts after the opening may take. In recorded runs they take a few per cent;
 beyond a quarter somebody has pasted logs, and the longest are elided as results are."""
+SUPERSEDED_LOOKS: Final = 32
+"""Superseded texts in front of a cut that are looked at, so that a run with thousands of them takes linear time."""
+SUPERSEDED_LABEL: Final = 30
+"""Tokens, roughly, of the label that stays of one."""
+SUPERSEDED_MARGIN: Final = 2
+"""How many times what is written again for one must be worth: runs end, and the next cut may write it anyway."""
 NOTHING: Final = -1.0
 """A token target that is never met, so that all old items are clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
@@ -207,6 +218,7 @@ class Evaluation:
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
         if self._changed or self._residue.changed or self._reasoning.changed:
+            self._clip_superseded(ledger.decisions.changed_from)
             ledger.drops.write_count(self._count)
             # Otherwise only messages of the newest iteration were trimmed, which no earlier prompt holds.
             listing = bool(ledger.groups) and ledger.decisions.changed_from < ledger.groups[-1].start
@@ -385,6 +397,8 @@ class Evaluation:
             if policy.fit_stage is FitStage.OLDEST_FIRST and self._has_room_for_unseen(high):
                 self._most_kept = self._newest_below(low)
         self._before_cut()
+        if place := self._cut_place():
+            self._clip_superseded(place)
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._reasoning.remove_closed(low)
             self._elide_largest(low)
@@ -418,6 +432,24 @@ class Evaluation:
             self._clip_newest(high)
             while self.used > self._inputs.limit and self._residue.drop_next_words():
                 pass
+
+    def _clip_superseded(self, first: int) -> None:
+        """Clip frameworks' texts that a later one of their kind supersedes, in a cut that begins at message `first`.
+
+        Those in front of it go too if what is written again for that costs no more than they would from here on, each
+        time as cached input: for as many calls as there were, as nobody knows how long a run will last.
+        """
+        ledger, policy, place = self._ledger, self._policy, first
+        calls, tokens = policy.price_cached * ledger.iteration, 0
+        for entry in ledger.superseded.last(SUPERSEDED_LOOKS):
+            if entry.message >= place:
+                continue
+            tokens += max(0, entry.tokens - SUPERSEDED_LABEL)
+            again = ledger.decisions.tokens_between(entry.message, place)
+            if SUPERSEDED_MARGIN * (policy.price_written - policy.price_cached) * again <= calls * tokens:
+                first = entry.message
+        for entry in ledger.superseded.take(first):
+            self._clip(entry, Reason.SUPERSEDED)
 
     def _newest_below(self, low: float) -> int:
         """How many of the newest groups fit below the low-water mark, next to what is never trimmed."""

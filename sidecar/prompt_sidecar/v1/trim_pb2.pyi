@@ -237,6 +237,8 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     """
     TRIM_REASON_CONDENSE: _TrimReason.ValueType  # 8
     """The policy has results condensed when they are first seen."""
+    TRIM_REASON_SUPERSEDED: _TrimReason.ValueType  # 9
+    """A text that the agent's framework put in, and that a later one of the same kind supersedes."""
 
 class TrimReason(_TrimReason, metaclass=_TrimReasonEnumTypeWrapper):
     """Why an item was trimmed."""
@@ -261,6 +263,8 @@ that changes.
 """
 TRIM_REASON_CONDENSE: TrimReason.ValueType  # 8
 """The policy has results condensed when they are first seen."""
+TRIM_REASON_SUPERSEDED: TrimReason.ValueType  # 9
+"""A text that the agent's framework put in, and that a later one of the same kind supersedes."""
 Global___TrimReason: _TypeAlias = TrimReason  # noqa: Y015
 
 class _NoFitReason:

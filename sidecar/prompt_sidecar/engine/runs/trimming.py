@@ -58,7 +58,7 @@ from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import NO_CEILING, Policy
-from prompt_sidecar.trim.revision import DIRECTIVES, RULES, Revision, run_digest, seal
+from prompt_sidecar.trim.revision import DIRECTIVES, WINDOWED, Revision, run_digest, seal
 
 CEILING: Final = "ceiling_tokens"
 ACCEPT_BYTES: Final = 4_194_304
@@ -387,7 +387,7 @@ class Trimming:
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
         # Before there were ceilings there was none.
-        run.windows.take_over(revision.windows, revision.ceiling if revision.version == RULES else NO_CEILING)
+        run.windows.take_over(revision.windows, revision.ceiling if revision.version >= WINDOWED else NO_CEILING)
         if known:
             return revision, RevisionUse.AHEAD
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
@@ -466,6 +466,7 @@ class Trimming:
                 windows=windows,
                 ceiling=self._ceiling(run, opened),
                 results_by_name=not opened.format.numbers_as_sent,
+                supersedes=memory.recorder.supersedes,
             ),
         )
 

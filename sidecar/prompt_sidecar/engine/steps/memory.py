@@ -114,7 +114,9 @@ class Memory:
     def fresh(self) -> Memory:
         """An empty memory of the same run, which the next prompt fills again."""
         known = self.recorder
-        recorder = Recorder(known.of_run, known.hold_bytes, known.other_keys, ids=known.ids)
+        recorder = Recorder(
+            known.of_run, known.hold_bytes, known.other_keys, ids=known.ids, supersedes=known.supersedes
+        )
         return Memory(recorder, self.format)
 
     def without_decisions(self) -> Memory:

@@ -1,7 +1,8 @@
 """A message that is new becomes a record of the ledger, and its items part of the run's history, before any stage.
 
 Recorded are tool results, tool calls' arguments, and the text of users and the model, in full, and that of system
-messages that are dropped with their iteration (`Message.tied`). Not recorded are other system text, our own text, and
+messages that are dropped with their iteration (`Message.tied`) or that a framework put in later
+(`prompt.injected`). Not recorded are other system text, our own text, and
 what our own tools answered, which is known by its keyed tag; nor reasoning as the provider signed or encrypted it, but
 the text in it that can be read is. A recalled page keeps the id of the original that it was cut from; it is elided and
 clipped like any result, and leads back to the whole.
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES
 from prompt_sidecar.facts.trim_calls import Annotation
+from prompt_sidecar.prompt.injected import injected
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.prompt.utf8 import utf8_size
@@ -90,6 +92,10 @@ class Came(NamedTuple):
     """See `Record.settled`."""
     unseen: bool = False
     """See `Record.unseen`; its weight is nothing."""
+    format: str = ""
+    """The name of the prompt's format."""
+    opening: bool = True
+    """Whether it precedes the first message of the model."""
 
 
 @dataclass(slots=True)
@@ -110,6 +116,8 @@ class Recorder:
     ids_of_revision: dict[tuple[int, int], str] = field(default_factory=dict)
     """The same as a revision has them, by place and item."""
     repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
+    supersedes: bool = True
+    """Whether it tells texts that frameworks inject in mid-run; a run that began under rules before 8 does not."""
 
     def record(self, came: Came, before: bytes, said: Said) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
         """Make the record of a message that `repeated` has observed, and the history items that it brings.
@@ -127,9 +135,11 @@ class Recorder:
                 entry.annotated = said.annotation is not None
                 if said.annotation is Annotation.SNAPSHOT or said.policy.is_reminder(item.text):
                     entry.kind = ItemKind.SNAPSHOT
+            if self.supersedes and entry.kind is ItemKind.TEXT and not (entry.annotated or entry.feedback):
+                entry.injected = injected(came.format, role, item.text)
             entries.append(entry)
             blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
-            heard = role in _SPEAKERS or message.tied
+            heard = role in _SPEAKERS or message.tied or (entry.injected is not None and not came.opening)
             if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and heard:
                 speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
                 items.append((_history_item(entry, item, speaker, came.iteration), item))

@@ -138,6 +138,7 @@ class _Turn:
         """Whether it brings many messages: then the call may end until it is rendered."""
         self._rows: list[Row] = []
         if work.revision is not None:
+            memory.recorder.supersedes = work.revision.supersedes
             memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
         self._use_memory()
         memory.format = opened.format
@@ -391,7 +392,18 @@ class _Turn:
                 self._brought.news.repeat(repeated, self._ledger, passes=message.ambiguous and now)
                 size = self._sent.size(index)
                 settled, unseen = index < self._compaction, index < self._unseen
-                came = Came(message, weight, size, place, now, self._unmasked(index, place), settled, unseen)
+                came = Came(
+                    message,
+                    weight,
+                    size,
+                    place,
+                    now,
+                    self._unmasked(index, place),
+                    settled,
+                    unseen,
+                    self._format.name,
+                    opening=not iteration,
+                )
                 record, items = memory.recorder.record(came, chain, said)
                 self._look_at(record, message, now)
                 pending.append(record)

@@ -23,6 +23,7 @@ The state is in parts, and only a part changes its own:
     drops       dropped iterations, and who counts them             saved: how far, and the carrier
     thinking    reasoning that is left, prompts that were returned  saved: how far it was looked at
     registry    batch points, and what is listed of them            saved
+    superseded  frameworks' texts that a later one replaces         follows from the history
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from prompt_sidecar.trim.ledger.feedback import Stretches
 from prompt_sidecar.trim.ledger.messages import Messages, MessagesState
 from prompt_sidecar.trim.ledger.queues import Queues, QueuesState
 from prompt_sidecar.trim.ledger.registry import Registry, RegistryState
+from prompt_sidecar.trim.ledger.superseded import Superseded
 from prompt_sidecar.trim.ledger.thinking import Thinking, ThinkingState
 
 
@@ -70,6 +72,7 @@ class Ledger:
         self.drops = Drops(messages, decisions)
         self.thinking = Thinking(messages, decisions)
         self.registry = Registry(messages)
+        self.superseded = Superseded(messages)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -91,6 +94,7 @@ class Ledger:
         self.queues.append(record)
         self.stretches.append(record)
         self.thinking.append(record)
+        self.superseded.append(record)
 
     @property
     def own_from(self) -> int:
@@ -113,6 +117,7 @@ class Ledger:
         self.drops.rewind(length, sent)
         self.thinking.rewind(length)
         self.registry.rewind(length)
+        self.superseded.rewind()
         if self._own_places() != before:
             self.thinking.own_text_moved()
 
