@@ -104,6 +104,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/integrations/test_langchain.py": _FRAMEWORK,
     "tests/integrations/test_litellm.py": _FRAMEWORK,
     "tests/integrations/test_mcp.py": _FRAMEWORK,
+    "tests/integrations/test_mcp_telemetry.py": _FRAMEWORK,
     "tests/integrations/test_openai_agents.py": _FRAMEWORK,
     "tests/integrations/test_pydantic_ai.py": _FRAMEWORK,
     "tests/lab/": _PROGRAM,

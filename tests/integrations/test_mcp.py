@@ -9,11 +9,12 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import IO, Any
 
 import pytest
 
@@ -61,14 +62,24 @@ def over_http(home: Path, url: str, asked: list[Call], **headers: str) -> Any:
 
 
 @contextmanager
-def listening(home: Path, target: str, *more: str, answer_seconds: float = 60) -> Iterator[str]:
-    """A process that serves HTTP, and waits for so long until answers are taken; gives its address."""
+def listening(
+    home: Path,
+    target: str,
+    *words_more: str,
+    answer_seconds: float = 60,
+    more: Mapping[str, str] = MappingProxyType({}),
+    log: IO[str] | None = None,
+) -> Iterator[str]:
+    """A process that serves HTTP, and waits for so long until answers are taken; gives its address.
+
+    `more` are variables of its environment, and `log` takes what it writes to stderr.
+    """
     port = free_port()
-    words = ["mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *more]
+    words = ["mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *words_more]
     program = f"connections.ANSWER_SECONDS = {answer_seconds}; sys.exit(main())"
     imports = "import sys; from prompt_sidecar.__main__ import main; from prompt_sidecar.mcp import connections"
     command = [str(ready("mcp").python), "-c", f"{imports}; {program}", *words]
-    with subprocess.Popen(command, cwd=home, env=variables(home)) as process:
+    with subprocess.Popen(command, cwd=home, env=variables(home, **more), stderr=log) as process:
         try:
             until = time.monotonic() + PATIENCE
             while asked(f"http://127.0.0.1:{port}/mcp") == 0:

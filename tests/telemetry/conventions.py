@@ -30,6 +30,8 @@ class Level(Enum):
 
 
 REQUIRED, CONDITION, RECOMMENDED, OPT_IN = Level.REQUIRED, Level.CONDITION, Level.RECOMMENDED, Level.OPT_IN
+OWN: Final = "prompt_sidecar."
+"""Before names of our own."""
 TEXT, NUMBER, REAL, YES, TEXTS = str, int, float, bool, tuple
 """Types as the tests' sink reads them from OTLP."""
 
@@ -228,6 +230,7 @@ _AGENTS: Final = "the agent's own span has what it asks for"
 _ONE_SERVER: Final = "the settings name one address for each provider"
 _CLIENT: Final = "addresses of clients are in the log of refused calls alone"
 _DOOR: Final = "the door speaks HTTP/1.1, at the address that is in its settings"
+_HOSTS: Final = "the host's own span has it"
 _NOT_OURS: Final = "the sidecar has no such thing"
 NOT_WRITTEN: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -284,6 +287,7 @@ NOT_WRITTEN: Final[Mapping[str, str]] = {
     **dict.fromkeys(("client.address", "client.port", "network.peer.address", "network.peer.port"), _CLIENT),
     "http.route": "the door knows APIs by name, not by a template of paths: prompt_sidecar.http.route",
     **dict.fromkeys(("mcp.resource.uri", "jsonrpc.protocol.version"), _NOT_OURS),
+    "mcp.session.id": "the MCP process has no sessions: any replica answers any request",
 }
 NOT_WRITTEN_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     "http": dict.fromkeys(
@@ -291,6 +295,10 @@ NOT_WRITTEN_HERE: Final[Mapping[str, Mapping[str, str]]] = {
     ),
     "http.server.request.duration": dict.fromkeys(
         ("server.address", "server.port", "network.protocol.name", "network.protocol.version"), _DOOR
+    ),
+    "mcp": {"network.protocol.version": _HOSTS},
+    "mcp.server.operation.duration": dict.fromkeys(
+        ("network.protocol.version", "server.address", "server.port"), _HOSTS
     ),
     "search_memory": dict.fromkeys(
         ("error.type", "gen_ai.provider.name", "server.address", "server.port"), "the memory is the sidecar's own"

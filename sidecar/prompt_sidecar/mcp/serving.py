@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -21,8 +22,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from prompt_sidecar.mcp.connections import Connection
 from prompt_sidecar.mcp.options import MOST_BODY_BYTES, MOST_CALLS, McpOptions
 from prompt_sidecar.mcp.relay import Relay
+from prompt_sidecar.mcp.telemetry import Middleware, Telemetry, begin
 
 _log = logging.getLogger("prompt_sidecar.mcp")
+_THEIRS = "OpenTelemetryMiddleware"
+"""The name of the middleware of MCP's library that ours takes the place of."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -41,10 +45,28 @@ def run(options: McpOptions) -> None:
     server: Server[Any] = Server(
         "prompt-sidecar", version=installed, on_list_tools=relay.list_tools, on_call_tool=relay.call_tool
     )
-    if options.listen:
-        _over_http(options, server)
-    else:
-        asyncio.run(_over_stdio(server, relay))
+    telemetry = begin(installed=installed)
+    ours = Middleware(telemetry, "tcp" if options.listen else "pipe")
+    server.middleware[:] = [ours, *(each for each in server.middleware if type(each).__name__ != _THEIRS)]
+    _flush_at(signal.SIGTERM, telemetry)
+    try:
+        if options.listen:
+            _over_http(options, server)
+        else:
+            asyncio.run(_over_stdio(server, relay))
+    finally:
+        telemetry.stop()
+
+
+def _flush_at(number: signal.Signals, telemetry: Telemetry) -> None:
+    """Have a signal end the process only when all is pushed; uvicorn raises again those that it has caught."""
+
+    def end(*_: object) -> None:
+        telemetry.stop()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    signal.signal(number, end)
 
 
 async def _over_stdio(server: Server[Any], relay: Relay) -> None:
