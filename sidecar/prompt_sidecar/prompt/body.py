@@ -424,15 +424,21 @@ def _malformed(error: Exception, text: bytes) -> InvalidJson:
 
 
 def continued(before: Split, count: int, after: Split, *, is_json: bool) -> Split:
-    """The whole prompt of a delta body, which holds only the messages after the first `count` of the one before."""
-    old = before.raw[before.starts[0] : before.ends[count - 1]] if count else b""
-    comma = b"," if count and is_json else b""
+    """The whole prompt of a delta body, which holds only the messages after the first `count` of the one before.
+
+    The messages before are copied once, and keep their offsets where the head is as long as it was.
+    """
     head = after.head
-    raw = head + old + comma + after.raw[len(head) :]
+    old = memoryview(before.raw)[before.starts[0] : before.ends[count - 1]] if count else memoryview(b"")
+    comma = b"," if count and is_json else b""
+    raw = b"".join((head, old, comma, memoryview(after.raw)[len(head) :]))
     old_shift = len(head) - before.starts[0] if count else 0
     new_shift = len(old) + len(comma)
-    starts = [start + old_shift for start in before.starts[:count]] + [start + new_shift for start in after.starts]
-    ends = [end + old_shift for end in before.ends[:count]] + [end + new_shift for end in after.ends]
+    starts, ends = before.starts[:count], before.ends[:count]
+    if old_shift:
+        starts, ends = [start + old_shift for start in starts], [end + old_shift for end in ends]
+    starts += [start + new_shift for start in after.starts]
+    ends += [end + new_shift for end in after.ends]
     fields = {
         name: span if span.end <= len(head) else Span(span.start + new_shift, span.end + new_shift)
         for name, span in after.fields.items()

@@ -29,6 +29,7 @@ class Residue:
         self.aim = inputs.limit
         """Tokens that its shares are of."""
         self._alternating = inputs.alternating
+        self._kept = max(1, *(inputs.policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
         self._passed = 0
         """Number of fully clipped groups whose tokens this batch has added up."""
         self._tokens = 0
@@ -47,8 +48,7 @@ class Residue:
         Called after each clip of a batch; each group is added once.
         """
         ledger, limit = self._ledger, self.aim
-        kept = max(1, *(self._policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
-        passed = len(ledger.groups) - kept
+        passed = len(ledger.groups) - self._kept
         for queue in ledger.queues.by_age.values():
             if queue.head is not None:
                 passed = min(passed, ledger.records[queue.head.message].group)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from prompt_sidecar.engine.runs.archiving import Archiving
@@ -63,6 +64,8 @@ from prompt_sidecar.trim.revision import DIRECTIVES, WINDOWED, Revision, run_dig
 CEILING: Final = "ceiling_tokens"
 ACCEPT_BYTES: Final = 4_194_304
 """Bytes that a gRPC client receives by default."""
+_TOKENS: Final = attrgetter("tokens")
+_OPAQUE: Final = attrgetter("opaque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,7 +529,7 @@ def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
 def _most(entered: _Entered) -> int:
     """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
     reads, inputs = entered.opened.reads[entered.opened.unseen :], entered.inputs
-    sent = sum(read.tokens for read in reads)
-    opaque = sum(read.opaque for read in reads) * max(0.0, inputs.opaque_factor - 1.0)
+    sent = sum(map(_TOKENS, reads))  # of all messages at each call, so it has to be quick
+    opaque = sum(map(_OPAQUE, reads)) * max(0.0, inputs.opaque_factor - 1.0)
     raw = inputs.overhead + entered.room.total + sent + round(opaque)
     return calibrated_tokens(raw, entered.factors.text) + 1

@@ -152,10 +152,17 @@ def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed, cache
     if not opened.format.is_json:
         return replace(prompt, messages=framed.parts)
     if cached is not None:
-        return replace(prompt, body=b"".join((cached.head, b",".join(cached.parts), cached.tail)))
+        return replace(prompt, body=_body(cached))
     if not framed.own and not framed.members and not listed.trims and len(framed.parts) == len(split):
         return replace(prompt, body=split.raw)
-    return replace(prompt, body=b"".join((framed.head, b",".join(framed.parts), framed.tail)))
+    return replace(prompt, body=_body(framed))
+
+
+def _body(framed: Framed) -> bytes:
+    """A prompt's bytes, copied once."""
+    pieces = [b","] * (2 * len(framed.parts) - 1)
+    pieces[::2] = framed.parts
+    return b"".join((framed.head, *pieces, framed.tail))
 
 
 def most_bytes(opened: Opened) -> int:
@@ -191,14 +198,20 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 
 
 def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
-    """The edits that make what was sent what is returned."""
+    """The edits that make what was sent what is returned.
+
+    A message that nothing was decided about is returned as it was sent, and is not looked at.
+    """
     received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.guard.sent
     if received is None:
         return []
+    records, unmasked = opened.memory.ledger.records, split is opened.body
     base = pointer_base(split, opened.format)
     edits: list[Edit] = []
     for index in range(len(split) - 1, -1, -1):
         place = received.rows[index].place
+        if unmasked and (place == SYSTEM or (place >= 0 and not records[place].touched)):
+            continue
         now = slices[place] if place >= 0 else opened.body.message(index) if place == SYSTEM else None
         if now is None and opened.call.in_place and place >= 0:
             now = clipped_whole(opened, index, place)

@@ -28,6 +28,8 @@ KEPT_BYTES: Final = 1_048_576
 CONDENSED_BYTES: Final = 8_388_608
 """Bytes of condensed texts that are kept until the call ends, from the decision to the rendering; further ones are made
 again. A prompt that begins a run with a long history may bring more."""
+_BARE_LABELS: Final = frozenset({ItemKind.TEXT, ItemKind.RESULT, ItemKind.IMAGE})
+"""Kinds of items that are never absent from their message, and of which clipping leaves a label alone."""
 
 
 @dataclass(slots=True)
@@ -254,6 +256,8 @@ class Sources:
         """What the prompt shows of an item, as it is decided now."""
         if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:
             return ""  # dropped, and a rewind has brought it back: it is dropped again, as the agent has it no more
+        if entry.action is Action.CLIPPED and entry.kind in _BARE_LABELS and not entry.again:
+            return self._label(entry) or ""  # without the message that it stands in
         item = self._item(entry)
         if item is None:
             return ""
@@ -280,6 +284,10 @@ class Sources:
             and not entry.recalled
             and (record.dropped or entry.action is not None or (touched and entry.kind is ItemKind.OPAQUE))
         ]
+        for entry in wanted:
+            if entry.kind is not ItemKind.REASONING:  # which may be absent: its message tells
+                entry.stored = renew(entry.stash_id)
+        wanted = [entry for entry in wanted if not entry.stored]
         if not wanted:
             return []
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
@@ -290,7 +298,8 @@ class Sources:
             item = items[entry.item]
             if item is None:
                 continue
-            entry.stored = renew(entry.stash_id)
+            if entry.kind is ItemKind.REASONING:
+                entry.stored = renew(entry.stash_id)
             if not entry.stored:
                 found.append((entry, item))
         originals = self._format.originals(raw, [item for _, item in found])
@@ -340,10 +349,15 @@ class Sources:
                 return elide.clipped_snapshot(item.text, label, entry.size)
             if entry.leaves:
                 return elide.clipped_arguments(item.text, label, free_text=item.free_text)
-            shown = elide.placeholder(entry.kind, label, entry.size)
-            return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
+            return self._label(entry)
         head, tail = self.ends(entry)
         return elide.elided(head, tail, entry.base_size, entry.kept, label)
+
+    @staticmethod
+    def _label(entry: Entry) -> Replacement:
+        """What an item becomes of which nothing is kept; None: empty arguments."""
+        shown = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size)
+        return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
 
 
 def items_of(record: Record, message: Message) -> Sequence[Item | None]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from cachetools import LRUCache
 from google.protobuf.message import Message
 
 from prompt_sidecar.doors.grpc.conversion.responses import message
-from prompt_sidecar.doors.grpc.conversion.wire import length_delimited, write_slices
-from prompt_sidecar.facts.trim_calls import StashEntry, Trim, TrimAnswer
+from prompt_sidecar.doors.grpc.conversion.wire import length_delimited, tag, varint, write_slices
+from prompt_sidecar.facts.trim_calls import Edit, EditOperation, StashEntry, Trim, TrimAnswer
 from prompt_sidecar.v1 import trim_pb2
 
 KEPT_BOUND = "server.answer_parts"
@@ -28,6 +28,16 @@ BYTES_PER_TRIM = 400
 """Memory of a trim and its own piece in addition to the run's piece, measured on CPython 3.11."""
 
 Fact = TypeVar("Fact", Trim, StashEntry)
+_OPERATIONS: Final[Mapping[EditOperation, bytes]] = {
+    operation: trim_pb2.Edit(
+        operation=trim_pb2.EditOperation.Value(f"EDIT_OPERATION_{operation.name}")
+    ).SerializeToString()
+    for operation in EditOperation
+}
+"""Each operation as the first field of an edit."""
+_POINTER: Final = tag(trim_pb2.Edit.POINTER_FIELD_NUMBER)
+_VALUE: Final = tag(trim_pb2.Edit.VALUE_FIELD_NUMBER)
+_EDIT: Final = tag(trim_pb2.TrimPromptResponse.EDITS_FIELD_NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,8 @@ class TrimAnswers:
         """Return the encoded TrimPromptResponse."""
         kept = self._pieces((caller, run_id), answer)
         rest = message(trim_pb2.TrimPromptResponse, answer)
-        return b"".join((*_prompt(answer), kept.trims.piece, kept.entries.piece, rest.SerializeToString()))
+        edits = _edits(answer.prompt.edits)
+        return b"".join((*_prompt(answer), *edits, kept.trims.piece, kept.entries.piece, rest.SerializeToString()))
 
     def forget(self, caller: str, run_id: str) -> None:
         """Drop a run's pieces."""
@@ -129,3 +140,16 @@ def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
         conversation = write_slices(answer.prompt.messages)
         return length_delimited(trim_pb2.TrimPromptResponse.CONVERSATION_FIELD_NUMBER, conversation)
     return ()
+
+
+def _edits(edits: Sequence[Edit]) -> list[bytes]:
+    """The edits' encoding, in pieces: there may be one for each message that was ever trimmed, at each call."""
+    pieces: list[bytes] = []
+    for edit in edits:
+        where = edit.pointer.encode()
+        fields = [_OPERATIONS[edit.operation], _POINTER, varint(len(where)), where]
+        if edit.value:
+            fields += (_VALUE, varint(len(edit.value)), edit.value)
+        made = b"".join(fields)
+        pieces += (_EDIT, varint(len(made)), made)
+    return pieces

@@ -175,15 +175,13 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         )
     },
     trim_pb2.TrimPromptResponse: {
-        # These four `pieces.py` adds.
+        # These five `pieces.py` adds.
         "json_body": None,
         "conversation": None,
         "trims": None,
         "stash_entries": None,
-        **{
-            name: f"prompt.{name}"
-            for name in ("edits", "own_text", "revision", "thinking_invalid_from", "observed_only")
-        },
+        "edits": None,
+        **{name: f"prompt.{name}" for name in ("own_text", "revision", "thinking_invalid_from", "observed_only")},
         **{name: f"trimmed.{name}" for name in ("compacted", "not_stashable")},
         **{name: f"guard.{name}" for name in ("findings", "ceilings")},
         "no_fit_reason": "no_fit",

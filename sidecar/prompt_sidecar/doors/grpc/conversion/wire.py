@@ -190,10 +190,18 @@ def write_slices(messages: Sequence[bytes]) -> bytes:
 
 def length_delimited(number: int, *pieces: bytes) -> list[bytes]:
     """Return the pieces of a length-delimited field's encoding, `number` up to 15, without copying them."""
-    return [bytes((number << 3 | 2,)) + _varint(sum(map(len, pieces))), *pieces]
+    return [tag(number) + varint(sum(map(len, pieces))), *pieces]
 
 
-def _varint(value: int) -> bytes:
+def tag(number: int) -> bytes:
+    """Return the tag of a length-delimited field, `number` up to 15."""
+    return bytes((number << 3 | _LENGTH_DELIMITED,))
+
+
+def varint(value: int) -> bytes:
+    """Return the encoding of a number that is not negative."""
+    if value < _CONTINUES:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -223,6 +231,7 @@ _FIXED = {1: 8, 5: 4}
 _MESSAGE_TAG = bytes((conversation_pb2.Conversation.MESSAGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
 _VARINT_BITS = 70
 _CONTINUES = 0x80
+_ONE_BYTE = [bytes((value,)) for value in range(_CONTINUES)]
 _SHORT_TAG = _CONTINUES | 7
 """The bits of a tag's first byte that say whether there is a second one, and the wire type."""
 _TWINS = ("TrimPromptRequest", "Conversation")
