@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.facts.trim_calls import Edit, EditOperation, OwnTextKind, TrimAnswer
+from prompt_sidecar.prompt.body import Split
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, Engine, body, grown, history
 from tests.oracle.runs import Run, body_of, turns
 from tests.oracle.strategies import budgets, histories, policies
@@ -125,3 +126,25 @@ def test_nothing_to_edit() -> None:
     engine = Engine(limit=50_000)
     sent = body(OPENAI_CHAT, history(OPENAI_CHAT, 2))
     assert [] == list(engine.trim(OPENAI_CHAT, sent, edits=True, recall_unavailable=True).prompt.edits)
+
+
+def test_old_messages_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a base and edits, a call cuts as many messages out of the body after ten iterations as after forty."""
+    cut_out: list[int] = []
+    whole = Split.message
+
+    def counted(split: Split, index: int) -> bytes:
+        cut_out.append(index)
+        return whole(split, index)
+
+    monkeypatch.setattr(Split, "message", counted)
+    engine, messages = Engine(limit=50_000), history(OPENAI_CHAT, 40)
+    revision, sent = b"", 0
+    found: dict[int, int] = {}
+    for iterations in range(1, 41):
+        upto = len(history(OPENAI_CHAT, iterations))
+        cut_out.clear()
+        answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages[sent:upto]), edits=True, base_revision=revision)
+        assert [] == list(answer.trimmed.trims)
+        revision, sent, found[iterations] = answer.prompt.revision, upto, len(cut_out)
+    assert found[10] == found[40]
