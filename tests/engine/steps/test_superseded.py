@@ -35,7 +35,7 @@ def model_switch(model: str) -> str:
 
 def skill(name: str, body: str = RULE) -> str:
     """A skill as Codex puts it in."""
-    return f"<skill>\n<name>{name}</name>\n<path>/home/me/skills/{name}/SKILL.md</path>\n{body * 60}\n</skill>"
+    return f"<skill>\n<name>{name}</name>\n<path>/opt/skills/{name}/SKILL.md</path>\n{body * 60}\n</skill>"
 
 
 def environment(*elements: str) -> str:
