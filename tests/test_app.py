@@ -138,7 +138,7 @@ cycle = Cycle()
 cycle.itself, gone = cycle, weakref.ref(cycle)
 del cycle
 start(load({"PROMPT_SIDECAR_SERVER__LISTEN": "127.0.0.1:0", "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""})).stop(0)
-next(each for each in threading.enumerate() if each.name == "free-cycles").join()
+next(each for each in threading.enumerate() if each.name == "finish-start").join()
 print(gone() is None)
 """
     assert "True" == _last_line(code)

@@ -18,7 +18,7 @@ from prompt_sidecar.engine.runs.guarding import SCAN_CLOCK
 from prompt_sidecar.guard import lookalikes, scanner
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, Check
 from prompt_sidecar.guard.lookalikes import defang
-from prompt_sidecar.guard.options import ENFORCE, GuardOptions
+from prompt_sidecar.guard.options import ENFORCE, GuardOptions, UserRule
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RULES, RuleSet, Watch, default_rules
 from tests.guard import slow
@@ -243,3 +243,25 @@ def test_a_rule_is_compiled_alone_for_the_first_text_that_may_hold_something_for
         assert rule.name in {find.rule.name for find in finds}
     assert 1 == compiled[rule.pattern]
     assert len(alone & set(compiled)) < 10
+
+
+def test_the_sidecars_own_rules_are_compiled_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first text, or once ahead of it; a user's when they are made, as a mistake shows at the start."""
+    compiled = Counter[int]()
+    compile_one = re2.compile
+
+    def counting(pattern: bytes, options: object) -> object:
+        compiled[len(pattern)] += 1
+        return compile_one(pattern, options)
+
+    monkeypatch.setattr(re2, "compile", counting)
+    rules = default_rules(GuardOptions())
+    assert not compiled
+    rules.prepare()
+    ahead = compiled.copy()
+    assert ahead
+    rules.scan(["hello", "grüß dich"])
+    assert ahead == compiled
+    compiled.clear()
+    default_rules(GuardOptions(rules=(UserRule("payroll_number", r"\bPN-[0-9]{6}\b", "for PN-123456", "for PN-12"),)))
+    assert compiled

@@ -38,8 +38,7 @@ def test_the_system_may_allow_fewer() -> None:
 
 def test_it_is_imported_at_once() -> None:
     """Little is imported before an address is taken, as an agent is refused until then."""
-    names = "(name for name in sys.modules if name.startswith('prompt_sidecar.'))"
-    code = f"import sys, prompt_sidecar.process.starting; print(*{names})"
+    code = "import sys, prompt_sidecar.process.starting; print(*(n for n in sys.modules if 'prompt_sidecar.' in n))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = {"errors", "values", "facts", "facts.held_connections", "process", "process.starting"}
     assert set() == {name.removeprefix("prompt_sidecar.") for name in done.stdout.split()} - ours

@@ -4,7 +4,8 @@
     for text, finds in zip(texts, rules.scan(texts)):
         ...
 
-A rule set is compiled once, when settings are read, and shared by all threads.
+A rule set is made once and shared by all threads. It is compiled for the first text or ahead of it, with rules of
+users when it is made, so that a mistake in them shows at the start.
 """
 
 from __future__ import annotations
@@ -29,10 +30,7 @@ RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in (*kinds.RULES, *
 
 
 class RuleSet:
-    """Rules with their actions, compiled. Those that are off are not in it.
-
-    Raises ValueError if a pattern is no RE2 expression, or is too large.
-    """
+    """Rules with their actions. Those that are off are not in it."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not Action.OFF)
@@ -44,6 +42,10 @@ class RuleSet:
         self._scanner = Scanner(self.rules)
         names = [f"(?:{rule.names})" for rule in self.rules if rule.names]
         self._names = re.compile(f"(?:{'|'.join(names)})$", re.ASCII) if names else None
+
+    def prepare(self) -> None:
+        """Compile the rules. Raises ValueError if a pattern is no RE2 expression, or is too large."""
+        self._scanner.prepare()
 
     @property
     def changes_text(self) -> bool:
@@ -84,11 +86,16 @@ def default_rules(options: GuardOptions | None = None) -> RuleSet:
     """The rules that come with the sidecar and the users' own, with the actions that are in force.
 
     Under `audit` what would be masked or defanged is observed. `faults` tells what is wrong with the options.
+
+    Raises ValueError if a pattern of a user's is no RE2 expression, or is too large.
     """
     options = options or GuardOptions()
     actions = _said(options)
     rules = (*RULES.values(), *map(_own, options.rules))
-    return RuleSet(replace(rule, action=_in_force(rule, actions, options.mode)) for rule in rules)
+    made = RuleSet(replace(rule, action=_in_force(rule, actions, options.mode)) for rule in rules)
+    if options.rules:
+        made.prepare()
+    return made
 
 
 def faults(options: GuardOptions) -> Iterator[str]:

@@ -50,6 +50,11 @@ class Guarding:
         self._bounds = bounds
         self.masks_for("")  # a mistake in the rules shows at the start
 
+    def prepare(self) -> None:
+        """Compile the rules of all callers without settings of their own, ahead of the first prompt."""
+        options = self._settings.of("").guard
+        _rules(options, masks=options.mode == ENFORCE).prepare()
+
     def masks_for(self, caller: str) -> bool:
         """Whether the settings mask a caller's prompts."""
         options = self._settings.of(caller).guard
@@ -182,7 +187,7 @@ def _compiled(options: GuardOptions) -> RuleSet:
 
 
 def _rules(options: GuardOptions, *, masks: bool) -> RuleSet:
-    """The rules of some settings, compiled; with `masks` as `enforce` has them, whatever the mode."""
+    """The rules of some settings; with `masks` as `enforce` has them, whatever the mode."""
     mode = ENFORCE if masks else options.mode
     return _compiled(GuardOptions(mode=mode, actions=tuple(options.actions), rules=tuple(options.rules)))
 
