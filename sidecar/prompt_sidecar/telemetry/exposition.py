@@ -1,4 +1,4 @@
-"""`/metrics`: the catalogue's numbers, and what OpenTelemetry's SDK tells about itself.
+"""`/metrics`: the catalogue's numbers, and what OpenTelemetry's SDK tells about itself where it pushes to a collector.
 
 Every series is named as OpenTelemetry's own Prometheus reader would name it, and tests compare both. In addition a
 histogram without recorded values has its series at zero, so that a rate over it does not miss its first event, and
@@ -8,14 +8,15 @@ for one of them, not for all.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -28,8 +29,12 @@ from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Kind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution
 from prompt_sidecar.telemetry.instruments import Collected, Instruments
+from prompt_sidecar.telemetry.readings import Series
 from prompt_sidecar.telemetry.slices import Sliced, pause
 from prompt_sidecar.telemetry.tallies import Values
+
+if TYPE_CHECKING:  # the SDK's metrics take memory, and are imported only where there is a collector
+    from opentelemetry.sdk.metrics.export import MetricReader
 
 STATUSES: Final = ("OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL")
 """Statuses whose series exist from the start for our own methods: those that alerts use. All statuses would be three
@@ -40,10 +45,12 @@ OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
 ERROR: Final = "error.type"
 _INFINITY: Final = "+Inf"
+_NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9]+")
+"""What becomes an underscore in a label, as in OpenTelemetry's own Prometheus reader."""
 
 
 class Exposed(Collector):
-    """The metrics of the SDK and, once there are instruments, ours. Thread-safe."""
+    """The resource, the metrics of the SDK where it is used, and, once there are instruments, ours. Thread-safe."""
 
     def __init__(self, methods: Sequence[str] = ()) -> None:
         """`methods` are the names of the methods whose calls are counted from the start."""
@@ -51,8 +58,23 @@ class Exposed(Collector):
         self._lock = Lock()
         self._methods = methods
         self._instruments: Instruments | None = None
-        self.reader = PrometheusMetricReader(scope_info_enabled=False, registry=self._inner)
-        """What the SDK tells about itself is read by it."""
+        self._own: Sequence[Family] = ()
+
+    def reader(self) -> MetricReader:
+        """Return OpenTelemetry's own reader: what the SDK tells about itself is shown by it, the resource too."""
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+
+        return PrometheusMetricReader(scope_info_enabled=False, registry=self._inner)
+
+    def show_resource(self, resource: Mapping[str, object], build: Series) -> None:
+        """Show the attributes of a resource and the running versions, as `reader` does: there is no SDK."""
+        labels = {
+            _label(key): value if isinstance(value, str) else json.dumps(value, default=str)
+            for key, value in resource.items()
+        }
+        info = InfoMetricFamily("target", "Target metadata", labels=[*labels])
+        info.add_metric([*labels], labels)
+        self._own = [info, family_of(Collected(catalog.BUILD_INFO, build), ())]
 
     def show(self, instruments: Instruments) -> None:
         """Expose these from now on."""
@@ -63,6 +85,7 @@ class Exposed(Collector):
         with self._lock:  # the SDK's collector keeps what it has read in itself
             found = list(self._inner.collect())
         yield from found
+        yield from self._own
         if self._instruments is None:
             return
         for collected in self._instruments.collect():
@@ -100,6 +123,11 @@ def family_of(collected: Collected, methods: Sequence[str]) -> Family:
 def family(metric: Metric) -> str:
     """Prometheus's name of a metric of the catalogue, without the suffixes of its series."""
     return metric.name.replace(".", "_") + _UNITS.get(metric.unit, "")
+
+
+def _label(key: str) -> str:
+    """A resource's key as the name of a label, which begins with no digit."""
+    return _NO_LABEL.sub("_", f"_{key[1:]}" if key[:1].isdigit() else key)
 
 
 def _started(collected: Collected, methods: Sequence[str]) -> Mapping[Values, Distribution]:

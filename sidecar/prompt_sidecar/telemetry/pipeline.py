@@ -1,4 +1,4 @@
-"""From options to running telemetry: one meter provider with two readers, one tracer provider, and their shutdown.
+"""From options to running telemetry, and its shutdown. OpenTelemetry's SDK is used where there is a collector.
 
     calls ──► Telemetry ──► instruments ──► exposition ──► /metrics
                        │               └──► OTLP's reader ─────┐
@@ -24,12 +24,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.metrics import NoOpMeterProvider, Observation
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
@@ -41,14 +36,21 @@ from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.labels import CallerNames, ModelNames
 from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
-from prompt_sidecar.telemetry.pushed import PushReader, WithOurs
 from prompt_sidecar.telemetry.readings import build_info, version
 from prompt_sidecar.telemetry.scrapes import Exposition
 from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, SCHEMA, Spans
 
-if TYPE_CHECKING:  # the SDK's logs take memory, and are imported only where there is a collector
+if TYPE_CHECKING:  # the SDK takes memory and time, and is imported only where there is a collector
+    from opentelemetry._logs import Logger
     from opentelemetry.sdk._logs import LogRecordProcessor
     from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
+
+    from prompt_sidecar.telemetry.pushed import WithOurs
 
 EXPORT_SECONDS: Final = 2.0
 """Timeout of an export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set: with OpenTelemetry's 10 a shutdown took 30 s."""
@@ -84,11 +86,11 @@ class Running:
         self.held.close()
 
 
-ExporterMaker = Callable[[MeterProvider], SpanExporter]
+ExporterMaker = Callable[["MeterProvider"], "SpanExporter"]
 """Makes an exporter that counts accepted and dropped spans with the meter provider."""
-ProcessorMaker = Callable[[MeterProvider], SpanProcessor]
-LogExporterMaker = Callable[[MeterProvider], "LogRecordExporter"]
-LogProcessorMaker = Callable[[MeterProvider], "LogRecordProcessor"]
+ProcessorMaker = Callable[["MeterProvider"], "SpanProcessor"]
+LogExporterMaker = Callable[["MeterProvider"], "LogRecordExporter"]
+LogProcessorMaker = Callable[["MeterProvider"], "LogRecordProcessor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def start(
     collector = Collector()
     push = exporters(options, environment, collector)
     exposition = None if address is None else Exposition(address, Exposed(methods), options)
-    readers = [] if push.metrics is None else [PushReader(push.metrics)]
+    readers = [] if push.metrics is None else [_push_reader(push.metrics)]
     if exposition is None and not push.any:
         return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
     running = assemble(
@@ -155,7 +157,15 @@ def start(
 
 def partial_processor(make: ExporterMaker) -> ProcessorMaker:
     """A processor that exports in batches, and counts what it drops with the meter provider."""
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     return lambda meters: BatchSpanProcessor(make(meters), meter_provider=meters)
+
+
+def _push_reader(exporter: MetricExporter) -> MetricReader:
+    from prompt_sidecar.telemetry.pushed import PushReader
+
+    return PushReader(exporter)
 
 
 def _log_processor(make: LogExporterMaker) -> LogProcessorMaker:
@@ -179,39 +189,19 @@ def assemble(
     callers: Sequence[str] = (),
 ) -> Running:
     """Put readers, processors and instruments together. Readers that are `WithOurs` receive all metrics."""
-    own = [] if exposition is None else [exposition.exposed.reader]
-    meters = MeterProvider(
-        [*own, *readers], resource, shutdown_on_exit=False, exemplar_filter=AlwaysOffExemplarFilter()
-    )
-    ends: list[Callable[[], object]] = [meters.shutdown]
-    tracer = None
-    if processor is not None:
-        # The provider's own metrics cost more than the spans; only the processor's drops are needed.
-        traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
-        traces.add_span_processor(processor(meters))
-        tracer = traces.get_tracer(SCOPE, version(), SCHEMA)
-        ends.append(traces.shutdown)
-    logger = None
-    if log_processor is not None:
-        from opentelemetry.sdk._logs import LoggerProvider
-
-        logs = LoggerProvider(resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
-        logs.add_log_record_processor(log_processor(meters))
-        logger = logs.get_logger(SCOPE, version(), SCHEMA)
-        ends.append(logs.shutdown)
-    made = build_info()
-    meters.get_meter(SCOPE, version(), SCHEMA).create_observable_gauge(
-        BUILD_INFO.name,
-        [
-            lambda _: [
-                Observation(value, dict(zip(BUILD_INFO.labels, values, strict=True))) for values, value in made.items()
-            ]
-        ],
-        BUILD_INFO.unit,
-        BUILD_INFO.description,
-    )
-    fed = [reader for reader in readers if isinstance(reader, WithOurs)]
     tallies = counters()
+    ends: list[Callable[[], object]] = []
+    tracer, logger = None, None
+    if readers or processor is not None or log_processor is not None:
+        meters = _meters(exposition, readers, resource)
+        ends.append(meters.shutdown)
+        if processor is not None:
+            tracer = _tracer(processor, meters, resource, ends)
+        if log_processor is not None:
+            logger = _logger(log_processor, meters, resource, ends)
+    elif exposition is not None:
+        exposition.exposed.show_resource(resource.attributes, build_info())
+    fed = _fed(readers)
     instruments = Instruments(tallies, Distributions(CATALOG, exponential=bool(fed)))
     for reader in fed:
         reader.feed(instruments, SCOPE)
@@ -229,6 +219,63 @@ def assemble(
         exposition.report_to(observer.reached, observer.foreign)
         ends.append(exposition.close)
     return Running(observer, notices, exposition, _ends=[observer.lag.end, *ends])
+
+
+def _meters(exposition: Exposition | None, readers: Sequence[MetricReader], resource: Resource) -> MeterProvider:
+    """The SDK's provider, which has what the SDK tells about itself, and the running versions."""
+    from opentelemetry.metrics import Observation
+    from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+
+    own = [] if exposition is None else [exposition.exposed.reader()]
+    meters = MeterProvider(
+        [*own, *readers], resource, shutdown_on_exit=False, exemplar_filter=AlwaysOffExemplarFilter()
+    )
+    made = build_info()
+    meters.get_meter(SCOPE, version(), SCHEMA).create_observable_gauge(
+        BUILD_INFO.name,
+        [
+            lambda _: [
+                Observation(value, dict(zip(BUILD_INFO.labels, values, strict=True))) for values, value in made.items()
+            ]
+        ],
+        BUILD_INFO.unit,
+        BUILD_INFO.description,
+    )
+    return meters
+
+
+def _tracer(
+    processor: ProcessorMaker, meters: MeterProvider, resource: Resource, ends: list[Callable[[], object]]
+) -> Tracer:
+    from opentelemetry.metrics import NoOpMeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+
+    # The provider's own metrics cost more than the spans; only the processor's drops are needed.
+    traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
+    traces.add_span_processor(processor(meters))
+    ends.append(traces.shutdown)
+    return traces.get_tracer(SCOPE, version(), SCHEMA)
+
+
+def _logger(
+    processor: LogProcessorMaker, meters: MeterProvider, resource: Resource, ends: list[Callable[[], object]]
+) -> Logger:
+    from opentelemetry.metrics import NoOpMeterProvider
+    from opentelemetry.sdk._logs import LoggerProvider
+
+    logs = LoggerProvider(resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
+    logs.add_log_record_processor(processor(meters))
+    ends.append(logs.shutdown)
+    return logs.get_logger(SCOPE, version(), SCHEMA)
+
+
+def _fed(readers: Sequence[MetricReader]) -> Sequence[WithOurs]:
+    """Those that receive all metrics."""
+    if not readers:
+        return ()
+    from prompt_sidecar.telemetry.pushed import WithOurs
+
+    return [reader for reader in readers if isinstance(reader, WithOurs)]
 
 
 def resource(environment: Mapping[str, str]) -> Resource:
