@@ -365,7 +365,7 @@ def test_the_resource_is_shown_as_the_sdk_shows_it(attributes: dict[str, Any]) -
 
 
 def test_the_sdks_metrics_are_not_imported_without_a_collector() -> None:
-    """They take 3 MB, and 30 ms of each start."""
+    """They take memory, and 30 ms of each start."""
     code = """
 import sys
 from prompt_sidecar.telemetry.options import TelemetryOptions
