@@ -61,7 +61,7 @@ _TEMPLATE: Final = re.compile(
 _PLACEHOLDER: Final = re.compile(
     r"example|sample|placeholder|change[_-]?(?:me|it|this)|replace|insert|dummy|your|redacted|removed|hidden|masked|"
     r"undefined|secret|password|passwd|(?-i:x{4}|X{4})|\*{3}|\.{3}|[<>]|\$\{|\{\{|%\(|%s|^\$\w|^%\w+%$|^@\w+@$|process\.env|environ|null|none|true|false|"
-    r"12345|abcdef|qwerty",
+    r"12345|abcdef|abc123|123abc|qwerty",
     re.IGNORECASE,
 )
 """What documents, templates and code have in place of a random value."""
@@ -69,11 +69,11 @@ _PLACEHOLDER_IN_ALL: Final = re.compile(_PLACEHOLDER.pattern.replace("[<>]", "^<
 """The same for values of all characters: brackets around them make a placeholder, one in them does not."""
 _NO_SECRET: Final = re.compile(
     r"(?:(?:(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:sync|start|end|stop|pad|eos|bos|unk|max|min|num|input|output|total|sort)"
-    r"|(?i:next|prev(?:ious)?|page|paging|continuation|cursor|csrf|xsrf|special|prompt|completion|cached?|public|primary|"
+    r"|(?i:next|prev(?:ious)?|page|paging|continuation|cursor|csrf|xsrf|postman|websocket|special|prompt|completion|cached?|public|primary|"
     r"foreign|partition))(?i:[a-z]{0,12}[_-]?(?:tokens?|keys?))"
     r"|(?i:(?:tokens?|keys?|secrets?|passwords?|auth|credentials?|pwd)[_-]?(?:id|ids|name|names|path|file|files|dir|url|uri|"
     r"ref|arn|type|types|kind|count|len|length|size|limit|index|field|class|version|prefix|suffix|format|label|"
-    r"hash|sha|digest|expiry|expires|expiration|created|at|ttl|info|data|list|map|provider|mode|method|scheme|or|ors|ority|entic[a-z]{0,8})"
+    r"hash|sha|digest|expiry|expires|expiration|created|at|ttl|time|info|data|list|map|provider|mode|method|scheme|or|ors|ority|entic[a-z]{0,8})"
     r"[a-z0-9_-]{0,8}"
     r"|tokeniz[a-z]{0,6}))[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
 )
@@ -99,8 +99,12 @@ _UUID_TOKEN: Final = re.compile(
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||(?<![A-Za-z0-9+/]{16})==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
     r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/(?![A-Za-z0-9/]*[+=])|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
+    r"|\.[a-z]\w{2,}\(|[:=]![01][,})]|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
+    r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|\b(?:application|text|image)/[a-z]|^urn:"
 )
 """What code, paths and templates have behind the name of a secret, and public keys of SSH."""
+_PLAIN_KEY: Final = re.compile(r"(?<![A-Za-z0-9_.-])[Kk]ey[^A-Za-z0-9]{1,40}$")
+"""A name that is nothing but the word: of an object in a store as often as of a secret."""
 _ASSIGNS: Final = re.compile(r"([A-Za-z][\w.-]*)=[^=]")
 """A name with its value, in the place of a value: an argument of a call, a member of an address."""
 _PREFIX: Final = re.compile(r"[A-Za-z]{2,12}[_-](?:secret|passw(?:or)?d)[_-](?=[A-Za-z0-9_-]{20})", re.IGNORECASE)
@@ -224,16 +228,16 @@ def url_password(value: str, before: str, after: str) -> bool:
     user = re.search(r"//([^/:]*):$", before)
     return (
         _PLACEHOLDER.search(value) is None
-        and value.lower() not in {"pass", "pwd", "user", "token", "pw"}
+        and value.lower() not in {"pass", "pwd", "psw", "user", "token", "pw"}
         and not (user is not None and user[1].lower() == value.lower())
-        and not (len(value) < 6 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
+        and not (len(value) < 7 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
     )
 
 
 def assignment(value: str, before: str, after: str) -> bool:
     """Whether what follows the name of a secret is one: random, and no code, path or placeholder."""
-    value = value.rstrip(".,;:=&?!")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"}:
+    whole, value = value, value.rstrip(".,;:=&?!")[:_EXAMINED] or value
+    if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith("urn:"):
         return False
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
         return False
@@ -257,6 +261,8 @@ def named(value: str, before: str, after: str) -> bool:
     if after[:1] in {"(", "[", "{"} or is_code(value) or _NO_SECRET.search(before):
         return False
     if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
+        return False
+    if len(value) < 16 and _PLAIN_KEY.search(before):
         return False
     if _UUID.fullmatch(value):
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
@@ -302,7 +308,8 @@ def is_code(value: str) -> bool:
 def is_member(value: str) -> bool:
     """Whether a value is a name of code, or such names with dots between them."""
     dotted = _DOTTED.search(value) is not None
-    return (dotted and (is_wordlike(value, 0.5) or _TYPE.search(value) is not None)) or is_identifier(value)
+    of_type = _TYPE.search(value) is not None
+    return (dotted and (is_wordlike(value, 0.5) or of_type)) or (of_type and value.isalpha()) or is_identifier(value)
 
 
 def is_placeholder(value: str) -> bool:
