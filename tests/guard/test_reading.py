@@ -111,6 +111,15 @@ def test_the_whole_of_a_value_is_found(text: str, value: str) -> None:
         "The raw bytes of the private key (64-byte form).",
         'TOKEN_HEADER_KEY = "oauth-2025-04-20"',
         'open("http://wrong:info@example.org/")',
+        "a.passive=!1})},lock({scope:e}){if(!f())return",
+        "b.onKeyLine=!0;const c=1",
+        ".a{--icon-keyForeground: #616161;--icon-other:#fff}",
+        "case 8:h.key=i?l.C0.ESC+o:s;break",
+        "Sec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==",
+        '"Lock-Token": "urn:uuid:a515cfa4-5da4-22e1-f5b5-00a0451e6bf7"',
+        'Key: "objectkey1"',
+        '"access_token": "abc123def456ghi789"',
+        "fails with KeyError GH#19966",
     ],
 )
 def test_names_and_codes_alone_are_no_values(text: str) -> None:

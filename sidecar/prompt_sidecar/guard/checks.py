@@ -100,7 +100,9 @@ _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||(?<![A-Za-z0-9+/]{16})==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
     r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/(?![A-Za-z0-9/]*[+=])|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
     r"|\.[a-z]\w{2,}\(|[:=]![01][,})]|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
-    r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|\b(?:application|text|image)/[a-z]|^urn:"
+    r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|^RFC[0-9]|^![01](?![A-Za-z0-9])|^#[0-9A-Fa-f]{3,8};|;--[a-z]|\{[a-z-]+:"
+    r"|^,?[a-z]\.[A-Za-z]\w|^[a-z]\?[a-z]\.|^\{[a-z]\w*\.|\}=[a-z];|[;}](?:const|return|let|class|case|else|break|void|var|if)\b|"
+    r"\b(?:application|text|image)/[a-z]|^urn:"
 )
 """What code, paths and templates have behind the name of a secret, and public keys of SSH."""
 _PLAIN_KEY: Final = re.compile(r"(?<![A-Za-z0-9_.-])[Kk]ey[^A-Za-z0-9]{1,40}$")
@@ -230,6 +232,7 @@ def url_password(value: str, before: str, after: str) -> bool:
         _PLACEHOLDER.search(value) is None
         and value.lower() not in {"pass", "pwd", "psw", "user", "token", "pw"}
         and not (user is not None and user[1].lower() == value.lower())
+        and not value.startswith("key_")
         and not (len(value) < 7 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
     )
 
