@@ -18,7 +18,12 @@ MUTATORS = frozenset(_MUTATORS.split())
 EXCEPTIONS = {
     "engine/runs/metering.py": {"done", "held"},  # of its own reservations
     "engine/runs/trimming.py": {"calls", "size"},  # of a run
-    "engine/steps/recording.py": {"annotated", "feedback", "injected", "kind"},  # it makes the records that the ledger is given
+    "engine/steps/recording.py": {
+        "annotated",
+        "feedback",
+        "injected",
+        "kind",
+    },  # it makes the records that the ledger is given
     "engine/steps/rendering.py": {"stored"},  # of this process: whether the stash has the original
     "engine/steps/turn.py": {
         "stored",

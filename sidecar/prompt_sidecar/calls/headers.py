@@ -19,6 +19,8 @@ WINDOW: Final = PREFIX + "context-window"
 """Tokens of the model's window, where the agent knows better."""
 WINDOW_ASSUMED: Final = PREFIX + "window"
 """Of an answer: `assumed`, where the window is `limits.default_window`; else it is absent."""
+PROTECTED_LEAVES: Final = PREFIX + "protected-leaves"
+"""Of an answer: tokens that the protected text leaves, where that is too little for cuts to be useful; else absent."""
 REVISION: Final = PREFIX + "revision"
 """A run's decisions, in Base64."""
 TOKEN: Final = PREFIX + "token"
@@ -49,6 +51,8 @@ def facts(answer: TrimAnswer) -> dict[str, str]:
     }
     if answer.tokens.window_assumed:
         told[WINDOW_ASSUMED] = "assumed"
+    if answer.tokens.protected_leaves is not None:
+        told[PROTECTED_LEAVES] = str(answer.tokens.protected_leaves)
     return told
 
 

@@ -16,6 +16,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from prompt_sidecar.answers.restoring import Restore
 from prompt_sidecar.calls.assumed_windows import AssumedWindows
 from prompt_sidecar.calls.memory import MemoryGate, is_out_of_memory, out_of_memory
+from prompt_sidecar.calls.protected_text_log import ProtectedTextLog
 from prompt_sidecar.calls.untrimmed_log import UntrimmedLog
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
@@ -108,6 +109,7 @@ class UseCases:
         self._assumed = AssumedWindows()
         self._once = Once()
         self._untrimmed_log = UntrimmedLog()
+        self._protected_text_log = ProtectedTextLog()
         self.observer = observer or Observer()
         """Given the facts of each call."""
 
@@ -152,6 +154,7 @@ class UseCases:
             raise
         if answer.tokens.window_assumed:
             self._assumed.report(answer.model, answer.tokens.limit)
+        self._protected_text_log.report(call, answer.tokens)
         self.observer.trimmed(call, answer, began)
         self._wake()
         return written

@@ -423,6 +423,8 @@ class RunFigures:
     """Tokens that they take less there."""
     ceiling_cuts: int = 0
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
+    protected_text_leaves: int | None = None
+    """Of the last prompt: TrimPromptResponse.protected_text_leaves."""
     failed_calls: int = 0
     """Prompts whose provider failed, as it was reported or as the HTTP and Envoy doors have seen.
 

@@ -119,6 +119,8 @@ class RunSummary:
     ceiling: int = 0
     """What it was trimmed to instead of the limit; 0: there is no ceiling."""
     ceiling_cuts: int = 0
+    protected_leaves: int | None = None
+    """See `TokenFigures.protected_leaves`."""
     sent_total: int = 0
     returned_total: int = 0
     cost: float | None = None

@@ -157,6 +157,9 @@ class TokenFigures:
     """Whether the window is neither set nor known: the limit follows from the configured one."""
     ceiling: int = 0
     """What the prompt is trimmed to though its limit is higher, by the policy's `ceiling_tokens`; 0: the limit."""
+    protected_leaves: int | None = None
+    """What the text that is never trimmed leaves of the limit or that ceiling, where a cut can free too little;
+    None: it leaves enough, or there was no cut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import DROPPED_TOKENS
-from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.policy import AgeStage, FitStage, Policy
 
 PROTECTED_ROOM: Final = 1.3
 """What a ceiling is at least, as a share of the text that is never trimmed: three tenths more than that."""
@@ -53,11 +53,28 @@ def aim(ledger: Ledger, inputs: Inputs) -> int:
     """
     if not 0 < inputs.ceiling < inputs.limit:
         return inputs.limit
+    return min(inputs.limit, max(inputs.ceiling, int(PROTECTED_ROOM * protected(ledger, inputs))))
+
+
+def protected(ledger: Ledger, inputs: Inputs) -> int:
+    """Tokens of the text that is never trimmed, our own included."""
     groups, decisions = ledger.groups, ledger.decisions
     opening = decisions.tokens_between(0, groups[0].start if groups else len(ledger))
     newest = decisions.tokens_between(groups[-1].start, groups[-1].start + 1) if groups else 0
-    protected = inputs.overhead + inputs.reserve + opening + newest + decisions.words + decisions.pinned
-    return min(inputs.limit, max(inputs.ceiling, int(PROTECTED_ROOM * protected)))
+    return inputs.overhead + inputs.reserve + opening + newest + decisions.words + decisions.pinned
+
+
+def too_little_left(ledger: Ledger, inputs: Inputs) -> int | None:
+    """Tokens that the protected text leaves, where that is less than a cut between the marks is meant to free.
+
+    Then each cut frees little, and the next one follows soon. None: it leaves enough, the run has had no cut, or the
+    policy does not cut between marks.
+    """
+    policy, marks_of = inputs.policy, aim(ledger, inputs)
+    if policy.fit_stage is FitStage.OFF or policy.age_stage is AgeStage.ALWAYS or not ledger.registry.batches:
+        return None
+    left = max(0, marks_of - protected(ledger, inputs))
+    return left if left < (policy.fit_high - policy.fit_low) * marks_of else None
 
 
 def used(ledger: Ledger, inputs: Inputs) -> int:

@@ -196,6 +196,7 @@ class RunFigures(_message.Message):
     CONDENSED_ITEMS_FIELD_NUMBER: _builtins.int
     CONDENSED_TOKENS_FIELD_NUMBER: _builtins.int
     CEILING_CUTS_FIELD_NUMBER: _builtins.int
+    PROTECTED_TEXT_LEAVES_FIELD_NUMBER: _builtins.int
     FAILED_CALLS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
@@ -241,6 +242,8 @@ class RunFigures(_message.Message):
     """Tokens that they take less there."""
     ceiling_cuts: _builtins.int
     """Cuts that the policy's ceiling_tokens made, and not the limit."""
+    protected_text_leaves: _builtins.int
+    """Of the last prompt: TrimPromptResponse.protected_text_leaves."""
     failed_calls: _builtins.int
     """Prompts whose provider failed, as it was reported or as the HTTP and Envoy doors have seen. They are not in comparison."""
     @_builtins.property
@@ -337,15 +340,21 @@ class RunFigures(_message.Message):
         condensed_items: _builtins.int = ...,
         condensed_tokens: _builtins.int = ...,
         ceiling_cuts: _builtins.int = ...,
+        protected_text_leaves: _builtins.int | None = ...,
         failed_calls: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "_protected_text_leaves", b"_protected_text_leaves", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "protected_text_leaves", b"protected_text_leaves", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "condensed_items", b"condensed_items", "condensed_tokens", b"condensed_tokens", "cost", b"cost", "failed_calls", b"failed_calls", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "_protected_text_leaves", b"_protected_text_leaves", "cache", b"cache", "calls", b"calls", "ceiling_cuts", b"ceiling_cuts", "ceilings", b"ceilings", "comparison", b"comparison", "condensed_items", b"condensed_items", "condensed_tokens", b"condensed_tokens", "cost", b"cost", "failed_calls", b"failed_calls", "handled", b"handled", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "model_costs", b"model_costs", "observed_only", b"observed_only", "protected_text_leaves", b"protected_text_leaves", "recall", b"recall", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "unpriced_calls", b"unpriced_calls", "untrimmed", b"untrimmed", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    _WhichOneofReturnType__protected_text_leaves: _TypeAlias = _typing.Literal["protected_text_leaves"]  # noqa: Y015
+    _WhichOneofArgType__protected_text_leaves: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__protected_text_leaves) -> _WhichOneofReturnType__protected_text_leaves | None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
 

@@ -1089,6 +1089,7 @@ class TrimPromptResponse(_message.Message):
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
     UNTRIMMED_FIELD_NUMBER: _builtins.int
+    PROTECTED_TEXT_LEAVES_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -1118,6 +1119,11 @@ class TrimPromptResponse(_message.Message):
     untrimmed: _builtins.str
     """Why nothing of the returned prompt is trimmed: one of the reasons in docs/untrimmed.md, such as no_need or
     protected_text; more may come. Empty: something is trimmed.
+    """
+    protected_text_leaves: _builtins.int
+    """Tokens that the protected text (system prompt, tools, opening, users' words, pinned messages, newest call, own text)
+    leaves of the limit, or of the policy's ceiling, where that is less than a cut is meant to free. The prompt may fit, but
+    each cut frees little and the next one follows soon. Not set: it leaves enough, or the run has had no cut.
     """
     @_builtins.property
     def conversation(self) -> _conversation_pb2.Conversation:
@@ -1210,15 +1216,20 @@ class TrimPromptResponse(_message.Message):
         observed_only: _builtins.bool = ...,
         comparison: _comparison_pb2.Comparison | None = ...,
         untrimmed: _builtins.str = ...,
+        protected_text_leaves: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "comparison", b"comparison", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves", "_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "comparison", b"comparison", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "protected_text_leaves", b"protected_text_leaves", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims", "untrimmed", b"untrimmed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves", "_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "protected_text_leaves", b"protected_text_leaves", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims", "untrimmed", b"untrimmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__protected_text_leaves: _TypeAlias = _typing.Literal["protected_text_leaves"]  # noqa: Y015
+    _WhichOneofArgType__protected_text_leaves: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves"]  # noqa: Y015
     _WhichOneofReturnType__thinking_invalid_from: _TypeAlias = _typing.Literal["thinking_invalid_from"]  # noqa: Y015
     _WhichOneofArgType__thinking_invalid_from: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["json_body", "conversation"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__protected_text_leaves) -> _WhichOneofReturnType__protected_text_leaves | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__thinking_invalid_from) -> _WhichOneofReturnType__thinking_invalid_from | None: ...
     @_typing.overload

@@ -21,6 +21,8 @@ from tests.doors.admin.serving import Served, served
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, Engine
 from tests.report.pages import elements
+from tests.trim.test_protected_leaves import LIMIT as LITTLE
+from tests.trim.test_protected_leaves import prompt
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 BIDI = "left\u202eright"
@@ -139,6 +141,18 @@ def test_a_ceiling_is_named_where_it_makes_the_cuts() -> None:
         page = site.get(f"/runs/{key_of(site, 'dear')}").text
     assert 0 < cuts
     assert f"<dt>Trimmed to policy.ceiling_tokens</dt><dd>{LIMIT:,} <small>{cuts} cuts</small></dd>" in page
+
+
+def test_what_the_protected_text_leaves_is_named_where_it_is_little() -> None:
+    """With its tokens, and of how many."""
+    engine = Engine(limit=LITTLE, journal_entries=100, run_id="little")
+    for turns in range(1, 40, 3):
+        answer = engine.trim(OPENAI_CHAT, prompt(turns, LITTLE * 2 // 3))
+    left = answer.tokens.protected_leaves
+    assert left is not None
+    with served(engine) as site:
+        page = site.get(f"/runs/{key_of(site, 'little')}").text
+    assert f'<dt>Left by the protected text</dt><dd class="bad">{left:,} <small>of {LITTLE:,}: ' in page
 
 
 def test_what_agents_chose_is_text(site: Served) -> None:

@@ -214,6 +214,7 @@ class Run:
             limit=tokens.limit if tokens is not None else 0,
             ceiling=tokens.ceiling if tokens is not None else 0,
             ceiling_cuts=self.ceiling_cuts,
+            protected_leaves=tokens.protected_leaves if tokens is not None else None,
             sent_total=self.sent_total,
             returned_total=self.returned_total,
             cost=self.used.cost if self.priced else None,

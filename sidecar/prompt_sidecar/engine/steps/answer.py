@@ -94,6 +94,7 @@ def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -
         after=calibrated_tokens(tokens.after, factor),
         own_text=calibrated_tokens(tokens.own_text, factor),
         ceiling=min(calibrated_tokens(tokens.ceiling, factor), in_force.limit),
+        protected_leaves=None if (left := tokens.protected_leaves) is None else calibrated_tokens(left, factor),
         limit=in_force.limit,
         exact=tokens.exact and factor == 1.0,
         factor=factor,

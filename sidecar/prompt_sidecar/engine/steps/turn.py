@@ -39,7 +39,7 @@ from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept, refitted
 from prompt_sidecar.trim.entries import CUTS, Condensing, Entry, Record
 from prompt_sidecar.trim.first_sight import Condenser
-from prompt_sidecar.trim.inputs import aim
+from prompt_sidecar.trim.inputs import aim, too_little_left
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
@@ -233,6 +233,7 @@ class _Turn:
             own_text=own.tokens,
             window_assumed=model.window_assumed,
             ceiling=below if (below := aim(ledger, inputs)) < inputs.limit else 0,
+            protected_leaves=too_little_left(ledger, inputs),
         )
 
     def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:

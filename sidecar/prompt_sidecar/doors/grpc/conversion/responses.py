@@ -151,6 +151,7 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
             run_pb2.HandledCount(outcome=outcome, count=count) for outcome, count in run.requests.handled.items()
         ],
         "untrimmed": "requests.untrimmed",
+        "protected_text_leaves": lambda run: None if run.tokens is None else run.tokens.protected_leaves,
         "recall": "requests.recall",
         "failed_calls": "usage.failures",
     },
@@ -185,6 +186,7 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         **{name: f"trimmed.{name}" for name in ("compacted", "not_stashable")},
         **{name: f"guard.{name}" for name in ("findings", "ceilings")},
         "no_fit_reason": "no_fit",
+        "protected_text_leaves": "tokens.protected_leaves",
         "history_size": "size",
         "crossed_percent": "news.crossed",
         "repeated_calls": "news.repeated",
