@@ -8,6 +8,7 @@ from dashboards.generate.promql import Like, Not, Place, Where, ratio
 from prompt_sidecar.facts.untrimmed import MISSED as MISSED_REASONS
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.telemetry.catalog import (
+    BUFFERS_SIZE,
     CACHE_BREAKS,
     COMPARED_PROMPTS,
     COMPARED_TOKENS,
@@ -153,6 +154,20 @@ def saved_an_hour(place: Place) -> str:
         place.each_hour(COST_COMPARED, by=by, where={"prompts": prompts}) for prompts in ("untrimmed", "returned")
     )
     return f"{untrimmed} - {returned}"
+
+
+def kept(place: Place) -> str:
+    """What sidecars had at their start, and keep of runs."""
+    baseline = place.value(PROCESS_MEMORY, where={"state": "baseline"})
+    stash = place.value(STASH_SIZE, where={"state": "held"})
+    return f"{baseline} + {stash} + {place.value(MEMORY_SIZE)} + {place.value(BUFFERS_SIZE)}"
+
+
+def explained(place: Place) -> str:
+    """The same with free blocks, as far as it is resident: pages of theirs that were given back are not."""
+    resident = place.value(PROCESS_MEMORY, where={"state": "resident"})
+    whole = f"({kept(place)} + {place.value(PROCESS_MEMORY, where={'state': 'free'})})"
+    return f"({whole} < {resident}) or {resident}"
 
 
 def measured_share(place: Place) -> str:

@@ -601,15 +601,12 @@ PROCESS: Final = Row(
             Unit.BYTES,
             (
                 Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "resident"}), "resident"),
-                Query(
-                    f"{PANEL.value(catalog.PROCESS_MEMORY, where={'state': 'baseline'})}"
-                    f" + {PANEL.value(STASH_SIZE, where={'state': 'held'})} + {PANEL.value(MEMORY_SIZE)}"
-                    f" + {PANEL.value(catalog.BUFFERS_SIZE)}",
-                    "baseline + stash + runs",
-                ),
+                Query(figures.kept(PANEL), "baseline + stash + runs"),
+                Query(figures.explained(PANEL), "and free blocks, at most"),
                 Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "limit"}), "limit (0: none)"),
             ),
-            "Resident memory of all sidecars, compared with their size at the start plus stash and runs.",
+            "Resident memory of all sidecars, compared with their size at the start plus stash and runs, then with "
+            "the blocks that the C library keeps free for what comes next, too.",
             "It follows the two budgets above; lower them if it comes near the container's limit.",
             UNSEEN,
             width=6,

@@ -9,7 +9,12 @@ from typing import Final
 
 import pytest
 
-from prompt_sidecar.process.allocator import ARENAS, share_arenas
+from prompt_sidecar.calls.memory import MemoryGate
+from prompt_sidecar.process.allocator import ARENAS, free_blocks, share_arenas
+from prompt_sidecar.telemetry.readings import process
+
+_BLOCK: Final = 60_000
+"""Bytes: more than the interpreter's own allocator takes, and less than what the C library maps by itself."""
 
 ALLOCATING: Final = """
 import ctypes, threading
@@ -53,3 +58,21 @@ def test_threads_share_arenas() -> None:
     assert (True, ARENAS) == _arenas()
     assert (False, 5) == _arenas(MALLOC_ARENA_MAX="5")
     assert (False, 4) == _arenas(GLIBC_TUNABLES="glibc.malloc.arena_max=4")
+
+
+def test_free_blocks_are_known() -> None:
+    """What is freed below a block in use stays with the C library, which says so."""
+    blocks = [bytearray(_BLOCK) for _ in range(200)]
+    above = bytearray(_BLOCK)
+    before = free_blocks()
+    del blocks
+    kept = free_blocks() - before
+    assert above
+    assert 0 == before or kept > 100 * _BLOCK  # 0: another C library
+
+
+def test_free_blocks_are_a_figure_of_the_process() -> None:
+    """Next to what is resident."""
+    found = process(MemoryGate().figures())
+    assert {("resident",), ("baseline",), ("limit",), ("free",)} == set(found)
+    assert (0 == free_blocks()) == (0 == found["free",])

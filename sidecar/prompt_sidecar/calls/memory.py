@@ -31,6 +31,7 @@ from typing import Final, Self
 from prompt_sidecar.errors import OutOfMemory, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.totals import ProcessMemory
+from prompt_sidecar.process.allocator import free_blocks
 from prompt_sidecar.process.cgroups import memory_limit
 from prompt_sidecar.process.starting import StartError
 
@@ -184,7 +185,7 @@ class MemoryGate:
 
     def figures(self) -> ProcessMemory:
         """Return the process's memory, as the kernel reports it."""
-        return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit)
+        return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit, free_blocks())
 
     def excess(self) -> int:
         """Return by how many bytes the process passes the share of its limit from which on it sheds."""

@@ -67,6 +67,8 @@ class ProcessMemory:
     """In memory when it was ready, before any run."""
     limit: int
     """What it may take: the configured, else the container's or the process's own limit."""
+    free: int = 0
+    """Of blocks that the C library keeps free, at most: pages that it has returned are among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -916,8 +916,9 @@ PROCESS_MEMORY: Final = Metric(
     Kind.GAUGE,
     "By",
     "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
-    "(0: there is no limit). Baseline, stash (held), memory and buffers explain what is resident.",
-    {"state": ("resident", "baseline", "limit")},
+    "(0: there is no limit); free, blocks that the C library keeps for what comes next, at most: pages that it has "
+    "given back are among them. Baseline, stash (held), memory, buffers and free explain what is resident.",
+    {"state": ("resident", "baseline", "limit", "free")},
 )
 CPU_LIMIT: Final = Metric(
     "prompt_sidecar.process.cpu.limit",

@@ -57,7 +57,12 @@ def figures(totals: Totals) -> dict[str, Series]:
 
 def process(memory: ProcessMemory) -> Series:
     """Memory of the process."""
-    return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
+    return {
+        ("resident",): memory.resident,
+        ("baseline",): memory.baseline,
+        ("limit",): memory.limit,
+        ("free",): memory.free,
+    }
 
 
 def held(connections: HeldConnections) -> Series:
