@@ -44,7 +44,7 @@ def make() -> int:
         _work(served.stub)
         with build_opener(ProxyHandler({})).open(f"{site}/runs.json", timeout=PATIENCE) as answer:
             newest = json.load(answer)["runs"][0]["key"]
-        _photograph(f"{site}/runs", IMAGES / "runs.png", 1_200)
+        _photograph(f"{site}/runs", IMAGES / "runs.png", 1_400)
         _photograph(f"{site}/runs/{newest}", IMAGES / "run.png", 1_200)
     return 0
 
