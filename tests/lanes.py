@@ -141,6 +141,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/store/test_simulation.py::test_thousands_of_histories": _SECONDS,
     "tests/store/test_stalled.py::test_a_run_is_not_said_to_be_unknown_while_the_store_cannot_be_asked": _WAITS,
     "tests/store/test_stalled.py::test_a_stall_costs_a_killed_server": _KILLED,
+    "tests/store/test_tasks.py::test_an_answer_over_grpc_says_what_is_not_shared": _KILLED,
     "tests/store/test_watched.py": "starts the servers of a failover",
     "tests/store/test_watched.py::test_settings_that_do_not_go_together": STAYS,
     "tests/store/test_taken_over.py::test_real_servers": _SECONDS,

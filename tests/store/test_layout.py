@@ -12,6 +12,7 @@ import pytest
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Argument, Server
+from prompt_sidecar.store.task_values import digest
 from tests.engine.runs.making import OPENAI_CHAT, send
 from tests.store.sharing import PATIENT, Valkey, replica
 from tests.store.test_replicas import grown
@@ -39,13 +40,14 @@ class Scripts:
         begins: bool = False,
         revision: tuple[Argument, ...] = ("", 0, -1),
         figures: tuple[Argument, ...] = ("", 0),
-        tasks: tuple[Argument, ...] = ("", 0),
+        tasks: tuple[Argument, ...] = ("", 0, ""),
         **fields: str,
     ) -> Any:
-        """The reply to a write."""
+        """The reply to a write, without what it says of tasks where it has nothing to say of them."""
         values = chain.from_iterable(fields.items())
         given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *values]
-        return self.server.write(layout.WRITE, NAME, given, 0)
+        reply = self.server.write(layout.WRITE, NAME, given, 0)
+        return reply[:2] if isinstance(reply, list) and reply[2] is None else reply
 
     def run(self, script: str, *arguments: Argument, name: str = NAME) -> Any:
         """The reply of another script."""
@@ -126,14 +128,29 @@ def test_after_its_end_a_run_begins_or_is_gone(scripts: Scripts) -> None:
     assert {b"e": b"1", b"b": SECOND, b"ob": b"2"} == scripts.stored
 
 
-@pytest.mark.parametrize(("part", "name"), [("figures", b"s"), ("tasks", b"t")])
-def test_figures_and_tasks_go_forward(scripts: Scripts, part: str, name: bytes) -> None:
-    """An older write that comes later changes neither; a repeated one is as the first."""
+def test_figures_go_forward(scripts: Scripts) -> None:
+    """An older write that comes later does not change them; a repeated one is as the first."""
     found = []
     for value, number in (("a", 5), ("b", 4), ("c", 5), ("d", 6)):
-        scripts.write(begins=True, **{part: (value, number)})  # type: ignore[arg-type]
-        found.append((scripts.stored[name], scripts.stored[name + b"i"]))
+        scripts.write(begins=True, figures=(value, number))
+        found.append((scripts.stored[b"s"], scripts.stored[b"si"]))
     assert [(b"a", b"5"), (b"a", b"5"), (b"c", b"5"), (b"d", b"6")] == found
+
+
+def test_tasks_come_in_the_place_of_those_that_the_writer_knew(scripts: Scripts) -> None:
+    """Others are returned to it and stay, whatever their version; the rest of the write is made."""
+    assert [layout.DONE, FIRST] == scripts.write(begins=True, tasks=("a", 5, ""))
+    assert [layout.DONE, FIRST, b"a"] == scripts.write(tasks=("b", 6, ""), oa="1")
+    assert (b"a", b"1") == (scripts.stored[b"t"], scripts.stored[b"oa"])
+    assert [layout.DONE, FIRST] == scripts.write(tasks=("b", 2, digest(b"a")))
+    assert (b"b", b"2") == (scripts.stored[b"t"], scripts.stored[b"ti"])
+
+
+def test_tasks_that_the_store_has_lost_are_told(scripts: Scripts) -> None:
+    """The writer knew some, and there are none: it is told so, and writes them in the place of none."""
+    scripts.write(begins=True)
+    assert [layout.DONE, FIRST, b""] == scripts.write(tasks=("b", 6, digest(b"a")))
+    assert b"t" not in scripts.stored
 
 
 def test_revisions_go_forward_but_for_one_that_follows_the_last(scripts: Scripts) -> None:

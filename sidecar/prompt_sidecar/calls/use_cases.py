@@ -32,7 +32,7 @@ from prompt_sidecar.facts.guard_calls import (
 )
 from prompt_sidecar.facts.log_lines import run_digest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
-from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, Tasks, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
@@ -224,17 +224,17 @@ class UseCases:
         return found
 
     @_counted
-    def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall, check: Check) -> Tasks:
         """Write down tasks; return all that there are now."""
         return self.runs.recalling.create_tasks(call, check)
 
     @_counted
-    def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
+    def update_task(self, call: UpdateTaskCall, check: Check) -> Tasks:
         """Say where a task stands; return all tasks."""
         return self.runs.recalling.update_task(call, check)
 
     @_counted
-    def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
+    def list_tasks(self, caller: str, run_id: str, check: Check) -> Tasks:
         """Return all tasks of a run."""
         return self.runs.recalling.list_tasks(caller, run_id, check)
 

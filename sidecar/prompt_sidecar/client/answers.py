@@ -541,7 +541,11 @@ class Task:
     """A task of a run."""
 
     id: int = 0
-    """Its number in the run, from 1."""
+    """Its number in the run.
+
+    They begin at 1; those of tasks that are created while the shared store cannot be asked begin somewhere from 100 on,
+    so that two replicas do not give the same one.
+    """
     text: str = ""
     """Text of the task: at most 200 characters."""
     status: str = "unspecified"
@@ -554,6 +558,12 @@ class TaskList:
 
     tasks: tuple[Task, ...] = ()
     """All tasks."""
+    not_shared: bool = False
+    """With a shared store: whether other replicas may show other tasks, because the store could not be asked for their
+    changes, or does not have all of these tasks yet.
+
+    What each replica knows is merged when the store answers. False without a store.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.facts.task_calls import TaskStatus
 from prompt_sidecar.recall.item import HistoryItem
 
 
@@ -22,14 +22,34 @@ class Original(NamedTuple):
     """None for one that search does not cover, such as an image."""
 
 
+class TaskRecord(NamedTuple):
+    """A task of a run, as all processes know it."""
+
+    key: str
+    """Its own in all processes, whatever they have not heard of each other yet."""
+    version: int
+    """Of the state that it was changed in last; the higher one is newer."""
+    number: int
+    """Which the process that made it has given it; see `prompt_sidecar.engine.tools.task_records.numbered`."""
+    text: str
+    status: TaskStatus
+
+
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A run's tasks as they stand, with the names of the changes that were made."""
+    """A run's tasks as they stand, with the names of the changes that were made.
 
-    version: int
-    """Grows with each change; the higher one is newer."""
-    items: Sequence[TaskItem] = ()
-    requests: Sequence[str] = ()
+    What two processes know is merged by `prompt_sidecar.engine.tools.task_records.merged`.
+    """
+
+    version: int = 0
+    """Grows with each change."""
+    epoch: int = 0
+    """How often the whole list was replaced."""
+    records: tuple[TaskRecord, ...] = ()
+    """By key."""
+    requests: tuple[tuple[int, str], ...] = ()
+    """The version that each change made, and its name; the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +23,29 @@ class TaskItem:
     """Its number in the run, from 1."""
     text: str
     status: TaskStatus = TaskStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """All tasks of a run."""
+
+    items: Sequence[TaskItem]
+    """By number."""
+    not_shared: bool = False
+    """Whether other processes may know other tasks: the store that they share could not be asked for their changes, or
+    does not have all of these yet."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[TaskItem]:
+        """Each of them."""
+        return iter(self.items)
+
+    def __getitem__(self, index: int) -> TaskItem:
+        """The one at an index."""
+        return self.items[index]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 from typing import Final
 
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
-from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.facts.task_calls import Tasks
 from prompt_sidecar.recall.found import Found
 
 RECALL: Final = "recall_elided_content"
@@ -54,7 +53,7 @@ class ToolAnswer:
     content_tokens: int = 0
     recalled: RetrieveAnswer | None = None
     found: Found | None = None
-    tasks: Sequence[TaskItem] | None = None
+    tasks: Tasks | None = None
     bound: str = ""
     """The bound of the sidecar that the arguments passed; empty if none."""
 

@@ -5,7 +5,7 @@
     b       its birth: drawn by the write that made the hash, so another one where the store has lost the run meanwhile
     r, ri   the revision of the last answer, and its iteration
     s, si   the run's figures, and the number of its calls then
-    t, ti   its tasks, and the version of them
+    t, ti   its tasks, all in one value, and the version of them
     o<id>   an original
     h<name> the facts of the items that one batch has recorded
 
@@ -62,24 +62,32 @@ if ARGV[5] ~= '' then
     redis.call('HSET', KEYS[1], 'r', ARGV[5], 'ri', ARGV[6])
   end
 end
-for first = 8, 10, 2 do
-  if ARGV[first] ~= '' then
-    local name = first == 8 and 's' or 't'
-    local at = redis.call('HGET', KEYS[1], name .. 'i')
-    if not at or tonumber(at) <= tonumber(ARGV[first + 1]) then
-      redis.call('HSET', KEYS[1], name, ARGV[first], name .. 'i', ARGV[first + 1])
-    end
+if ARGV[8] ~= '' then
+  local at = redis.call('HGET', KEYS[1], 'si')
+  if not at or tonumber(at) <= tonumber(ARGV[9]) then
+    redis.call('HSET', KEYS[1], 's', ARGV[8], 'si', ARGV[9])
   end
 end
-for field = 12, #ARGV, 2 do
+local others = false
+if ARGV[10] ~= '' then
+  local tasks = redis.call('HGET', KEYS[1], 't')
+  if (tasks and redis.sha1hex(tasks) or '') == ARGV[12] then
+    redis.call('HSET', KEYS[1], 't', ARGV[10], 'ti', ARGV[11])
+  else
+    others = tasks or ''
+  end
+end
+for field = 13, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[field], ARGV[field + 1])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return {'done', birth}
+return {'done', birth, others}
 """
 """ARGV: epoch, whether the write begins the run, the birth that it has or else gets, time to live in ms; revision, its
-iteration, the iteration of the one before; figures, calls; tasks, their version; then fields and values. What is empty
-is not written. Returns `done` and the run's birth, or why nothing was written."""
+iteration, the iteration of the one before; figures, calls; tasks, their version, the digest of the value in whose place
+they come (empty: of none); then fields and values. What is empty is not written. Returns `done`, the run's birth, and
+the tasks that are there where these were not written as it is another value (empty: none); or why nothing was
+written."""
 
 READ: Final = """
 if redis.call('HEXISTS', KEYS[1], 'x') == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored
+from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, TaskState
 from prompt_sidecar.store.sealing import Sealer
 
 UNKNOWN: Final = -1
@@ -60,8 +60,21 @@ class RunPlace:
     """When its time to live last began there."""
     jobs: deque[Job] = field(default_factory=deque)
     """What waits to be written of it, the oldest first."""
+    tasks: TaskState = field(default_factory=TaskState)
+    """All that this process knows of its tasks: its own changes, and what it has read of others'."""
+    tasks_there: TaskState = field(default_factory=TaskState)
+    """The tasks that the store has, as far as is known."""
+    tasks_digest: bytes = b""
+    """Of the value that holds them there; empty: there is none. What it holds is in `tasks`."""
+    tasks_asked: Future[None] | None = None
+    """The last look for others' changes of tasks: under way, or done."""
     noted: float = -inf
     """When it was last noted as one of its caller's."""
+
+    @property
+    def owes_tasks(self) -> bool:
+        """Whether the store lacks something of what is known of the tasks."""
+        return self.tasks != self.tasks_there
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import Original, Restored, StoreCommand, StoreLoss, StoreReply, TaskState
 from prompt_sidecar.facts.figures import RunFigures
@@ -19,6 +20,7 @@ from prompt_sidecar.store.commands import NO_ANSWER, Commands
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
 from prompt_sidecar.store.sealing import Unreadable
 from prompt_sidecar.store.server import Backend, Failure, names_in, values_in
+from prompt_sidecar.store.task_values import digest, unpacked
 
 _Decoded = TypeVar("_Decoded")
 
@@ -28,7 +30,6 @@ _FOUND: Final = (layout.BIRTH, layout.REVISION, layout.FIGURES, layout.TASKS)
 _EPOCH: Final = re.compile(rb"[0-9]{1,15}")
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
 _figures: Final = msgspec.msgpack.Decoder(RunFigures)
-_tasks: Final = msgspec.msgpack.Decoder(TaskState)
 _items: Final = msgspec.msgpack.Decoder(list[HistoryItem])
 _original: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
 
@@ -59,11 +60,11 @@ class Reader:
             run.left = self._left(run, dict(zip(_FOUND[1:], values, strict=True)))
 
     def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
-        plain = {name: self._opened(run, name, value) for name, value in values.items()}
+        self.take_tasks(run, values[layout.TASKS])
         return Restored(
-            plain[layout.REVISION] or b"",
-            self._decoded(plain[layout.FIGURES], _figures),
-            self._decoded(plain[layout.TASKS], _tasks),
+            self._opened(run, layout.REVISION, values[layout.REVISION]) or b"",
+            self._decoded(self._opened(run, layout.FIGURES, values[layout.FIGURES]), _figures),
+            run.tasks,
             seen=values[layout.FIGURES] is not None,
         )
 
@@ -77,18 +78,43 @@ class Reader:
             self._commands.lose(StoreLoss.UNREADABLE)
             return None
 
+    def tasks(self, run: RunPlace) -> None:
+        """Take in what other processes have made of the tasks. Raises StoreUnavailable."""
+        self.take_tasks(run, self._sealed(run, (layout.TASKS,))[0])
+
+    def take_tasks(self, run: RunPlace, sealed: bytes | None) -> None:
+        """Take in the tasks that the store has, as they were sealed; None or empty: it has none."""
+        plain = self._opened(run, layout.TASKS, sealed or None)
+        with self._lock:
+            run.tasks_there = TaskState()
+            run.tasks_digest = digest(sealed) if sealed else b""
+            if plain is None:
+                return
+            try:
+                run.tasks_there = unpacked(plain, run.tasks)
+            except msgspec.MsgspecError:
+                self._commands.lose(StoreLoss.UNREADABLE)
+                return
+            run.tasks = merged(run.tasks, run.tasks_there)
+
     def _values(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
+        """Values of a run; None for those that are not there. Raises StoreUnavailable."""
+        sealed = self._sealed(run, fields)
+        return [self._opened(run, name, value) for name, value in zip(fields, sealed, strict=True)]
+
+    def _sealed(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
         """Values of a run as they were sealed; None for those that are not there. Raises StoreUnavailable."""
         if run.epoch == UNKNOWN:
             try:
                 self.look(run)
             except Failure:
                 raise StoreUnavailable(NO_ANSWER) from None
+        rows: list[bytes | None]
         rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, fields))
         stored, tombstone, *values = rows
         if stored is None or tombstone is not None or int(stored) != run.epoch:
             return [None] * len(fields)
-        return [self._opened(run, name, value) for name, value in zip(fields, values, strict=True)]
+        return values
 
     def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
         reply = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])

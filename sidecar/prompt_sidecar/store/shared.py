@@ -35,6 +35,7 @@ import msgspec
 from cachetools import FIFOCache
 
 from prompt_sidecar import slots
+from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import (
     Batch,
@@ -44,6 +45,7 @@ from prompt_sidecar.facts.archived import (
     StoreCommand,
     StoreLoss,
     StoreTotals,
+    TaskState,
 )
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
@@ -55,6 +57,7 @@ from prompt_sidecar.store.place import UNKNOWN, Job, RunPlace
 from prompt_sidecar.store.reading import READ_ITEMS, Reader, original_field
 from prompt_sidecar.store.sealing import Sealer, caller_name, is_run_name
 from prompt_sidecar.store.server import Argument, Backend, Failure, names_in, values_in
+from prompt_sidecar.store.task_values import digest, packed
 
 PIECE_BYTES: Final = 262_144
 """Bytes of originals in one command: the store serves nobody else for the millisecond that it takes."""
@@ -105,6 +108,7 @@ class SharedArchive:
         """
         self._options, self._backend, self._clock = options, backend, clock
         self._life = time_to_live
+        self._longest_read = options.timeout * 2 + options.connect_timeout
         self._breakers = Breakers(clock)
         self._lock = threading.RLock()
         self._kept = threading.Condition(self._lock)
@@ -154,6 +158,8 @@ class SharedArchive:
         size = MARK_BYTES + sum(len(each.original) for each in originals)
         with self._lock:
             run.used |= run.epoch == UNKNOWN
+            if batch.tasks is not None:
+                run.tasks = merged(run.tasks, batch.tasks)
             if run.detached:
                 self._commands.lose(StoreLoss.ENDED, len(originals))
                 return
@@ -184,6 +190,44 @@ class SharedArchive:
             "the store has not acknowledged what this prompt leaves out; the prompt may be sent again",
             bound="store.acknowledge_timeout",
         )
+
+    def ask_tasks(self, run: RunPlace) -> None:
+        """See `Place.ask_tasks`."""
+        asked = run.tasks_asked
+        if run.detached or any(each is not None and not each.done() for each in (asked, run.look)):
+            return
+        if self._breakers.of(self._backend.node(run.sealer.name)).would_allow:
+            if self._pool is not None:
+                run.tasks_asked = self._pool.submit(self.reader.tasks, run)
+                return
+            run.tasks_asked = Future()
+            try:
+                self.reader.tasks(run)
+                run.tasks_asked.set_result(None)
+            except StoreUnavailable as error:
+                run.tasks_asked.set_exception(error)
+        else:
+            run.tasks_asked = None
+
+    def tasks(self, run: RunPlace, wait: float | None) -> tuple[TaskState, bool]:
+        """See `Place.tasks`."""
+        asked, known = run.tasks_asked, False
+        if asked is not None and not run.detached:
+            with suppress(NotYet, StoreUnavailable), slots.waiting():
+                asked.result(self._longest_read if wait is None else wait)
+                known = True
+        with self._lock:
+            if run.owes_tasks and run.begun and not run.jobs and not run.detached:  # an earlier version wrote over them
+                self._enqueue(Job(run, self._clock(), Batch(), run.handed))
+                self._woken.set()
+            return run.tasks, known
+
+    def settle_tasks(self, run: RunPlace) -> bool:
+        """See `Place.settle_tasks`."""
+        reachable = self._breakers.of(self._backend.node(run.sealer.name)).closed
+        limit = self._options.timeout if self._thread is not None and reachable else 0
+        with slots.waiting(), self._kept:
+            return self._kept.wait_for(lambda: not run.owes_tasks or run.detached, limit) and not run.detached
 
     def figures(self, run: RunPlace) -> StoreFigures:
         """See `Place.figures`."""
@@ -263,9 +307,8 @@ class SharedArchive:
         """See `Place.restored`."""
         if run.look is not None:
             try:
-                limit = self._options.timeout * 2 + self._options.connect_timeout
                 with slots.waiting():
-                    run.look.result(limit if wait is None else wait)
+                    run.look.result(self._longest_read if wait is None else wait)
             except NotYet:
                 return None
         return run.left
@@ -429,9 +472,16 @@ class SharedArchive:
         self._note(run)
         reply = self._send(job)
         if isinstance(reply, list):
-            return self._next_piece(job, reply[1])
+            _, birth, others = reply
+            if others is not None:  # another process has changed the tasks: this one's are merged with them
+                self.reader.take_tasks(run, others)
+                with self._lock:
+                    run.begun, run.birth = True, birth or b""
+                return False
+            return self._next_piece(job, birth or b"")
         with self._lock:
             run.begun = False
+            run.tasks_there, run.tasks_digest = TaskState(), b""
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
                 run.lacking, job.whole, run.noted = True, False, -inf
                 return False
@@ -475,22 +525,26 @@ class SharedArchive:
         if piece:
             yield piece
 
-    def _send(self, job: Job) -> bytes | list[bytes]:
+    def _send(self, job: Job) -> bytes | list[bytes | None]:
         run, batch, piece = job.place, job.batch, job.piece
         assert batch is not None
         assert piece is not None
         seal, epoch = run.sealer.seal, run.epoch
         revision: tuple[Argument, ...] = ("", 0, -1)
         figures: tuple[Argument, ...] = ("", 0)
-        tasks: tuple[Argument, ...] = ("", 0)
+        tasks: tuple[Argument, ...] = ("", 0, "")
+        sent, sealed_tasks = TaskState(), b""
         if job.at == 0:
             if batch.revision is not None:
                 sealed = seal(layout.REVISION, epoch, batch.revision.revision)
                 revision = (sealed, batch.revision.iteration, batch.revision.before)
             if batch.figures is not None:
                 figures = (seal(layout.FIGURES, epoch, msgspec.msgpack.encode(batch.figures)), batch.figures.calls)
-            if batch.tasks is not None and batch.tasks.version:
-                tasks = (seal(layout.TASKS, epoch, msgspec.msgpack.encode(batch.tasks)), batch.tasks.version)
+            with self._lock:
+                if run.owes_tasks:
+                    sent = run.tasks
+                    sealed_tasks = seal(layout.TASKS, epoch, packed(sent))
+                    tasks = (sealed_tasks, sent.version, run.tasks_digest)
         fields: list[tuple[bytes, bytes]] = []
         facts = [each.item for each in piece if each.item is not None]
         if facts:
@@ -508,9 +562,12 @@ class SharedArchive:
 
         def ask() -> Any:
             reply = self._backend.write(layout.WRITE, key, written, replicas)
-            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 2)
+            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 3)
 
-        reply: bytes | list[bytes] = self._commands.ask(StoreCommand.WRITE, key, ask, Failure)
+        reply: bytes | list[bytes | None] = self._commands.ask(StoreCommand.WRITE, key, ask, Failure)
+        if sealed_tasks and isinstance(reply, list) and reply[2] is None:
+            with self._lock:
+                run.tasks_there, run.tasks_digest = sent, digest(sealed_tasks)
         return reply
 
 
@@ -530,6 +587,18 @@ class SharedPlace:
     def newest_revision(self, wait: float) -> bytes:
         """See `Place.newest_revision`."""
         return self._archive.newest_revision(self.run, wait)
+
+    def ask_tasks(self) -> None:
+        """See `Place.ask_tasks`."""
+        self._archive.ask_tasks(self.run)
+
+    def tasks(self, wait: float | None) -> tuple[TaskState, bool]:
+        """See `Place.tasks`."""
+        return self._archive.tasks(self.run, wait)
+
+    def settle_tasks(self) -> bool:
+        """See `Place.settle_tasks`."""
+        return self._archive.settle_tasks(self.run)
 
     @property
     def looked(self) -> bool:

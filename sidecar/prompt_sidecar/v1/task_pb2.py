@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprompt_sidecar/v1/task.proto\x12\x11prompt_sidecar.v1\"S\n\x08TaskItem\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06status\x18\x03 \x01(\x0e\x32\x1d.prompt_sidecar.v1.TaskStatus\"y\n\x12\x43reateTasksRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05items\x18\x02 \x03(\t\x12\x30\n\x04mode\x18\x03 \x01(\x0e\x32\".prompt_sidecar.v1.CreateTasksMode\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"A\n\x13\x43reateTasksResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\"r\n\x11UpdateTaskRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12-\n\x06status\x18\x03 \x01(\x0e\x32\x1d.prompt_sidecar.v1.TaskStatus\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"@\n\x12UpdateTaskResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\"\"\n\x10ListTasksRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"?\n\x11ListTasksResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem*z\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_PENDING\x10\x01\x12\x1b\n\x17TASK_STATUS_IN_PROGRESS\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03*q\n\x0f\x43reateTasksMode\x12!\n\x1d\x43REATE_TASKS_MODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43REATE_TASKS_MODE_REPLACE\x10\x01\x12\x1c\n\x18\x43REATE_TASKS_MODE_APPEND\x10\x02\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cprompt_sidecar/v1/task.proto\x12\x11prompt_sidecar.v1\"S\n\x08TaskItem\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06status\x18\x03 \x01(\x0e\x32\x1d.prompt_sidecar.v1.TaskStatus\"y\n\x12\x43reateTasksRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05items\x18\x02 \x03(\t\x12\x30\n\x04mode\x18\x03 \x01(\x0e\x32\".prompt_sidecar.v1.CreateTasksMode\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"U\n\x13\x43reateTasksResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\x12\x12\n\nnot_shared\x18\x02 \x01(\x08\"r\n\x11UpdateTaskRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\x05\x12-\n\x06status\x18\x03 \x01(\x0e\x32\x1d.prompt_sidecar.v1.TaskStatus\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"T\n\x12UpdateTaskResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\x12\x12\n\nnot_shared\x18\x02 \x01(\x08\"\"\n\x10ListTasksRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"S\n\x11ListTasksResponse\x12*\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\x12\x12\n\nnot_shared\x18\x02 \x01(\x08*z\n\nTaskStatus\x12\x1b\n\x17TASK_STATUS_UNSPECIFIED\x10\x00\x12\x17\n\x13TASK_STATUS_PENDING\x10\x01\x12\x1b\n\x17TASK_STATUS_IN_PROGRESS\x10\x02\x12\x19\n\x15TASK_STATUS_COMPLETED\x10\x03*q\n\x0f\x43reateTasksMode\x12!\n\x1d\x43REATE_TASKS_MODE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43REATE_TASKS_MODE_REPLACE\x10\x01\x12\x1c\n\x18\x43REATE_TASKS_MODE_APPEND\x10\x02\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,22 +32,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'prompt_sidecar.v1.task_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_TASKSTATUS']._serialized_start=609
-  _globals['_TASKSTATUS']._serialized_end=731
-  _globals['_CREATETASKSMODE']._serialized_start=733
-  _globals['_CREATETASKSMODE']._serialized_end=846
+  _globals['_TASKSTATUS']._serialized_start=669
+  _globals['_TASKSTATUS']._serialized_end=791
+  _globals['_CREATETASKSMODE']._serialized_start=793
+  _globals['_CREATETASKSMODE']._serialized_end=906
   _globals['_TASKITEM']._serialized_start=51
   _globals['_TASKITEM']._serialized_end=134
   _globals['_CREATETASKSREQUEST']._serialized_start=136
   _globals['_CREATETASKSREQUEST']._serialized_end=257
   _globals['_CREATETASKSRESPONSE']._serialized_start=259
-  _globals['_CREATETASKSRESPONSE']._serialized_end=324
-  _globals['_UPDATETASKREQUEST']._serialized_start=326
-  _globals['_UPDATETASKREQUEST']._serialized_end=440
-  _globals['_UPDATETASKRESPONSE']._serialized_start=442
-  _globals['_UPDATETASKRESPONSE']._serialized_end=506
-  _globals['_LISTTASKSREQUEST']._serialized_start=508
-  _globals['_LISTTASKSREQUEST']._serialized_end=542
-  _globals['_LISTTASKSRESPONSE']._serialized_start=544
-  _globals['_LISTTASKSRESPONSE']._serialized_end=607
+  _globals['_CREATETASKSRESPONSE']._serialized_end=344
+  _globals['_UPDATETASKREQUEST']._serialized_start=346
+  _globals['_UPDATETASKREQUEST']._serialized_end=460
+  _globals['_UPDATETASKRESPONSE']._serialized_start=462
+  _globals['_UPDATETASKRESPONSE']._serialized_end=546
+  _globals['_LISTTASKSREQUEST']._serialized_start=548
+  _globals['_LISTTASKSREQUEST']._serialized_end=582
+  _globals['_LISTTASKSRESPONSE']._serialized_start=584
+  _globals['_LISTTASKSRESPONSE']._serialized_end=667
 # @@protoc_insertion_point(module_scope)

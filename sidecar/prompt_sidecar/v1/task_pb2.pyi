@@ -81,7 +81,9 @@ class TaskItem(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
-    """Its number in the run, from 1."""
+    """Its number in the run. They begin at 1; those of tasks that are created while the shared store cannot be asked begin
+    somewhere from 100 on, so that two replicas do not give the same one.
+    """
     text: _builtins.str
     """Text of the task: at most 200 characters."""
     status: Global___TaskStatus.ValueType
@@ -144,6 +146,12 @@ class CreateTasksResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
+    NOT_SHARED_FIELD_NUMBER: _builtins.int
+    not_shared: _builtins.bool
+    """With a shared store: whether other replicas may show other tasks, because the store could not be asked for their
+    changes, or does not have all of these tasks yet. What each replica knows is merged when the store answers. False
+    without a store.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskItem]:
         """All tasks."""
@@ -152,10 +160,11 @@ class CreateTasksResponse(_message.Message):
         self,
         *,
         tasks: _abc.Iterable[Global___TaskItem] | None = ...,
+        not_shared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_shared", b"not_shared", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,6 +211,12 @@ class UpdateTaskResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
+    NOT_SHARED_FIELD_NUMBER: _builtins.int
+    not_shared: _builtins.bool
+    """With a shared store: whether other replicas may show other tasks, because the store could not be asked for their
+    changes, or does not have all of these tasks yet. What each replica knows is merged when the store answers. False
+    without a store.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskItem]:
         """All tasks."""
@@ -210,10 +225,11 @@ class UpdateTaskResponse(_message.Message):
         self,
         *,
         tasks: _abc.Iterable[Global___TaskItem] | None = ...,
+        not_shared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_shared", b"not_shared", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,6 +264,12 @@ class ListTasksResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
+    NOT_SHARED_FIELD_NUMBER: _builtins.int
+    not_shared: _builtins.bool
+    """With a shared store: whether other replicas may show other tasks, because the store could not be asked for their
+    changes, or does not have all of these tasks yet. What each replica knows is merged when the store answers. False
+    without a store.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskItem]:
         """All tasks."""
@@ -256,10 +278,11 @@ class ListTasksResponse(_message.Message):
         self,
         *,
         tasks: _abc.Iterable[Global___TaskItem] | None = ...,
+        not_shared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_shared", b"not_shared", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.engine.tools.tasks import MAX_TASKS, MAX_TEXT, MAX_UNSEEN, REQUESTS, TaskList, lines, open_lines
+from prompt_sidecar.engine.tools.task_records import REQUESTS
+from prompt_sidecar.engine.tools.tasks import MAX_TASKS, MAX_TEXT, MAX_UNSEEN, TaskList, lines, open_lines
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.tokens import Counter, load

@@ -108,19 +108,19 @@ class Servicer:
         """CreateTasks."""
         call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
         tasks = self._use_cases.create_tasks(call, lambda: check(context))
-        return task_pb2.CreateTasksResponse(tasks=messages(task_pb2.TaskItem, tasks))
+        return task_pb2.CreateTasksResponse(tasks=messages(task_pb2.TaskItem, tasks.items), not_shared=tasks.not_shared)
 
     def update_task(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """UpdateTask."""
         call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
         tasks = self._use_cases.update_task(call, lambda: check(context))
-        return task_pb2.UpdateTaskResponse(tasks=messages(task_pb2.TaskItem, tasks))
+        return task_pb2.UpdateTaskResponse(tasks=messages(task_pb2.TaskItem, tasks.items), not_shared=tasks.not_shared)
 
     def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """ListTasks."""
         run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
         tasks = self._use_cases.list_tasks(CALLER.get(), run_id, lambda: check(context))
-        return task_pb2.ListTasksResponse(tasks=messages(task_pb2.TaskItem, tasks))
+        return task_pb2.ListTasksResponse(tasks=messages(task_pb2.TaskItem, tasks.items), not_shared=tasks.not_shared)
 
     def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> Message:
         """ListTools."""

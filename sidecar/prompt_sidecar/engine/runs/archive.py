@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, StoreTotals
+from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, StoreTotals, TaskState
 from prompt_sidecar.facts.figures import RunFigures, StoreFigures
 
 
@@ -33,6 +33,21 @@ class Place(Protocol):
 
         `wait`: seconds to wait for it at most.
         """
+        ...
+
+    def ask_tasks(self) -> None:
+        """Begin to ask for what other processes have made of the run's tasks, and return at once."""
+        ...
+
+    def tasks(self, wait: float | None) -> tuple[TaskState, bool]:
+        """All that is known of the run's tasks, and whether the archive has answered `ask_tasks` by then.
+
+        `wait`: seconds to wait for its answer at most; None: as long as any read may take.
+        """
+        ...
+
+    def settle_tasks(self) -> bool:
+        """Whether the archive has the tasks that were handed over; waits as long as a command may take."""
         ...
 
     @property

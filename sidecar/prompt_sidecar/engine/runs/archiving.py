@@ -16,7 +16,7 @@ from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
-from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState
+from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState, TaskState
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
@@ -100,6 +100,8 @@ class Archiving:
         if self._archive is not None and run.archived.place is None:
             run.archived.place = self._archive.find(run.key, self._caller_key(run))
             run.archived.outbox = []
+        elif run.archived.place is not None:
+            run.archived.place.ask_tasks()
 
     def first_revision(self, run: Run) -> bytes:
         """The revision of the answer that another process gave last, where this one has yet to see a prompt.
@@ -119,6 +121,14 @@ class Archiving:
         The archive is asked now, and waited for `first_wait` at most.
         """
         return run.archived.place.newest_revision(self._first_wait) if run.archived.place is not None else b""
+
+    def read_tasks(self, run: Run) -> None:
+        """Take in what other processes have made of the run's tasks, which a prompt has had asked for.
+
+        The archive is waited for `first_wait` at most; what comes later is there for the next prompt.
+        """
+        if run.archived.place is not None:
+            run.tasks.restore(run.archived.place.tasks(self._first_wait)[0])
 
     def answered(self, run: Run, answer: TrimAnswer | None) -> None:
         """Hand over what a prompt has brought; None: its call had to end before it was answered."""
@@ -147,7 +157,7 @@ class Archiving:
 
     # -- other calls -------------------------------------------------------------------------------------------------
 
-    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False, begins: bool = False) -> None:
+    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False, begins: bool = False) -> bool:
         """See that a run which another process has seen is known here too, before a call asks for it.
 
         Args:
@@ -157,36 +167,49 @@ class Archiving:
             tasks: also where it is known, as another process may have changed its tasks since.
             begins: whether the call begins a run that nobody has seen.
 
+        Returns:
+            Whether all that other processes have made of its tasks is known now, as far as the archive has it.
+
         Raises:
             StoreUnavailable: this process has not seen it, the call does not begin it, and the archive cannot be asked.
         """
         if self._archive is None:
-            return
+            return True
         known = self._table.known(caller, run_id)
+        newer: TaskState | None = None
         if known is None:
             key, place, found = self._found(caller, run_id, None, needed=not begins)
-            newer = None
+            heard = place.looked
         else:
-            key, of_caller = known.key, self._caller_key(known)
-            place = known.archived.place or self._archive.find(key, of_caller)
+            key = known.key
+            place = known.archived.place or self._archive.find(key, self._caller_key(known))
             found = None if known.archived.adopted else place.restored(None)
-            newer = self._archive.find(key, of_caller).restored(None) if tasks else None
+            heard = True
+            if tasks:
+                place.ask_tasks()
+                newer, heard = place.tasks(None)
         if found is None and newer is None:
-            return
+            return heard
         run = self._table.begun(caller, run_id, key)
         try:
             with holding(run.lock):
                 if run.ended:
-                    return
+                    return heard
                 if run.archived.place is None:
                     run.archived.place, run.archived.outbox = place, []
                 if found is not None:
                     run.adopt(found, self._clocks.ahead())
-                if newer is not None and newer.tasks is not None:
-                    run.tasks.restore(newer.tasks)
+                if newer is not None:
+                    run.tasks.restore(newer)
                 self._table.keep(run)
         finally:
             self._table.leave(run)
+        return heard
+
+    @staticmethod
+    def shares_tasks(run: Run) -> bool:
+        """Whether the archive has the run's tasks; see `Place.settle_tasks`. The run's lock need not be held."""
+        return run.archived.place is None or run.archived.place.settle_tasks()
 
     def changed(self, run: Run, *, tasks: bool = False) -> None:
         """The run's figures have changed without a prompt, or its tasks, which are nowhere else."""

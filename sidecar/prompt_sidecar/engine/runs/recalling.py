@@ -22,7 +22,7 @@ from prompt_sidecar.engine.tools.calling import call_tool
 from prompt_sidecar.errors import RunUnknown, SidecarError
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
-from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, Tasks, TaskStatus, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
@@ -194,7 +194,7 @@ class Recalling:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = never) -> Tasks:
         """Write down tasks; all that there are now. A run that has not been seen begins.
 
         Raises:
@@ -202,28 +202,36 @@ class Recalling:
             GuardRefused: a task holds what a rule of the guard refuses; nothing has changed.
         """
         with Pace(check, self._lane) as pace:
-            self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
+            heard = self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
             with self._table.entered(call.caller, call.run_id, pace.holding) as run:
-                tasks = self.write_tasks(run, call)
+                tasks = self.write_tasks(run, call, apart=not heard)
                 if run.registered or not run.unused:
                     self._table.keep(run)
                 self._archiving.changed(run, tasks=True)
             self._archiving.settle(run)
-            return tasks
+            return self._listed(run, tasks, heard=heard)
 
-    def write_tasks(self, run: Run, call: CreateTasksCall) -> Sequence[TaskItem]:
-        """Put masked tasks in the place of a run's tasks, or after them. The run's lock is held. Raises as `create`."""
+    def _listed(self, run: Run, tasks: Sequence[TaskItem], *, heard: bool) -> Tasks:
+        """Tasks for an answer; `heard`: whether the archive has told of others' changes. No lock is held."""
+        shared = self._archiving.shares_tasks(run)
+        return Tasks(tuple(tasks), not_shared=not (heard and shared))
+
+    def write_tasks(self, run: Run, call: CreateTasksCall, *, apart: bool) -> Sequence[TaskItem]:
+        """Put masked tasks in the place of a run's tasks, or after them; see `TaskList.create`, also on what it raises.
+
+        The run's lock is held.
+        """
         asked = call.items, call.append, call.request_id, call.statuses
         masker = self._guarding.masker(run, run.name[0])
         if masker is None or not masker.masks:
-            return run.tasks.create(*asked)
+            return run.tasks.create(*asked, apart=apart)
         try:
-            return run.tasks.create(*asked, mask=masker.mask_task)
+            return run.tasks.create(*asked, mask=masker.mask_task, apart=apart)
         except SidecarError:
             masker.take_back()
             raise
 
-    def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+    def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = never) -> Tasks:
         """Say where a task stands; all tasks.
 
         Raises:
@@ -231,20 +239,20 @@ class Recalling:
             RunUnknown: this process has not seen the run.
         """
         with Pace(check, self._lane) as pace:
-            with self._seen_with_tasks(call.caller, call.run_id, pace) as run:
+            heard = self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+            with self._table.seen(call.caller, call.run_id, pace.holding) as run:
                 tasks = run.tasks.update(call.id, call.status, request_id=call.request_id)
                 self._archiving.changed(run, tasks=True)
             self._archiving.settle(run)
-            return tasks
+            return self._listed(run, tasks, heard=heard)
 
-    def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = never) -> Sequence[TaskItem]:
+    def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = never) -> Tasks:
         """All tasks of a run. Raises RunUnknown."""
-        with Pace(check, self._lane) as pace, self._seen_with_tasks(caller, run_id, pace) as run:
-            return tuple(run.tasks.items)
-
-    def _seen_with_tasks(self, caller: str, run_id: str, pace: Pace) -> AbstractContextManager[Run]:
-        self._archiving.restore(caller, run_id, pace.holding, tasks=True)
-        return self._table.seen(caller, run_id, pace.holding)
+        with Pace(check, self._lane) as pace:
+            heard = self._archiving.restore(caller, run_id, pace.holding, tasks=True)
+            with self._table.seen(caller, run_id, pace.holding) as run:
+                tasks = run.tasks.items
+            return self._listed(run, tasks, heard=heard)
 
     # -- the model's tools -------------------------------------------------------------------------------------------
 
@@ -261,22 +269,24 @@ class Recalling:
         """
         begins = call.name == CREATE_TASKS
         with Pace(check, self._lane, reserve, call.seconds) as pace:
-            self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
+            heard = self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
             while True:
                 run = self._table.begun(call.caller, call.run_id)
                 try:
-                    answer = self._tool_answer(run, call, pace)
+                    answer = self._tool_answer(run, call, pace, heard=heard)
                 except _RunEnded:
                     continue
                 finally:
                     self._table.leave(run)
                 self._table.weigh(run)
                 self._archiving.settle(run)
-                return answer
+                if answer.tasks is None:
+                    return answer
+                return replace(answer, tasks=self._listed(run, answer.tasks.items, heard=heard))
 
-    def _tool_answer(self, run: Run, call: ToolCall, pace: Pace) -> ToolAnswer:
+    def _tool_answer(self, run: Run, call: ToolCall, pace: Pace, *, heard: bool) -> ToolAnswer:
         with pace.holding(run.tools_lock):
-            answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
+            answer = call_tool(call, _Backend(self, run, pace, heard=heard), run.shown_before)
             run.tool_calls += 1
         with pace.holding(run.lock):
             if run.tasks.items and not run.registered and not run.ended:
@@ -302,8 +312,9 @@ class _RunEnded(Exception):
 class _Backend:
     """One run, as the model's tools use it. See `prompt_sidecar.engine.tools.calling.Backend`."""
 
-    def __init__(self, recalling: Recalling, run: Run, check: Pace) -> None:
+    def __init__(self, recalling: Recalling, run: Run, check: Pace, *, heard: bool) -> None:
         self._recalling = recalling
+        self._heard = heard
         self._run = run
         self._check = check
         self.search_limits = recalling.search_limits
@@ -329,7 +340,7 @@ class _Backend:
 
     def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         with self._entered():
-            return self._recalling.write_tasks(self._run, call)
+            return self._recalling.write_tasks(self._run, call, apart=not self._heard)
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
         with self._entered():

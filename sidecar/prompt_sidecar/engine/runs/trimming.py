@@ -203,6 +203,7 @@ class Trimming:
         opened, room = entered.opened, entered.room
         call, encoding = opened.call, opened.model.encoding
         count = watch.counting(encoding)
+        self._archiving.read_tasks(run)
         copied = call.dry_run or metered.on_copy or most_bytes(opened) > _accepted(call)
         work = Work(
             replace(opened, memory=opened.memory.copy()) if copied else opened,

@@ -21,7 +21,7 @@ from prompt_sidecar.engine.tools.shown_before import STRETCHES, Range, ShownBefo
 from prompt_sidecar.engine.tools.tasks import lines
 from prompt_sidecar.errors import InvalidRequest, RunUnknown
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
-from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, Tasks, TaskStatus
 from prompt_sidecar.facts.tool_calls import (
     CREATE_TASKS,
     RECALL,
@@ -250,7 +250,7 @@ class _Tools:
         left = sum(task.status is not TaskStatus.COMPLETED for task in tasks)
         headline = f"{len(tasks)} tasks, {left} not completed"
         text = self.backend.answer(AnswerKind.TASKS, "", headline, lines(tasks))
-        return ToolAnswer(ToolOutcome.OK, text, self.backend.count(text), tasks=tasks)
+        return ToolAnswer(ToolOutcome.OK, text, self.backend.count(text), tasks=Tasks(tuple(tasks)))
 
     def wrong(self, message: str) -> ToolAnswer:
         name = self.call.name

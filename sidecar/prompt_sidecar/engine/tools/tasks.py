@@ -2,22 +2,29 @@
 
 A plan kept outside the conversation survives every trim, and gives a completion check something concrete. A change is
 made whole or not at all. Changes carry a request id where they may be retried: a retry changes nothing, whatever it
-holds. Task texts are data that a model wrote, perhaps after reading a hostile page: they are shown as JSON strings in
-which nothing invisible is left.
+holds. Processes that share a store merge what they know (`task_records.py`). Task texts are data that a model wrote,
+perhaps after reading a hostile page: they are shown as JSON strings in which nothing invisible is left.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from secrets import randbelow, token_hex
 from typing import Final
 
-from cachetools import FIFOCache
-
+from prompt_sidecar.engine.tools.task_records import (
+    KEY_DIGITS,
+    REQUESTS,
+    in_order,
+    items_of,
+    key_of,
+    merged,
+    numbered,
+)
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.facts.archived import TaskState
+from prompt_sidecar.facts.archived import TaskRecord, TaskState
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.recall.counts import Counts
@@ -29,8 +36,9 @@ MAX_TEXT: Final = 200
 MAX_UNSEEN: Final = 40
 """Characters of a task that are not seen when printed, such as line breaks and joiners: each is escaped where the task
 is shown, and takes six times its room."""
-REQUESTS: Final = 256
-"""Request ids remembered: a retry comes within seconds, and no agent makes so many changes in them."""
+APART: Final = 10_000
+"""From how many hundreds a process draws the first number of its tasks while it cannot know those of others: two that
+draw give the same one to different tasks once in so many times, and then the merge gives another to one of them."""
 
 _RANKS: Final = {TaskStatus.IN_PROGRESS: 0, TaskStatus.PENDING: 1}
 """Which unfinished tasks are named first: those at hand."""
@@ -47,9 +55,8 @@ class TaskList:
     def __init__(self, events: Counts[Event] | None = None) -> None:
         """`events` counts the changes of all runs."""
         self._events = events if events is not None else Counts()
+        self._state = TaskState()
         self._items: tuple[TaskItem, ...] = ()
-        self._requests: FIFOCache[str, None] = FIFOCache(REQUESTS)
-        self._version = 0
 
     @property
     def items(self) -> Sequence[TaskItem]:
@@ -59,7 +66,7 @@ class TaskList:
     @property
     def kept_bytes(self) -> int:
         """What the tasks and the names of changes take, estimated."""
-        return _TASK_BYTES * len(self._items) + _REQUEST_BYTES * len(self._requests)
+        return _TASK_BYTES * len(self._items) + _REQUEST_BYTES * len(self._state.requests)
 
     @property
     def unfinished(self) -> Sequence[TaskItem]:
@@ -68,16 +75,13 @@ class TaskList:
 
     def state(self) -> TaskState:
         """The tasks for another process."""
-        return TaskState(self._version, self._items, tuple(self._requests))
+        return self._state
 
     def restore(self, state: TaskState) -> None:
-        """Take over the tasks of another process, if they are newer. Counts nothing."""
-        if state.version <= self._version:
-            return
-        self._version, self._items = state.version, tuple(state.items)
-        self._requests.clear()
-        for request_id in state.requests:
-            self._requests[request_id] = None
+        """Take in what another process knows. Counts nothing."""
+        known = merged(self._state, state)
+        if known != self._state:
+            self._state, self._items = known, items_of(known.records)
 
     def create(
         self,
@@ -87,6 +91,7 @@ class TaskList:
         statuses: Sequence[TaskStatus] = (),
         *,
         mask: Callable[[str, str], str] = lambda text, _: text,
+        apart: bool = False,
     ) -> Sequence[TaskItem]:
         """Put tasks in the place of those that are there, or after them, and return all.
 
@@ -96,13 +101,15 @@ class TaskList:
             request_id: names the change; one that was made before is not made again. Empty: it is no retry.
             statuses: where each stands, if that is known; empty: all are pending.
             mask: makes of a text and its field the text that is kept; what it raises leaves the tasks as they are.
+            apart: whether other processes may have made tasks that are not known here: the numbers of these then begin
+                far away from theirs.
 
         Raises:
             InvalidRequest: a text is empty or too long, or there would be too many; nothing has changed.
         """
         if self._made(request_id):
             return self._items
-        kept = self._items if append else ()
+        kept = self._state.records if append else ()
         if len(kept) + len(items) > MAX_TASKS:
             there = f" and the run has {len(kept)}" if kept else ""
             raise InvalidRequest(
@@ -114,12 +121,20 @@ class TaskList:
         checked = [_checked(text, field) for text, field in zip(items, fields, strict=True)]
         texts = [mask(text, field) for text, field in zip(checked, fields, strict=True)]
         states = list(statuses) or [TaskStatus.PENDING] * len(texts)
-        added = zip(texts, states, strict=True)
-        self._items = (
-            *kept,
-            *(TaskItem(number, text, status) for number, (text, status) in enumerate(added, len(kept) + 1)),
-        )
-        self._remember(request_id)
+        first = max(numbered(kept), default=0) + 1
+        if apart:
+            first += 100 * (1 + randbelow(APART))
+        added = [
+            TaskRecord(
+                key_of(request_id, index, text) if request_id else token_hex(KEY_DIGITS // 2),
+                self._state.version + 1,
+                first + index,
+                text,
+                status,
+            )
+            for index, (text, status) in enumerate(zip(texts, states, strict=True))
+        ]
+        self._change((*kept, *added), request_id, replaces=not append)
         self._events.add(Event.TASK_CREATED, len(texts))
         self._events.add(Event.TASK_COMPLETED, states.count(TaskStatus.COMPLETED))
         return self._items
@@ -132,23 +147,37 @@ class TaskList:
         """
         if self._made(request_id):
             return self._items
-        if not 1 <= id <= len(self._items):
-            accepted = f"1 to {len(self._items)}" if self._items else "none, as the run has no tasks yet"
-            raise InvalidRequest(f"id is {id}; accepted: {accepted}", field="id")
-        if status is TaskStatus.COMPLETED and self._items[id - 1].status is not status:
+        shown = numbered(self._state.records)
+        if id not in shown:
+            raise InvalidRequest(f"id is {id}; accepted: {_numbers(shown)}", field="id")
+        task = shown[id]
+        if status is TaskStatus.COMPLETED and task.status is not status:
             self._events.add(Event.TASK_COMPLETED)
-        changed = replace(self._items[id - 1], status=status)
-        self._items = (*self._items[: id - 1], changed, *self._items[id:])
-        self._remember(request_id)
+        changed = task._replace(version=self._state.version + 1, status=status)
+        self._change(
+            (changed if each.key == task.key else each for each in self._state.records), request_id, replaces=False
+        )
         return self._items
 
     def _made(self, request_id: str) -> bool:
-        return bool(request_id) and request_id in self._requests
+        return bool(request_id) and any(name == request_id for _, name in self._state.requests)
 
-    def _remember(self, request_id: str) -> None:
-        self._version += 1
-        if request_id:
-            self._requests[request_id] = None
+    def _change(self, records: Iterable[TaskRecord], request_id: str, *, replaces: bool) -> None:
+        state, version = self._state, self._state.version + 1
+        by_key = {record.key: record for record in records}
+        requests = (*state.requests, (version, request_id))[-REQUESTS:] if request_id else state.requests
+        self._state = TaskState(
+            version, state.epoch + (replaces and bool(state.records)), in_order(by_key.values()), requests
+        )
+        self._items = items_of(self._state.records)
+
+
+def _numbers(shown: Collection[int]) -> str:
+    if not shown:
+        return "none, as the run has no tasks yet"
+    if len(shown) == max(shown):
+        return f"1 to {len(shown)}"
+    return ", ".join(map(str, shown))
 
 
 def lines(tasks: Collection[TaskItem]) -> str:

@@ -172,7 +172,9 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         "tasks": lambda answer: (
             None
             if answer.tasks is None
-            else task_pb2.ListTasksResponse(tasks=messages(task_pb2.TaskItem, answer.tasks))
+            else task_pb2.ListTasksResponse(
+                tasks=messages(task_pb2.TaskItem, answer.tasks.items), not_shared=answer.tasks.not_shared
+            )
         )
     },
     trim_pb2.TrimPromptResponse: {
