@@ -130,6 +130,8 @@ def test_values_that_a_restart_forgot_heal(tmp_path: Path) -> None:
         with client(second.addresses[0]) as asked:
             (lost,) = asked.restore_secrets("r", [(call["name"], call["arguments"])])
             assert (call["arguments"], 0, 1) == (lost.arguments, lost.restored, lost.unknown)
+            (named,) = lost.unknown_masks
+            assert named in masked[-1]["content"]
             with asked.run("r") as run:
                 completion = run.complete("openai_chat", model, model="gpt-5", messages=messages)
             assert KEY in completion.calls[0].arguments

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from prompt_sidecar.guard.restoring import allows, restore
+from prompt_sidecar.guard.restoring import MOST_NAMED, allows, restore
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.literals import values_of_text
@@ -102,3 +102,20 @@ def test_strings_are_found_as_by_a_walk(value: Any, escapes: bool, separators: t
 
     assert walked == values_of_text(raw)
     assert walked == values_in(raw)
+
+
+def test_masks_without_a_value_are_named() -> None:
+    """Each once and as prompts have it, however the call spells it; those that are not allowed are none of them."""
+    spelled = (
+        r'{"a": "⟦key:bbbbbbbbbb⟧ \u27e6key:bbbbbbbbbb\u27e7", "b": "%E2%9F%A6pem:cccccccccc%E2%9F%A7 ' + MASK + '"}'
+    )
+    done = restore(spelled.encode(), "t", (), KNOWN.get)
+    assert ["⟦key:bbbbbbbbbb⟧", "⟦pem:cccccccccc⟧"] == list(done.unknown_masks)
+    assert (3, 1) == (done.unknown, done.not_allowed.total())
+
+
+def test_as_many_masks_are_named_as_any_call_has() -> None:
+    """The rest is counted: arguments may be made of masks alone."""
+    many = " ".join(f"⟦pem:{number:010}⟧" for number in range(2 * MOST_NAMED))
+    done = restore(json.dumps({"a": many}).encode(), "t", (), KNOWN.get)
+    assert (2 * MOST_NAMED, MOST_NAMED) == (done.unknown, len(done.unknown_masks))

@@ -42,6 +42,8 @@ class Restored:
     """Masks that stay, as no pair of tool and kind on the sidecar's list allows them."""
     unknown: int
     """Masks that stay, as the sidecar does not have their values."""
+    unknown_masks: tuple[str, ...] = ()
+    """Those masks, each once; at most 100."""
 
 
 @dataclass(frozen=True, slots=True)

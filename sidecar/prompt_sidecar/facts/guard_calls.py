@@ -118,3 +118,5 @@ class RestoredArguments:
     unknown: int = 0
     kinds: Mapping[str, int] = field(default_factory=dict)
     """Of those that were replaced, how many of each kind."""
+    unknown_masks: Sequence[str] = ()
+    """Those whose value is not known, each once."""

@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prompt_sidecar.guard.masks import written
+from prompt_sidecar.guard.masks import mask, written
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.prompt.literals import Edit, changed, nested_edits
 from prompt_sidecar.prompt.strings import MAX_NESTED, values_in
 
 ANY: Final = "*"
+MOST_NAMED: Final = 100
+"""Masks without a value that are named of a call: more than any call has; the rest are counted."""
 
 Lookup = Callable[[str], Value | None]
 """The value of a mask's id."""
@@ -37,6 +39,8 @@ class Restored:
     """Masks that no pair on the list allows, by kind."""
     unknown: int = 0
     """Masks whose value is not known in this run."""
+    unknown_masks: dict[str, None] = field(default_factory=dict)
+    """Each of them once, as the sidecar writes it; the first `MOST_NAMED`."""
 
 
 def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
@@ -73,6 +77,8 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
             known = lookup(found.id)
             if known is None or known.kind != found.kind:
                 done.unknown += 1
+                if len(done.unknown_masks) < MOST_NAMED:
+                    done.unknown_masks[mask(found.kind, found.id)] = None
             elif not allows(pairs, tool, known.kind):
                 done.not_allowed[known.kind] += 1
             else:

@@ -239,6 +239,7 @@ class RestoredArguments(_message.Message):
     RESTORED_FIELD_NUMBER: _builtins.int
     NOT_ALLOWED_FIELD_NUMBER: _builtins.int
     UNKNOWN_FIELD_NUMBER: _builtins.int
+    UNKNOWN_MASKS_FIELD_NUMBER: _builtins.int
     arguments: _builtins.bytes
     """The arguments. The same bytes where nothing was restored."""
     restored: _builtins.int
@@ -249,6 +250,10 @@ class RestoredArguments(_message.Message):
     """Masks that stay because this process does not have the value: it was evicted, the process was restarted, or the run
     never had such a mask. Where the agent sends the history again with the values, they are known again.
     """
+    @_builtins.property
+    def unknown_masks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those masks, each once, as they are written in prompts; at most 100. Do not execute the call with one of them in it."""
+
     def __init__(
         self,
         *,
@@ -256,10 +261,11 @@ class RestoredArguments(_message.Message):
         restored: _builtins.int = ...,
         not_allowed: _builtins.int = ...,
         unknown: _builtins.int = ...,
+        unknown_masks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "not_allowed", b"not_allowed", "restored", b"restored", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "not_allowed", b"not_allowed", "restored", b"restored", "unknown", b"unknown", "unknown_masks", b"unknown_masks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -272,18 +278,26 @@ class RestoreSecretsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALLS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_MASKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestoredArguments]:
         """The calls."""
+
+    @_builtins.property
+    def unknown_masks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The masks of all calls that stay because this process does not have their values, each once. Empty: every call may be
+        executed as far as the list of pairs allows.
+        """
 
     def __init__(
         self,
         *,
         calls: _abc.Iterable[Global___RestoredArguments] | None = ...,
+        unknown_masks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "unknown_masks", b"unknown_masks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

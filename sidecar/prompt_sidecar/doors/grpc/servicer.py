@@ -140,7 +140,10 @@ class Servicer:
         """RestoreSecrets."""
         call = restore_call(_parsed(guard_pb2.RestoreSecretsRequest, raw), CALLER.get())
         calls = self._use_cases.restore(call, lambda: check(context))
-        return guard_pb2.RestoreSecretsResponse(calls=messages(guard_pb2.RestoredArguments, calls))
+        unknown = dict.fromkeys(mask for each in calls for mask in each.unknown_masks)
+        return guard_pb2.RestoreSecretsResponse(
+            calls=messages(guard_pb2.RestoredArguments, calls), unknown_masks=list(unknown)
+        )
 
     def get_run(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """GetRun."""

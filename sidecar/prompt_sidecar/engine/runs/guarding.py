@@ -164,7 +164,8 @@ class Guarding:
             filled = restore(each.arguments, each.tool, pairs, value)
             left = sum(filled.not_allowed.values())
             kinds = dict(filled.restored)
-            done.append(RestoredArguments(filled.arguments, sum(kinds.values()), left, filled.unknown, kinds))
+            unknown = tuple(filled.unknown_masks)
+            done.append(RestoredArguments(filled.arguments, sum(kinds.values()), left, filled.unknown, kinds, unknown))
         return done
 
     @staticmethod
