@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -118,6 +118,55 @@ def test_a_full_store_is_counted_and_read() -> None:
         valkey.client.config_set("maxmemory", 0)
         writing.drain()
         assert first.figures().calls == replica(valkey)[0].figures().calls
+
+
+def test_an_id_that_a_full_store_did_not_take_is_not_said_to_be_unknown() -> None:
+    """Neither by a replica that has only the store, nor by one that knows the run as it was before; then its own."""
+    with running_valkey(config={"maxmemory-policy": "noeviction"}) as valkey:
+        first, writing = replica(valkey)
+        known = elided(first)
+        writing.drain()
+        before, _ = replica(valkey)
+        send(before, OPENAI_CHAT, ITERATIONS)
+        valkey.client.config_set("maxmemory", 1)
+        later = [trim.stash_id for trim in send(first, OPENAI_CHAT, 2 * ITERATIONS).trimmed.trims]
+        (run,) = valkey.client.scan_iter(_type="hash")
+        lacking = next(each for each in later if each and not valkey.client.hexists(run, f"o{each}"))
+        assert not writing.step()
+        second, _ = replica(valkey)
+        for engine in (second, before):
+            assert engine.original(known[0]) is not None
+            with pytest.raises(StoreUnavailable):
+                engine.retrieve(lacking)
+        valkey.client.config_set("maxmemory", 0)
+        assert Outcome.NOT_FOUND is before.retrieve("nowhere000").outcome
+        send(second, OPENAI_CHAT, 2 * ITERATIONS)
+        assert second.original(lacking) == first.original(lacking)
+        assert Outcome.NOT_FOUND is second.retrieve("nowhere000").outcome
+
+
+def test_an_acknowledged_answer_says_that_the_store_is_full() -> None:
+    """Within its time, and with the word for it; its retry is answered once there is room."""
+    quick = {"durability": "acknowledged", "acknowledge_timeout": 0.2}
+    with (
+        running_valkey(config={"maxmemory-policy": "noeviction"}) as valkey,
+        threaded(valkey.url, **quick) as engine,
+    ):
+        send(engine, OPENAI_CHAT, 1)
+        valkey.client.config_set("maxmemory", 1)
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable) as refused:
+            send(engine, OPENAI_CHAT, ITERATIONS)
+        assert time.monotonic() - began < PATIENCE
+        assert StoreReply.FULL.value in refused.value.message
+        assert "store.acknowledge_timeout" == refused.value.bound
+        valkey.client.config_set("maxmemory", 0)
+        until = time.monotonic() + PATIENCE
+        answer = None
+        while answer is None and time.monotonic() < until:
+            with suppress(StoreUnavailable):
+                answer = send(engine, OPENAI_CHAT, ITERATIONS)
+        assert answer is not None
 
 
 def test_a_replica_in_the_primarys_place_takes_no_writes(valkey: Valkey) -> None:

@@ -35,6 +35,7 @@ class Commands:
         self._lock = threading.Lock()
         self._replies: Counter[tuple[StoreCommand, StoreReply]] = Counter()
         self._lost: Counter[StoreLoss] = Counter()
+        self._last_write = StoreReply.DONE
         self._faults: set[str] = set()
         """Servers that cannot be reached, and kinds of commands whose last one was refused."""
 
@@ -43,6 +44,11 @@ class Commands:
         """How many commands came to what."""
         with self._lock:
             return dict(self._replies)
+
+    @property
+    def last_write(self) -> StoreReply:
+        """The outcome of the last write that was sent."""
+        return self._last_write
 
     @property
     def lost(self) -> dict[StoreLoss, int]:
@@ -111,3 +117,5 @@ class Commands:
     def _count(self, command: StoreCommand, reply: StoreReply) -> None:
         with self._lock:
             self._replies[command, reply] += 1
+            if command is StoreCommand.WRITE and reply is not StoreReply.SKIPPED:
+                self._last_write = reply

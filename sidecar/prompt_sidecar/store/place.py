@@ -61,7 +61,7 @@ class RunPlace:
     jobs: deque[Job] = field(default_factory=deque)
     """What waits to be written of it, the oldest first."""
     tasks: TaskState = field(default_factory=TaskState)
-    """All that this process knows of its tasks: its own changes, and what it has read of others'."""
+    """Its tasks with all changes that are known here: this process's own, and those that it has read of others."""
     tasks_there: TaskState = field(default_factory=TaskState)
     """The tasks that the store has, as far as is known."""
     tasks_digest: bytes = b""

@@ -44,6 +44,7 @@ from prompt_sidecar.facts.archived import (
     Restored,
     StoreCommand,
     StoreLoss,
+    StoreReply,
     StoreTotals,
     TaskState,
 )
@@ -186,8 +187,10 @@ class SharedArchive:
         with slots.waiting(), self._kept:
             if self._kept.wait_for(lambda: run.kept >= run.edits, self._options.acknowledge_timeout):
                 return
+        last = self._commands.last_write
+        why = f" (its last reply to a write: {last})" if last is not StoreReply.DONE else ""
         raise StoreUnavailable(
-            "the store has not acknowledged what this prompt leaves out; the prompt may be sent again",
+            f"the store has not acknowledged what this call must have there{why}; the call may be made again",
             bound="store.acknowledge_timeout",
         )
 
@@ -228,6 +231,15 @@ class SharedArchive:
         limit = self._options.timeout if self._thread is not None and reachable else 0
         with slots.waiting(), self._kept:
             return self._kept.wait_for(lambda: not run.owes_tasks or run.detached, limit) and not run.detached
+
+    def takes_writes(self, run: RunPlace) -> bool:
+        """See `Place.takes_writes`."""
+        name = run.sealer.name
+        try:
+            self._commands.ask(StoreCommand.WRITE, name, partial(self._backend.run, layout.TOUCH, name, ()))
+        except StoreUnavailable:
+            return False
+        return True
 
     def figures(self, run: RunPlace) -> StoreFigures:
         """See `Place.figures`."""
@@ -616,6 +628,10 @@ class SharedPlace:
     def originals(self, stash_ids: Sequence[str]) -> Mapping[str, Original]:
         """See `Place.originals`."""
         return self._archive.reader.originals(self.run, stash_ids)
+
+    def takes_writes(self) -> bool:
+        """See `Place.takes_writes`."""
+        return self._archive.takes_writes(self.run)
 
     def items(self, check: Callable[[], None]) -> Sequence[Original]:
         """See `Place.items`."""

@@ -71,6 +71,10 @@ class Place(Protocol):
         """Those of the originals that are there; `item` is None in all. Raises StoreUnavailable."""
         ...
 
+    def takes_writes(self) -> bool:
+        """Whether the archive takes what is written of the run now, which it is asked; False: it refuses or is away."""
+        ...
+
     def items(self, check: Callable[[], None]) -> Sequence[Original]:
         """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable.
 

@@ -23,6 +23,11 @@ from prompt_sidecar.trim.revision import run_digest, unseal
 
 NOT_ASKED: Final = "the store that replicas share gave no answer in time, and this process has not seen the run"
 
+NOT_STORED: Final = (
+    "neither this process nor the store that replicas share has such an id, but the store takes no writes now, so "
+    "another process may have returned it; send the run's prompt, then ask again"
+)
+
 RECORDED_AT_ONCE: Final = 1_000
 """Items whose facts are recorded at once: a millisecond."""
 
@@ -226,7 +231,8 @@ class Archiving:
         """Have an original that another process stored, or that this one has lost, in the stash, if it is kept.
 
         Raises:
-            StoreUnavailable: the archive cannot be asked, and only it can know.
+            StoreUnavailable: the archive cannot be asked, and only it can know; or it does not have the original, and
+                takes no writes now, so another process may have it.
         """
         place = run.archived.place
         if place is None:
@@ -243,6 +249,8 @@ class Archiving:
             raise
         if found is not None:
             self._store(run, (found,))
+        elif stash_id not in self._table.stash.dead(run.stash_key) and not place.takes_writes():
+            raise StoreUnavailable(NOT_STORED)
 
     def load(self, run: Run, check: Callable[[], None]) -> None:
         """Have the facts of all that another process recorded in the history, for a search; once for a run.

@@ -3,8 +3,8 @@
 Each process changes its own state, and takes in the states of others as they come. A merge takes of each task the
 newest version; where the whole list was replaced, the state that was replaced more often. It is commutative,
 associative and idempotent (a state-based CRDT: Shapiro et al., "Conflict-free Replicated Data Types", 2011), so all
-processes come to the same tasks in whatever order they hear of changes. Of two replacements that did not know of each
-other, both lists stay.
+processes come to the same tasks in whatever order they hear of changes. Of two replacements of which neither
+process had heard of the other's, both lists stay.
 """
 
 from __future__ import annotations
