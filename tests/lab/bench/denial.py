@@ -97,6 +97,9 @@ INPUTS: Mapping[str, Callable[[float], bytes]] = {
     ),
 }
 PATTERN = "a hostile pattern over 1.4 MB"
+NEW_RUNS = "2,000 new runs of one caller"
+CROWDS: tuple[tuple[str, int], ...] = ((PATTERN, 8), (PATTERN, 16), (NEW_RUNS, 4))
+"""Inputs with so many callers, beside which only what others wait is measured."""
 
 
 @dataclass(slots=True)
@@ -245,6 +248,11 @@ def denial(size: float, calls: int) -> Section:
         }
         if bare is not None:
             facts[f"{name}, at a bare gRPC server"] = {"quiet": bare.quiet.facts(), "under": bare.under.facts()}
+    for name, callers in CROWDS:
+        crowd = _others(name, size, calls, real, callers)
+        told = f"{crowd.told} ({_met(crowd.added, WAIT_TARGET)})"
+        rows.append([f"{name}: {callers} callers", "", "", "", "", "", told, ""])
+        facts[f"{name}: {callers} callers"] = {"quiet": crowd.quiet.facts(), "under": crowd.under.facts()}
     return Section(
         "denial",
         f"Calls that are made to be heavy, at {size:g} times the size that their names say",
@@ -254,7 +262,8 @@ def denial(size: float, calls: int) -> Section:
         [
             "hold: delay of another thread that only wakes up; memory: peak beside the request, in times of its bytes",
             f"overrun: past a deadline of {DEADLINE:g} s, the longest of as many calls as it took to be answered",
-            f"another's p99: ordinary prompts, while {CALLERS} others send this, deadline {HEAVY_DEADLINE:g} s",
+            f"another's p99: ordinary prompts, while {CALLERS} others, or as many as the row says, send this",
+            f"their deadline is {HEAVY_DEADLINE:g} s; new runs have 60 short messages each",
             "of gRPC alone: what the same calls add to another's p99 at a gRPC server that throws all messages away",
         ],
     )
@@ -294,8 +303,8 @@ class _Others:
         return f"{milliseconds(self.quiet.p99)}, {milliseconds(self.under.p99)}"
 
 
-def _others(name: str, size: float, calls: int, start: Callable[[], Server]) -> _Others:
-    """Send ordinary prompts to a server, alone and beside heavy calls."""
+def _others(name: str, size: float, calls: int, start: Callable[[], Server], callers: int = CALLERS) -> _Others:
+    """Send ordinary prompts to a server, alone and beside the heavy calls of so many callers."""
     prompts = list(run(5, 40, 100_000).bodies())
     with ExitStack() as stack:
         server = stack.enter_context(start())
@@ -314,7 +323,7 @@ def _others(name: str, size: float, calls: int, start: Callable[[], Server]) -> 
 
         send("warm")
         quiet = send("quiet")
-        for _ in range(CALLERS):
+        for _ in range(callers):
             command = [sys.executable, "-m", "tests.lab.bench.denial", "send", server.address, name, str(size)]
             heavy = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
             stack.callback(_end, heavy)
@@ -332,12 +341,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def keep_sending(address: str, name: str, size: float) -> None:
     """Send heavy calls one after another, whatever comes of them; a line on stdout says that the first is under way."""
     run_id = f"{RUN_ID}-{os.getpid()}"
-    asked = trim_pb2.TrimPromptRequest.FromString(Heavy(name, size).raw)
+    first = _request(_alternating(30)) if name == NEW_RUNS else Heavy(name, size).raw
+    asked = trim_pb2.TrimPromptRequest.FromString(first)
     with grpc.insecure_channel(address, options=WIDE) as channel:
         trim: Send = channel.unary_unary(SERVICE + "TrimPrompt")
         retrieve: Send = channel.unary_unary(SERVICE + "RetrieveContent")
         raws = []
-        for number in range(8):
+        for number in range(int(2_000 * size) if name == NEW_RUNS else 8):
             asked.run_id = f"{run_id}-{number}"
             raws.append(asked.SerializeToString())
         if name == PATTERN:
