@@ -59,7 +59,7 @@ _VALUE_END: Final = re.compile(r"[\s\"'\\]")
 _KEY_END: Final = "-----END"
 """What the lines of a private key stand before, of which the beginning may be cut off."""
 _SOURCE_MAP: Final = "sourceMappingURL="
-"""What stands before the base64 of a whole program's source, which holds its documents' examples."""
+"""What precedes the base64 of a whole program's source, which holds its documents' examples."""
 RULE_MEMORY: Final = 8_388_608
 """The same for one rule: RE2's own default."""
 
