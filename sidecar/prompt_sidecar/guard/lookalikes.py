@@ -113,7 +113,7 @@ def spread(phrase: str) -> str:
     return between.join(parts)
 
 
-_ESCAPED_OPENING: Final = r"(?i:\\u005b|\\x5b|%5b|&#0{0,4}91;|&#x0{0,3}5b;|&lbrack;|&lsqb;)"
+_ESCAPED_OPENING: Final = r"(?i:\\u005b|\\u\{0{0,4}5b\}|\\x5b|%5b|&#0{0,4}91;|&#x0{0,3}5b;|&lbrack;|&lsqb;)"
 """A bracket that opens as programs write it: escapes of JSON and Python, percent codes, entities of HTML."""
 _ESCAPED_SPACE: Final = r"(?:[ \t]+|%20|\+)"
 """A space as text or an address writes it."""
