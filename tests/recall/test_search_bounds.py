@@ -230,6 +230,32 @@ def test_the_passage_with_most_of_the_words_is_shown_and_others_are_named() -> N
     assert f", more near line {line}\n" in ask(run, SearchQuery("harbour dredged ships", snippet_tokens=60)).rendered
 
 
+def test_words_that_the_snippet_lacks_are_named_first() -> None:
+    """Where they stand is said before where its own words stand again, however many places have those."""
+    run = Recorder()
+    lines = [f"line {number} of other matters entirely" for number in range(900)]
+    for number in (40, 200, 360, 520, 680):
+        lines[number] = "the harbour was dredged"
+    lines[850] = "by ships"
+    run.put("log", "\n".join(lines), 1)
+    for number in range(8):
+        run.put(f"ships{number}", "ships", 1)
+    (snippet, *_) = ask(run, SearchQuery("harbour dredged ships", snippet_tokens=60)).snippets
+    assert "harbour was dredged" in snippet.text
+    assert any(line <= 851 <= line + 60 for line in snippet.elsewhere)
+
+
+@pytest.mark.parametrize("written", ["submitOrder", "submit_order", "SubmitOrder", "submit-order", "SUBMIT_ORDER"])
+@pytest.mark.parametrize("asked", ["submitOrder", "submit_order", "SubmitOrder", "submit-order", "submit order"])
+def test_a_name_is_found_in_any_spelling(asked: str, written: str) -> None:
+    """Words of a name are found however the code joins them, and its parts find the whole."""
+    run = Recorder()
+    for number in range(12):
+        run.put(f"other{number}", f"file number {number} of other matters", 1)
+    run.put("code", f"def handle(cart):\n    return {written}(cart)", 1)
+    assert ["code"] == ids(ask(run, asked))[:1]
+
+
 @given(st.lists(st.sampled_from(["harbour", "ships", "x", "y"]), max_size=60), st.lists(st.booleans(), max_size=60))
 def test_passages_and_the_terms_they_hold(words: list[str], breaks: list[bool]) -> None:
     """What the index says a passage holds is what its text holds, also for the first and the last one."""

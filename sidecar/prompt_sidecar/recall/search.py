@@ -178,14 +178,19 @@ class _Shown:
         return math.fsum(self.weights[term] for term in terms)
 
     def _elsewhere(self, original: bytes, held: Held, made: Cut) -> tuple[int, ...]:
-        """First lines of the other passages that hold the most of the query's words, at most a few, in order."""
-        others = [
-            (self._weight(terms), passage[0])
-            for passage, terms in held
-            if terms and not (passage[0] < made.end and made.start < passage[1])
-        ]
-        others.sort(key=lambda other: (-other[0], other[1]))
-        starts = sorted(start for _, start in others[:ELSEWHERE])
+        """First lines of the other passages that hold the most of the query's words, at most a few, in order.
+
+        Those with words that the shown passages lack come first.
+        """
+        shown: set[str] = set()
+        others: list[tuple[Range, AbstractSet[str]]] = []
+        for passage, terms in held:
+            if passage[0] < made.end and made.start < passage[1]:
+                shown |= terms
+            elif terms:
+                others.append((passage, terms))
+        others.sort(key=lambda other: (-self._weight(other[1] - shown), -self._weight(other[1]), other[0]))
+        starts = sorted(passage[0] for passage, _ in others[:ELSEWHERE])
         return tuple(dict.fromkeys(1 + original.count(b"\n", 0, start) for start in starts))
 
     def _within(self, candidate: Candidate, original: bytes, best: Range) -> Range:
