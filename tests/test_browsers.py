@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from prompt_sidecar.browsers import Refusal, Sent, Sign, Sites, Visitors
+from prompt_sidecar.browsers import BrowserHeaders, BrowserRefusal, Sign, Sites, Visitors
 
 PAGES = Sites.of(["Runs.example."], links=True)
 PROGRAMS = Sites.of(["Runs.example."], private_names=True)
@@ -20,7 +20,7 @@ PROGRAMS = Sites.of(["Runs.example."], private_names=True)
 )  # fmt: skip
 def test_hosts_that_lead_here_alone(host: str, sites: Sites) -> None:
     """Localhost, addresses and configured names, with any port; programs may leave it out."""
-    assert sites.stranger(Sent(host)) is None
+    assert sites.stranger(BrowserHeaders(host)) is None
 
 
 @pytest.mark.parametrize("sites", [PAGES, PROGRAMS])
@@ -31,7 +31,7 @@ def test_hosts_that_lead_here_alone(host: str, sites: Sites) -> None:
 )  # fmt: skip
 def test_names_that_anybody_could_make_lead_here(host: str, sites: Sites) -> None:
     """They are refused, and so is what is no host."""
-    assert sites.stranger(Sent(host)) is Sign.HOST
+    assert sites.stranger(BrowserHeaders(host)) is Sign.HOST
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_names_that_anybody_could_make_lead_here(host: str, sites: Sites) -> Non
 )  # fmt: skip
 def test_names_that_the_public_dns_does_not_give(host: str) -> None:
     """Programs call containers and services by them; a browser that asks for pages does not."""
-    assert PROGRAMS.stranger(Sent(host)) is None
-    assert PAGES.stranger(Sent(host)) is Sign.HOST
-    assert Sites(any_host=True).stranger(Sent(host)) is None
+    assert PROGRAMS.stranger(BrowserHeaders(host)) is None
+    assert PAGES.stranger(BrowserHeaders(host)) is Sign.HOST
+    assert Sites(any_host=True).stranger(BrowserHeaders(host)) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_names_that_the_public_dns_does_not_give(host: str) -> None:
 )  # fmt: skip
 def test_pages_of_this_machine(origin: str) -> None:
     """And those that the settings name, whatever their scheme and port."""
-    assert PROGRAMS.stranger(Sent("127.0.0.1:7780", origin, "cross-site", "cors")) is None
+    assert PROGRAMS.stranger(BrowserHeaders("127.0.0.1:7780", origin, "cross-site", "cors")) is None
 
 
 @pytest.mark.parametrize(
@@ -65,18 +65,18 @@ def test_pages_of_this_machine(origin: str) -> None:
 @pytest.mark.parametrize("site", ["", "none", "same-origin", "cross-site"])
 def test_pages_of_others(origin: str, site: str) -> None:
     """A browser names the page at each POST and each WebSocket, also where the page had its name lead here."""
-    assert PROGRAMS.stranger(Sent("localhost:7780", origin, site)) is Sign.ORIGIN
-    assert Sites(any_host=True, links=True).stranger(Sent("a", origin, site, "navigate")) is Sign.ORIGIN
+    assert PROGRAMS.stranger(BrowserHeaders("localhost:7780", origin, site)) is Sign.ORIGIN
+    assert Sites(any_host=True, links=True).stranger(BrowserHeaders("a", origin, site, "navigate")) is Sign.ORIGIN
 
 
 @pytest.mark.parametrize(("site", "foreign"), [("cross-site", True), ("same-site", True), ("none", False), ("", False)])
 def test_images_and_links_of_others(site: str, *, foreign: bool) -> None:
     """They come without an origin; a person may follow a link to what is meant for people."""
     expected = Sign.ORIGIN if foreign else None
-    assert expected is PROGRAMS.stranger(Sent("localhost", site=site, mode="no-cors"))
-    assert expected is PROGRAMS.stranger(Sent("localhost", site=site, mode="navigate"))
-    assert expected is PAGES.stranger(Sent("localhost", site=site, mode="no-cors"))
-    assert PAGES.stranger(Sent("localhost", site=site, mode="navigate")) is None
+    assert expected is PROGRAMS.stranger(BrowserHeaders("localhost", site=site, mode="no-cors"))
+    assert expected is PROGRAMS.stranger(BrowserHeaders("localhost", site=site, mode="navigate"))
+    assert expected is PAGES.stranger(BrowserHeaders("localhost", site=site, mode="no-cors"))
+    assert PAGES.stranger(BrowserHeaders("localhost", site=site, mode="navigate")) is None
 
 
 def test_each_refusal_is_counted_and_the_first_of_a_kind_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -85,14 +85,14 @@ def test_each_refusal_is_counted_and_the_first_of_a_kind_logged(caplog: pytest.L
     visitors.count = lambda listener, header: counted.append((listener, header))
     with caplog.at_level(logging.WARNING):
         for number in range(3):
-            answer = visitors.refusal(Sent(f"a\x1b{number}.example" + "x" * 9_000))
-            assert visitors.refusal(Sent("localhost", "null")) == Refusal(
+            answer = visitors.refusal(BrowserHeaders(f"a\x1b{number}.example" + "x" * 9_000))
+            assert visitors.refusal(BrowserHeaders("localhost", "null")) == BrowserRefusal(
                 403,
                 "FOREIGN_ORIGIN",
                 "web pages of other sites may not ask; add the host of the page to http.hosts if this one may",
             )
-    assert answer == Refusal(421, "FOREIGN_HOST", "use localhost, an IP address, or a name in http.hosts")
+    assert answer == BrowserRefusal(421, "FOREIGN_HOST", "use localhost, an IP address, or a name in http.hosts")
     assert [("http", "host"), ("http", "origin")] * 3 == counted
     assert 2 == len(caplog.records)
     assert all("http.hosts" in line and "\x1b" not in line and len(line) < 600 for line in caplog.messages)
-    assert visitors.refusal(Sent("localhost")) is None
+    assert visitors.refusal(BrowserHeaders("localhost")) is None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 
 UNITS: Final = {"s": "_seconds", "By": "_bytes"}
 """UCUM → what Prometheus writes. Other units of the catalogue leave no trace in a name."""
@@ -94,13 +94,13 @@ def family(metric: Metric | Foreign) -> str:
     if isinstance(metric, Foreign):
         return metric.name
     name = metric.name.replace(".", "_") + UNITS.get(metric.unit, "")
-    return f"{name}_total" if metric.kind is Kind.COUNTER else name
+    return f"{name}_total" if metric.kind is InstrumentKind.COUNTER else name
 
 
 def series(metric: Metric | Foreign) -> tuple[str, ...]:
     """Return the names under which a metric's samples are stored."""
     name = family(metric)
-    if isinstance(metric, Foreign) or metric.kind is not Kind.HISTOGRAM:
+    if isinstance(metric, Foreign) or metric.kind is not InstrumentKind.HISTOGRAM:
         return (name,)
     return f"{name}_bucket", f"{name}_sum", f"{name}_count"
 

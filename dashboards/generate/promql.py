@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dashboards.generate.names import TARGET_INFO, Foreign, family, labels, series
-from prompt_sidecar.telemetry.catalog import BUILD_INFO, Kind, Metric
+from prompt_sidecar.telemetry.catalog import BUILD_INFO, InstrumentKind, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Place:
         """
         rates = []
         for metric, where in parts:
-            counted = "_count" if metric.kind is Kind.HISTOGRAM else ""
+            counted = "_count" if metric.kind is InstrumentKind.HISTOGRAM else ""
             rates.append(f"rate({self.select(metric, where, counted)}[{self.window}])")
         return self._sum(f"({' or '.join(rates)})", parts[0][0], ())
 
@@ -129,9 +129,9 @@ class Place:
         return self._grown("increase", metric, by, where)
 
     def _grown(self, function: str, metric: Metric | Foreign, by: tuple[str, ...], where: Where | None) -> str:
-        if isinstance(metric, Metric) and metric.kind is Kind.GAUGE:
+        if isinstance(metric, Metric) and metric.kind is InstrumentKind.GAUGE:
             raise ValueError(f"{metric.name} is a gauge: it has no rate")
-        counted = isinstance(metric, Metric) and metric.kind is Kind.HISTOGRAM
+        counted = isinstance(metric, Metric) and metric.kind is InstrumentKind.HISTOGRAM
         selector = self.select(metric, where, "_count" if counted else "")
         return self._sum(f"{function}({selector}[{self.window}])", metric, by)
 

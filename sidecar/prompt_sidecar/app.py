@@ -21,7 +21,7 @@ from prompt_sidecar.calls.memory import changed, check_addresses, fitted, sizing
 from prompt_sidecar.calls.pool import InFlight
 from prompt_sidecar.calls.probes import Probes
 from prompt_sidecar.calls.refusals import Refusals, library_lines_limited
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
 from prompt_sidecar.config.startable import store_of, store_problem
@@ -35,7 +35,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import Prices
+from prompt_sidecar.guard.ceilings import CeilingPrices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.process.allocator import give_back, share_arenas
 from prompt_sidecar.process.cgroups import memory_limit
@@ -107,7 +107,7 @@ def build_rules(settings: Settings) -> Rules:
     return Rules(
         _caller_rules(settings),
         {caller: _caller_rules(settings.of_caller(caller)) for caller in settings.callers},
-        Money(Prices(settings.prices), Models(settings.models), settings.currency),
+        Money(CeilingPrices(settings.prices), Models(settings.models), settings.currency),
         observe=settings.mode == "observe",
     )
 
@@ -188,7 +188,7 @@ def start(
     key = settings.key or secrets.token_bytes(_KEY_BYTES)
     try:
         names = CallerNames(names_of(settings.identities))
-        shared = Shared(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
+        shared = DoorServices(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
         process = Doors(shared, list(doors(settings, shared, key, listening)))
         process.bind()
         counter = lazy_counter(
@@ -209,7 +209,9 @@ def start(
     return Sidecar(process, telemetry, store)
 
 
-def doors(settings: Settings, shared: Shared, key: bytes, listening: socket.socket | None = None) -> Iterator[Door]:
+def doors(
+    settings: Settings, shared: DoorServices, key: bytes, listening: socket.socket | None = None
+) -> Iterator[Door]:
     """Make the doors that settings ask for, in the order in which they start; what others need is not imported.
 
     Raises:

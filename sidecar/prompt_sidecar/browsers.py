@@ -45,7 +45,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BrowserRefusal:
     """How a request is refused: a status of HTTP, and a sentence that names the setting by which it would not be."""
 
     status: int
@@ -54,7 +54,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class BrowserHeaders:
     """The headers of a request that a browser sets and a page cannot; empty: there is none. Several are joined."""
 
     host: str = ""
@@ -83,7 +83,7 @@ class Sites:
         """The sites with names from the settings; `how` are the other fields."""
         return cls(frozenset(host.lower().strip("[]").rstrip(".") for host in hosts), **how)
 
-    def stranger(self, sent: Sent) -> Sign | None:
+    def stranger(self, sent: BrowserHeaders) -> Sign | None:
         """What shows that a request is one of a stranger's page; None: nothing does."""
         if not self._is_host(sent.host):
             return Sign.HOST
@@ -148,7 +148,7 @@ class Visitors:
         self.count: Callable[[str, str], object] = lambda _listener, _sign: None
         """Called with the listener and the sign at each refusal."""
 
-    def refusal(self, sent: Sent) -> Refusal | None:
+    def refusal(self, sent: BrowserHeaders) -> BrowserRefusal | None:
         """How a request is refused; None: it is not."""
         sign = self._sites.stranger(sent)
         if sign is None:
@@ -156,9 +156,9 @@ class Visitors:
         self.count(self._listener, sign)
         self._log_first(sign, sent.host if sign is Sign.HOST else sent.origin)
         if sign is Sign.HOST:
-            return Refusal(421, "FOREIGN_HOST", f"use localhost, an IP address, or a name in {self._setting}")
+            return BrowserRefusal(421, "FOREIGN_HOST", f"use localhost, an IP address, or a name in {self._setting}")
         told = f"web pages of other sites may not ask; add the host of the page to {self._setting} if this one may"
-        return Refusal(403, "FOREIGN_ORIGIN", told)
+        return BrowserRefusal(403, "FOREIGN_ORIGIN", told)
 
     def _log_first(self, sign: Sign, value: str) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.answers.answer_stream import AnswerStream, Discontinued
-from prompt_sidecar.answers.base import Dialect, Filter, Shown
+from prompt_sidecar.answers.base import Dialect, EarlierTurns, Filter
 from prompt_sidecar.answers.frames import frame
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.answers.restored_answers import RestoredStream, whole_restored
@@ -234,7 +234,7 @@ def test_whole_answers_never_fail(format: str, data: st.DataObject) -> None:
     if not isinstance(answer, dict):
         return
     turn = dialect.read(answer, OWN)
-    dialect.show(shown := Shown(), turn)
+    dialect.show(shown := EarlierTurns(), turn)
     raw = json.dumps(answer).encode()
     made = whole_restored(dialect, raw, _restore).body
     assert made is None or json.loads(made) != answer

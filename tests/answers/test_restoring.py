@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from prompt_sidecar.answers.restoring import Arguments, restored
+from prompt_sidecar.answers.restoring import StreamedArguments, restored
 from prompt_sidecar.guard import restoring as guard
 from prompt_sidecar.guard.vault import Value
 
@@ -35,7 +35,7 @@ def restore(tool: str, arguments: str) -> str:
 
 def in_pieces(text: str, step: int) -> tuple[list[str], str]:
     """What goes on for each piece, and what comes at the end."""
-    arguments = Arguments("t", restore)
+    arguments = StreamedArguments("t", restore)
     return [arguments.feed(text[at : at + step]) for at in range(0, len(text), step)], arguments.rest()
 
 
@@ -99,7 +99,7 @@ def test_at_most_a_mask_waits(mask: str, form: str) -> None:
         "in what only begins like JSON": f"[INFO] {mask}",
     }
     text = json.dumps({"one": inside[form], "two": "x" * 900}, ensure_ascii=False)
-    arguments, sent = Arguments("t", restore), ""
+    arguments, sent = StreamedArguments("t", restore), ""
     waits = form == "in JSON" and ("pem" in mask or mask.startswith("\\"))
     for taken, character in enumerate(text, 1):
         sent += arguments.feed(character)
@@ -126,7 +126,7 @@ def test_long_arguments_in_small_pieces_take_no_time() -> None:
 def test_the_whole_is_known_afterwards() -> None:
     """For events that repeat the arguments."""
     text = json.dumps({"a": MASKS[0]}, ensure_ascii=False)
-    arguments = Arguments("t", restore)
+    arguments = StreamedArguments("t", restore)
     arguments.feed(text)
     arguments.rest()
 
@@ -138,6 +138,6 @@ def test_the_whole_is_known_afterwards() -> None:
 def test_text_that_nearly_is_a_mask_is_read_once(piece: str) -> None:
     """Not from each of its characters on: that would take hours here."""
     text = '"' + piece * (1_000_000 // len(piece))
-    arguments = Arguments("t", lambda _, given: given)
+    arguments = StreamedArguments("t", lambda _, given: given)
     assert text == arguments.feed(text) + arguments.rest()
     assert not restored({"a": text.replace("u27e6", "u")}, "a", "t", restore)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prompt_sidecar import slots
 from prompt_sidecar.calls import call_pool
 from prompt_sidecar.calls.call_pool import LARGE, CallPool
-from prompt_sidecar.calls.pool import NO_THREAD, Pool
+from prompt_sidecar.calls.pool import NO_THREAD, WorkerPool
 from prompt_sidecar.calls.turns import Owner
 
 PATIENCE: Final = 60.0
@@ -208,9 +208,9 @@ def test_without_memory_for_a_thread_those_that_are_there_do_the_work(
     assert "b0" == second.result(PATIENCE)
 
 
-@pytest.mark.parametrize("kind", [Pool, CallPool])
+@pytest.mark.parametrize("kind", [WorkerPool, CallPool])
 def test_a_pool_that_gets_too_few_threads_does_not_wait_for_them(
-    kind: type[Pool], monkeypatch: pytest.MonkeyPatch
+    kind: type[WorkerPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To start with fewer than it was asked for is an error, at once."""
     start, started = threading.Thread.start, itertools.count()
@@ -221,7 +221,7 @@ def test_a_pool_that_gets_too_few_threads_does_not_wait_for_them(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", failing)
-    pool = CallPool(4, 2, "few") if kind is CallPool else Pool(4, "few")
+    pool = CallPool(4, 2, "few") if kind is CallPool else WorkerPool(4, "few")
     with pytest.raises(RuntimeError, match=NO_THREAD):
         pool.warm(lambda: None)
     pool.shutdown()

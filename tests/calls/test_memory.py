@@ -33,7 +33,7 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.tool_calls import RECALL, ToolCall, ToolOutcome
-from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.holding import StoredOriginal
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.v1 import retrieve_pb2
@@ -191,7 +191,7 @@ def test_near_the_limit_originals_are_evicted() -> None:
     assert 1_000 == excess
     assert shed >= excess
     assert Outcome.EVICTED is stash.get("idle", "idle-0")
-    assert isinstance(stash.get("busy", "busy-0"), Held)
+    assert isinstance(stash.get("busy", "busy-0"), StoredOriginal)
     assert 10_000 - shed == stash.totals().held_bytes
     stash.shed(1 << 20)
     assert 0 == stash.totals().held_bytes

@@ -12,7 +12,7 @@ import pytest
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.probes import CONNECTIONS, Probes
 from prompt_sidecar.calls.readiness import Readiness
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.serving import PATIENCE, runs
@@ -63,7 +63,7 @@ class _Last:
 
 def test_probes_follow_the_life_of_the_process() -> None:
     """Alive at once, started and ready once the vocabulary is loaded, alive but not ready while it drains."""
-    shared = Shared(ServerOptions(sweep_interval=3_600))
+    shared = DoorServices(ServerOptions(sweep_interval=3_600))
     probes = Probes("127.0.0.1:0", shared.readiness, shared.observer.reached)
     last = _Last(probes)
     process = Doors(shared, [probes, last])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.calls.turns import LEFT, Counts, Owner, Turns
+from prompt_sidecar.calls.turns import LEFT, Owner, OwnerCounts, WaitingTurns
 
 ONE, OTHER = Owner("one", "one/0"), Owner("other", "other/0")
 
 
-def _take(turns: Turns[str]) -> str:
+def _take(turns: WaitingTurns[str]) -> str:
     taken = turns.take()
     assert taken is not None
     return taken[1]
@@ -18,7 +18,7 @@ def _take(turns: Turns[str]) -> str:
 
 def test_who_asks_for_little_is_next() -> None:
     """However many connections have a backlog: not after one turn of each, as in a round."""
-    turns = Turns[str]()
+    turns = WaitingTurns[str]()
     for number in range(100):
         owner = Owner(str(number), str(number))
         for _ in range(10):
@@ -34,7 +34,7 @@ def test_who_asks_for_little_is_next() -> None:
 
 def test_owners_with_as_much_have_a_turn_each() -> None:
     """In the order in which they came."""
-    turns = Turns[str]()
+    turns = WaitingTurns[str]()
     for name in ("a0", "a1", "b0", "a2", "b1", "c0"):
         turns.add(Owner(name[0], name[0]), name)
     assert ["a0", "b0", "c0", "a1", "b1", "a2"] == [_take(turns) for _ in range(6)]
@@ -43,7 +43,7 @@ def test_owners_with_as_much_have_a_turn_each() -> None:
 
 def test_connections_of_one_caller_share_its_turns() -> None:
     """A caller with many connections has no more turns than one with one."""
-    turns = Turns[str]()
+    turns = WaitingTurns[str]()
     for number in range(6):
         turns.add(Owner("many", f"many/{number}"), f"m{number}")
         turns.add(OTHER, f"o{number}")
@@ -52,7 +52,7 @@ def test_connections_of_one_caller_share_its_turns() -> None:
 
 def test_new_owners_without_end_do_not_starve_who_waits() -> None:
     """Where each call comes from an owner that was never seen, one that had a turn has its next all the same."""
-    turns = Turns[str]()
+    turns = WaitingTurns[str]()
     turns.add(ONE, "first")
     for number in range(10):
         turns.add(Owner(str(number), str(number)), str(number))
@@ -68,7 +68,7 @@ def test_new_owners_without_end_do_not_starve_who_waits() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(("add", "take", "remove")))))
 def test_all_that_waits_comes_out_once_and_in_its_owners_order(steps: list[tuple[str, str, str]]) -> None:
     """Whatever is taken out in between."""
-    turns = Turns[int]()
+    turns = WaitingTurns[int]()
     waiting: dict[Owner, list[int]] = {}
     for number, (share, connection, step) in enumerate(steps):
         owner = Owner(share, share + connection)
@@ -91,10 +91,10 @@ def test_all_that_waits_comes_out_once_and_in_its_owners_order(steps: list[tuple
 
 def test_one_that_may_not_is_passed_over() -> None:
     """It keeps its turn."""
-    turns = Turns[str]()
+    turns = WaitingTurns[str]()
     turns.add(ONE, "a")
     turns.add(OTHER, "b")
-    has = Counts()
+    has = OwnerCounts()
     has.add(ONE, 1)
     assert (OTHER, "b") == turns.take(has, 1)
     assert turns.take(has, 1) is None
@@ -103,7 +103,7 @@ def test_one_that_may_not_is_passed_over() -> None:
 
 def test_a_caller_that_may_not_is_passed_over_at_once() -> None:
     """Its connections are not looked at, however many it has."""
-    turns, has = Turns[str](), _Asked()
+    turns, has = WaitingTurns[str](), _Asked()
     for number in range(100):
         turns.add(Owner("one", f"one/{number}"), f"{number}")
     has.add(ONE, LEFT)
@@ -112,7 +112,7 @@ def test_a_caller_that_may_not_is_passed_over_at_once() -> None:
     assert 1 == has.asked
 
 
-class _Asked(Counts):
+class _Asked(OwnerCounts):
     """Counts how often it was asked what a connection has."""
 
     asked = 0
@@ -124,7 +124,7 @@ class _Asked(Counts):
 
 def test_counts_are_of_connections_and_callers() -> None:
     """Who has most is the caller that does, and of its connections those that do."""
-    counts = Counts()
+    counts = OwnerCounts()
     assert [] == counts.have_most()
     for name, count in (("a0", 3), ("a1", 3), ("b0", 5), ("a2", 1)):
         counts.add(Owner(name[0], name), count)

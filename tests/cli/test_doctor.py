@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from prompt_sidecar.cli.doctor import UNTRIMMED, Finding, Level, examine
+from prompt_sidecar.cli.doctor import UNTRIMMED, Diagnosis, Severity, examine
 from prompt_sidecar.config.settings import load
 from prompt_sidecar.facts.untrimmed import LARGE_BYTES, Untrimmed
 from prompt_sidecar.telemetry.readings import version
@@ -62,10 +62,10 @@ def metrics(text: str, date: str = "") -> Iterator[str]:
 
 def found(
     flags: Mapping[str, str], variables: Mapping[str, str] | None = None, memory: int = 0
-) -> dict[tuple[str, str], list[Finding]]:
+) -> dict[tuple[str, str], list[Diagnosis]]:
     """All findings, by level and subject."""
     given = {"server.listen": "", "server.socket": "/nowhere", "telemetry.metrics_listen": "", **flags}
-    by: dict[tuple[str, str], list[Finding]] = {}
+    by: dict[tuple[str, str], list[Diagnosis]] = {}
     key = {"PROMPT_SIDECAR_KEY": "k" * 32} if "store.url" in flags else {}
     for each in examine(load(key, flags=given), variables or {}, memory):
         by.setdefault((each.level.value, each.about), []).append(each)
@@ -74,7 +74,7 @@ def found(
 
 def problem(about: str, flags: Mapping[str, str], variables: Mapping[str, str] | None = None, memory: int = 0) -> str:
     """The line of the one problem with something."""
-    (only,) = found(flags, variables, memory)[Level.PROBLEM, about]
+    (only,) = found(flags, variables, memory)[Severity.PROBLEM, about]
     assert only.advice
     return only.line
 
@@ -96,19 +96,23 @@ def test_a_door_that_is_closed() -> None:
 @pytest.mark.parametrize(
     ("value", "level", "told"),
     [
-        ("http://127.0.0.1:{port}/v1", Level.OK, "OPENAI_BASE_URL leads to the sidecar"),
-        ("http://localhost:{port}/v1/", Level.OK, "OPENAI_BASE_URL leads to the sidecar"),
-        ("http://127.0.0.1:{port}", Level.NOTE, "leads to the sidecar with the path /"),
-        ("https://u:secret@api.example/v1", Level.PROBLEM, "leads to https://api.example/v1, and not to the sidecar"),
+        ("http://127.0.0.1:{port}/v1", Severity.OK, "OPENAI_BASE_URL leads to the sidecar"),
+        ("http://localhost:{port}/v1/", Severity.OK, "OPENAI_BASE_URL leads to the sidecar"),
+        ("http://127.0.0.1:{port}", Severity.NOTE, "leads to the sidecar with the path /"),
+        (
+            "https://u:secret@api.example/v1",
+            Severity.PROBLEM,
+            "leads to https://api.example/v1, and not to the sidecar",
+        ),
         (
             "",
-            Level.PROBLEM,
+            Severity.PROBLEM,
             "OPENAI_BASE_URL is not set, so agents started here call https://api.openai.com themselves",
         ),
     ],
     ids=["right", "by name", "no path", "elsewhere", "unset"],
 )
-def test_an_agent_s_base_url(value: str, level: Level, told: str) -> None:
+def test_an_agent_s_base_url(value: str, level: Severity, told: str) -> None:
     """Where it leads to, and what to export; nothing secret of it is shown."""
     with listener() as port, listener() as upstream:
         flags = {"http.listen": f"127.0.0.1:{port}", "http.openai_upstream": f"http://127.0.0.1:{upstream}"}
@@ -118,7 +122,7 @@ def test_an_agent_s_base_url(value: str, level: Level, told: str) -> None:
             if each.found.startswith("OPENAI_BASE_URL")
         ]
     assert told in lines[0].found
-    assert level is Level.OK or f"export OPENAI_BASE_URL=http://127.0.0.1:{port}/v1" in lines[0].advice
+    assert level is Severity.OK or f"export OPENAI_BASE_URL=http://127.0.0.1:{port}/v1" in lines[0].advice
 
 
 def test_one_base_url_is_enough() -> None:
@@ -126,7 +130,7 @@ def test_one_base_url_is_enough() -> None:
     with listener() as port, listener() as upstream:
         flags = {"http.listen": f"127.0.0.1:{port}", "http.anthropic_upstream": f"http://127.0.0.1:{upstream}"}
         by = found(flags, {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}"})
-    assert (Level.PROBLEM, "environment") not in by
+    assert (Severity.PROBLEM, "environment") not in by
 
 
 @pytest.mark.parametrize(
@@ -141,7 +145,7 @@ def test_one_base_url_is_enough() -> None:
 def test_what_it_needs_is_connected_to(about: str, setting: str, url: str) -> None:
     """It is fine where something takes connections, and a problem where nothing does."""
     with listener() as port:
-        assert found({setting: url.format(port=port)})[Level.OK, about]
+        assert found({setting: url.format(port=port)})[Severity.OK, about]
     assert "connected to (connection refused)" in problem(about, {setting: url.format(port=port)})
 
 
@@ -194,10 +198,10 @@ def test_the_figures_of_a_real_door() -> None:
             for path, body in requests:
                 asyncio.run(_post(here.url + path, json.dumps(body).encode()))
         by = found({"telemetry.metrics_listen": f"127.0.0.1:{told.port}"})
-    lines = [each.line for each in by[Level.PROBLEM, "trimming"]]
+    lines = [each.line for each in by[Severity.PROBLEM, "trimming"]]
     assert ["unknown_path", "stored_by_provider"] == [line.partition("untrimmed: ")[2].split(".")[0] for line in lines]
     assert "1 request went on untrimmed: stored_by_provider. Have the agent send its history" in lines[1]
-    (recall,) = by[Level.PROBLEM, "recall"]
+    (recall,) = by[Severity.PROBLEM, "recall"]
     assert "with 2 prompts it was not offered: untrimmed" in recall.found
 
 
@@ -222,18 +226,18 @@ def test_metrics_of_something_else() -> None:
 
 def test_little_memory() -> None:
     """Budgets that shrink are worth a note; too little for them is a problem."""
-    assert "smaller than set" in found({}, memory=GIB // 2)[Level.NOTE, "memory"][0].found
+    assert "smaller than set" in found({}, memory=GIB // 2)[Severity.NOTE, "memory"][0].found
     assert "may come to" in problem("memory", {}, memory=GIB // 16)
 
 
 def test_what_may_be_as_wanted() -> None:
     """No key, no API key, a guard that only looks: notes, and no problem."""
     by = found({})
-    assert "do not outlive the sidecar's process" in by[Level.NOTE, "key"][0].found
-    assert "OPENAI_API_KEY is not set" in by[Level.NOTE, "environment"][0].found
-    assert "guard.mode is audit" in by[Level.NOTE, "guard"][0].found
-    assert (Level.OK, "guard") in found({"guard.mode": "enforce"}, KEYS)
-    assert (Level.NOTE, "environment") not in found({}, KEYS)
+    assert "do not outlive the sidecar's process" in by[Severity.NOTE, "key"][0].found
+    assert "OPENAI_API_KEY is not set" in by[Severity.NOTE, "environment"][0].found
+    assert "guard.mode is audit" in by[Severity.NOTE, "guard"][0].found
+    assert (Severity.OK, "guard") in found({"guard.mode": "enforce"}, KEYS)
+    assert (Severity.NOTE, "environment") not in found({}, KEYS)
 
 
 def test_a_sidecar_that_runs() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from prompt_sidecar.cli.wrap_summary import Summary, summarised
+from prompt_sidecar.cli.wrap_summary import WrapSummary, summarised
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.exposition import family
-from prompt_sidecar.telemetry.shown import Shown
+from prompt_sidecar.telemetry.shown import MetricFamilies
 
 COSTS = family(catalog.COST_COMPARED)
 
@@ -93,9 +93,9 @@ prompt_sidecar_condensed_tokens_total{reduction="b"} 234
 )
 def test_what_is_said(text: str, line: str) -> None:
     """Each thing has its line; a WebSocket that was sent to HTTP is no prompt."""
-    assert line in "\n".join(summarised(Shown.parsed(text)).lines())
+    assert line in "\n".join(summarised(MetricFamilies.parsed(text)).lines())
 
 
 def test_a_prompt_that_grew_has_saved_nothing() -> None:
     """The sidecar's own text may be more than what it took out."""
-    assert "saved     0% of" in "\n".join(Summary(requests=1, prompts=1, before=100, after=110).lines())
+    assert "saved     0% of" in "\n".join(WrapSummary(requests=1, prompts=1, before=100, after=110).lines())

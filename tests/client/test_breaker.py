@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from prompt_sidecar.client import AsyncClient, InvalidRequest, Unreachable
-from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, Breaker
+from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, CallBreaker
 from prompt_sidecar.client.errors import STORE_UNAVAILABLE
 from tests.client.histories import history
 from tests.client.serving import silent
@@ -43,7 +43,7 @@ def refused() -> None:
     raise InvalidRequest("no", code="INVALID_ARGUMENT")
 
 
-def made(breaker: Breaker, call: Callable[[], None]) -> str:
+def made(breaker: CallBreaker, call: Callable[[], None]) -> str:
     """Make a call; return the reason of its error."""
     try:
         with breaker.call():
@@ -53,9 +53,9 @@ def made(breaker: Breaker, call: Callable[[], None]) -> str:
     return ""
 
 
-def opened(clock: Clock) -> Breaker:
+def opened(clock: Clock) -> CallBreaker:
     """One whose circuit has just opened."""
-    breaker = Breaker(clock)
+    breaker = CallBreaker(clock)
     assert ["UNAVAILABLE"] * MISSES == [made(breaker, missing) for _ in range(MISSES)]
     assert "open" == breaker.state
     return breaker
@@ -68,14 +68,14 @@ def without_store() -> None:
 
 def test_a_store_that_is_away_opens_no_circuit(clock: Clock) -> None:
     """The sidecar runs, and trims prompts without the store."""
-    breaker = Breaker(clock)
+    breaker = CallBreaker(clock)
     assert [STORE_UNAVAILABLE] * 5 == [made(breaker, without_store) for _ in range(5)]
     assert "closed" == breaker.state
 
 
 def test_misses_in_a_row_open_it(clock: Clock) -> None:
     """Any answer between them, a refusal too, begins the count anew."""
-    breaker = Breaker(clock)
+    breaker = CallBreaker(clock)
     for call in (missing, refused, missing, lambda: None, missing):
         made(breaker, call)
     assert "closed" == breaker.state
@@ -127,7 +127,7 @@ def test_a_try_that_is_cancelled_lets_the_next_one_try(clock: Clock) -> None:
 
 def test_calls_that_began_before_do_not_lengthen_the_pause(clock: Clock) -> None:
     """Many threads miss together; and one that is answered late closes the circuit."""
-    breaker = Breaker(clock)
+    breaker = CallBreaker(clock)
     calls = [breaker.call() for _ in range(5)]
     for call in calls:
         call.__enter__()

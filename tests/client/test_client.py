@@ -12,7 +12,7 @@ import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Bytes, Client, InvalidRequest, Lines, Pattern, RunUnknown, Trimmed
-from prompt_sidecar.client.kept import MOST_RUNS, Kept
+from prompt_sidecar.client.kept import MOST_RUNS, ValuesByRun
 from tests.client.histories import FACT, WINDOW, history, result
 from tests.client.serving import PATIENT, client_of
 from tests.doors.grpc.serving import serving
@@ -196,7 +196,7 @@ def test_the_revision_goes_to_the_next_server(tmp_path: Path) -> None:
 
 def test_revisions_are_remembered_within_a_bound() -> None:
     """A client that lives for months keeps those of the newest runs."""
-    revisions = Kept[bytes]()
+    revisions = ValuesByRun[bytes]()
     for number in range(MOST_RUNS + 5):
         revisions.keep(f"run-{number}", b"r%d" % number)
         revisions.keep("used again and again", b"newest")

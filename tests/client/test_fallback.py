@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.client.fallback_rules import Body, changed_thinking, fall_back, leave_out, without
-from prompt_sidecar.client.kept import Kept
+from prompt_sidecar.client.fallback_rules import JsonPrompt, changed_thinking, fall_back, leave_out, without
+from prompt_sidecar.client.kept import ValuesByRun
 from prompt_sidecar.client.native import dumped
-from prompt_sidecar.client.sent import Sent
+from prompt_sidecar.client.sent import LastPrompt
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 from tests.client.histories import history
@@ -109,12 +109,12 @@ FIRST = {
 SYSTEM = {"openai_chat": [{"role": "system", "content": "Be brief."}]}
 
 
-def prompt(format: str, steps: list[tuple[int, bool]]) -> Body:
+def prompt(format: str, steps: list[tuple[int, bool]]) -> JsonPrompt:
     """A body of this format."""
     messages = [*SYSTEM.get(format, []), FIRST.get(format, {"role": "user", "content": "Go."})]
     for step, (calls, words) in enumerate(steps):
         messages += STEPS[format](step, calls, words=words)
-    body = Body.of({MESSAGES[format].messages: messages, "tools": [{"name": "f"}]}, MESSAGES[format])
+    body = JsonPrompt.of({MESSAGES[format].messages: messages, "tools": [{"name": "f"}]}, MESSAGES[format])
     assert body is not None
     return body
 
@@ -232,17 +232,17 @@ def test_an_answer_that_comes_late_goes_with_its_call() -> None:
     late = messages.pop(3)  # the answer of the first call
     messages.insert(9, late)
     for most in range(0, len(dumped(messages)), 50):
-        made, _ = leave_out(Body({"input": messages}, messages, body.shape), most, [])
+        made, _ = leave_out(JsonPrompt({"input": messages}, messages, body.shape), most, [])
         calls, answers = pairs("openai_responses", made.messages)
         assert calls == answers
 
 
-def sent(format: str, asked: Any, made: Any, **more: Any) -> Sent:
+def sent(format: str, asked: Any, made: Any, **more: Any) -> LastPrompt:
     """What went to the model last."""
-    return Sent(format, (dumped(asked),), made=dumped(made), **more)
+    return LastPrompt(format, (dumped(asked),), made=dumped(made), **more)
 
 
-def fallen(format: str, value: Any, last: Sent | None) -> Any:
+def fallen(format: str, value: Any, last: LastPrompt | None) -> Any:
     """A fallback."""
     return fall_back(value, last, format=format, shape=MESSAGES[format], bound=True, pinned=())
 
@@ -326,16 +326,16 @@ def test_models_that_bind_their_thinking(model: Any, body: Any, *, bound: bool) 
 
 def test_prompts_are_remembered_within_a_bound() -> None:
     """The runs that were silent for longest are forgotten, and counted; the newest is kept whatever it takes."""
-    last = Kept[Sent](lambda sent: sent.weight, 1_000)
+    last = ValuesByRun[LastPrompt](lambda sent: sent.weight, 1_000)
     for number in range(10):
-        last.keep(f"r{number}", Sent("openai_chat", (b"x" * 300,)))
+        last.keep(f"r{number}", LastPrompt("openai_chat", (b"x" * 300,)))
     assert 7 == last.forgotten
     assert [None, True] == [last.of("r6"), last.of("r9") is not None]
-    last.keep("large", Sent("openai_chat", (b"x" * 5_000,)))
+    last.keep("large", LastPrompt("openai_chat", (b"x" * 5_000,)))
     assert (10, None) == (last.forgotten, last.of("r9"))
     assert None is not last.of("large")
-    nothing = Kept[Sent](lambda sent: sent.weight, 0)
-    nothing.keep("r", Sent("openai_chat", (b"x",)))
+    nothing = ValuesByRun[LastPrompt](lambda sent: sent.weight, 0)
+    nothing.keep("r", LastPrompt("openai_chat", (b"x",)))
     assert None is nothing.of("r")
 
 

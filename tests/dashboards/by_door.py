@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import grpc
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.envoy.door import SERVICE, EnvoyDoor
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
@@ -224,7 +224,9 @@ def sidecar(setting: Setting) -> Iterator[Sidecar]:
     core = core_of(setting.core, limits=setting.limits, rules=setting.rules, guard=setting.guard, key=KEY)
     # The provider is there before the sidecar, which it answers for.
     with telling() as told, Upstream(lambda body: found[0].answer(body)) as upstream:  # noqa: PLW0108
-        shared = Shared(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, **setting.server), told.observer)
+        shared = DoorServices(
+            ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, **setting.server), told.observer
+        )
         by_grpc = GrpcDoor(shared)
         by_http = HttpDoor(options(upstream.url, **setting.http), shared, KEY, None)
         by_envoy = EnvoyDoor(EnvoyOptions(listen="127.0.0.1:0", **setting.envoy), shared, KEY)

@@ -25,7 +25,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.untrimmed import LARGE_BYTES
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.trim.presets import preset
 from tests.dashboards.by_door import (
@@ -185,7 +185,7 @@ ENFORCED: Final = GuardOptions(mode="enforce")
 ONE_CALL: Final = Rules(
     CallerRules(preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)),
     {},
-    Money(Prices({})),
+    Money(CeilingPrices({})),
 )
 ONE_THREAD: Final = {"workers": 1, "running_calls": 1}
 _AGENT_READS: Final = {"grpc": "what TrimPrompt cannot read it refuses with an error, and nothing goes on"}

@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from dashboards.generate.names import FOREIGN, family, label, labels, series
-from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG, InstrumentKind, Metric
 
 
 def _exposed(metrics: tuple[Metric, ...]) -> dict[str, set[str]]:
@@ -17,9 +17,9 @@ def _exposed(metrics: tuple[Metric, ...]) -> dict[str, set[str]]:
     meter = provider.get_meter("test")
     for metric in metrics:
         attributes = {name: values[0] if values else "x" for name, values in metric.labels.items()}
-        if metric.kind is Kind.COUNTER:
+        if metric.kind is InstrumentKind.COUNTER:
             meter.create_counter(metric.name, metric.unit, metric.description).add(1, attributes)
-        elif metric.kind is Kind.GAUGE:
+        elif metric.kind is InstrumentKind.GAUGE:
             meter.create_gauge(metric.name, metric.unit, metric.description).set(1, attributes)
         else:
             meter.create_histogram(

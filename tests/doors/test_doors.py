@@ -8,7 +8,7 @@ import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.readiness import State
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.serving import runs
@@ -57,7 +57,7 @@ class Told:
 
 
 def _process(*doors: Told) -> Doors:
-    return Doors(Shared(ServerOptions(listen="", sweep_interval=3_600)), doors)
+    return Doors(DoorServices(ServerOptions(listen="", sweep_interval=3_600)), doors)
 
 
 def test_doors_open_and_close_in_one_order() -> None:

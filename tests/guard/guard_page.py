@@ -12,7 +12,7 @@ from typing import Final
 
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rule import Action, Group
+from prompt_sidecar.guard.rule import RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import default_rules
 from tests.config.settings_page import remade
 
@@ -22,7 +22,7 @@ _SHOWN: Final = 12
 """Characters of an example's value."""
 
 
-def _values(group: Group) -> Iterator[str]:
+def _values(group: RuleGroup) -> Iterator[str]:
     yield "| rule | example, its value cut short | in its place under `enforce` |"
     yield "|---|---|---|"
     for rule in _RULES.rules:
@@ -32,7 +32,7 @@ def _values(group: Group) -> Iterator[str]:
             cut = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
             before = _on_one_line(rule.example[: find.start])
             after = _on_one_line(rule.example[find.end :])
-            mask = f"`⟦{rule.kind}:…⟧`" if rule.action is Action.MASK else "observed"
+            mask = f"`⟦{rule.kind}:…⟧`" if rule.action is RuleAction.MASK else "observed"
             yield f"| `{rule.name}` | {_code(f'{before}{_on_one_line(cut)}{after}')} | {mask} |"
 
 
@@ -40,7 +40,7 @@ def _lookalikes() -> Iterator[str]:
     yield "| rule | example | defanged |"
     yield "|---|---|---|"
     for rule in _RULES.rules:
-        if rule.group is Group.LOOKALIKES:
+        if rule.group is RuleGroup.LOOKALIKES:
             broken = defang(rule.example, [find for find in _RULES.scan([rule.example])[0] if find.rule is rule])
             yield f"| `{rule.name}` | {_code(_seen(rule.example))} | {_code(_seen(broken))} |"
 
@@ -61,8 +61,8 @@ def _code(text: str) -> str:
 
 
 BLOCKS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
-    "secrets": lambda: _values(Group.SECRETS),
-    "personal": lambda: _values(Group.PERSONAL),
+    "secrets": lambda: _values(RuleGroup.SECRETS),
+    "personal": lambda: _values(RuleGroup.PERSONAL),
     "lookalikes": _lookalikes,
 }
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.literals import Edit
-from prompt_sidecar.prompt.strings import Use
+from prompt_sidecar.prompt.literals import TextEdit
+from prompt_sidecar.prompt.strings import StringUse
 from tests.conformance.table import CASES
 
 FORMATS_WITH_HISTORIES: Final = tuple(CASES)
@@ -67,14 +67,14 @@ def planted(format: str, chance: random.Random, iterations: int, values: Sequenc
     met: set[str] = set()
     for index, message in enumerate(body[member]):
         raw = json.dumps(message, ensure_ascii=chance.random() < 0.5).encode()
-        changes: dict[int, list[Edit]] = {}
+        changes: dict[int, list[TextEdit]] = {}
         for leaf in form.strings.leaves(raw, "message"):
-            if leaf.use not in {Use.TEXT, Use.ARGUMENTS} or chance.random() < 0.6:
+            if leaf.use not in {StringUse.TEXT, StringUse.ARGUMENTS} or chance.random() < 0.6:
                 continue
             if _at(message, leaf.path) != leaf.text:  # the name of a member, which is never filled
                 continue
-            edit = _arguments(leaf.text, chance, values, met) if leaf.use is Use.ARGUMENTS else None
-            if leaf.use is Use.TEXT:
+            edit = _arguments(leaf.text, chance, values, met) if leaf.use is StringUse.ARGUMENTS else None
+            if leaf.use is StringUse.TEXT:
                 edit = _text(leaf.text, chance, values, met)
             if edit is not None:
                 changes[leaf.place] = [edit]
@@ -108,20 +108,20 @@ def _words(chance: random.Random, values: Sequence[tuple[str, str]], met: set[st
     return shown
 
 
-def _text(text: str, chance: random.Random, values: Sequence[tuple[str, str]], met: set[str]) -> Edit:
+def _text(text: str, chance: random.Random, values: Sequence[tuple[str, str]], met: set[str]) -> TextEdit:
     shown = [_words(chance, values, met) for _ in range(chance.randint(1, 3))]
     how = chance.randrange(4)
     if how == 0:  # JSON in the text of a result
-        return Edit(0, len(text), json.dumps({"note": text[:40], "found": " ".join(shown), "é": "ö\n"}))
+        return TextEdit(0, len(text), json.dumps({"note": text[:40], "found": " ".join(shown), "é": "ö\n"}))
     if how == 1:
         at = chance.randint(0, len(text))
-        return Edit(at, at, f"\n{' | '.join(shown)}\n")
+        return TextEdit(at, at, f"\n{' | '.join(shown)}\n")
     if how == 2:
-        return Edit(len(text), len(text), "\n" + "\n".join(shown))
-    return Edit(0, len(text), " ".join(shown))
+        return TextEdit(len(text), len(text), "\n" + "\n".join(shown))
+    return TextEdit(0, len(text), " ".join(shown))
 
 
-def _arguments(text: str, chance: random.Random, values: Sequence[tuple[str, str]], met: set[str]) -> Edit | None:
+def _arguments(text: str, chance: random.Random, values: Sequence[tuple[str, str]], met: set[str]) -> TextEdit | None:
     try:
         value = json.loads(text)
     except ValueError:
@@ -134,7 +134,7 @@ def _arguments(text: str, chance: random.Random, values: Sequence[tuple[str, str
     value["command"] = f"curl '{shown}'"
     if chance.random() < 0.5:
         value["body"] = json.dumps({"inner": json.dumps({"deep": f"x {shown}"})})
-    return Edit(0, len(text), json.dumps(value))
+    return TextEdit(0, len(text), json.dumps(value))
 
 
 def serialised(body: Mapping[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ from functools import cache
 
 from prompt_sidecar.guard import scanner
 from prompt_sidecar.guard.checks import CHECKS, DECODED, decoded
-from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import RULES
 
 MASK = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
@@ -34,14 +34,14 @@ def scan(rules: Sequence[Rule], text: str) -> Sequence[Find]:
     finds = [
         find
         for find in found
-        if find.rule.group is Group.LOOKALIKES
+        if find.rule.group is RuleGroup.LOOKALIKES
         or not any(start <= find.start and find.end <= end for start, end in masks)
     ]
-    kept = [find for find in finds if find.rule.group is Group.LOOKALIKES]
-    values = [find for find in finds if find.rule.group is not Group.LOOKALIKES]
+    kept = [find for find in finds if find.rule.group is RuleGroup.LOOKALIKES]
+    values = [find for find in finds if find.rule.group is not RuleGroup.LOOKALIKES]
     for masked in (True, False):
-        left = [find for find in values if (find.rule.action is Action.MASK) is masked]
-        taken = [find for find in kept if find.rule.group is not Group.LOOKALIKES] if not masked else []
+        left = [find for find in values if (find.rule.action is RuleAction.MASK) is masked]
+        taken = [find for find in kept if find.rule.group is not RuleGroup.LOOKALIKES] if not masked else []
         while left:
             best = min(left, key=lambda find: (find.start, -find.end))
             if not any(_overlap(best, other) for other in taken):
@@ -76,7 +76,7 @@ def _gates(rules: tuple[Rule, ...], is_ascii: bool) -> tuple[str, Sequence[str]]
     return scanner.together([each for each in near if each not in shared]), shared
 
 
-def _of(rule: Rule, page: scanner.Page) -> Iterator[Find]:
+def _of(rule: Rule, page: scanner.ScannedText) -> Iterator[Find]:
     pattern = _pattern(rule.pattern)
     group = "value" if "value" in pattern.groupindex else 0
     for match in pattern.finditer(page.text):
@@ -87,8 +87,8 @@ def _of(rule: Rule, page: scanner.Page) -> Iterator[Find]:
         value, before, after = page.around(start, end)
         if rule.check == DECODED:
             text = decoded(value)
-            others = [each for each in RULES.values() if each.group is Group.SECRETS and each.check != DECODED]
-            found = text is not None and any(find.rule.group is Group.SECRETS for find in scan(others, text))
+            others = [each for each in RULES.values() if each.group is RuleGroup.SECRETS and each.check != DECODED]
+            found = text is not None and any(find.rule.group is RuleGroup.SECRETS for find in scan(others, text))
         else:
             found = not rule.check or CHECKS[rule.check](value, before, after)
         if found:

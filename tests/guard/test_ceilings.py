@@ -11,11 +11,11 @@ from prompt_sidecar.guard.ceilings import (
     NOTHING,
     CeilingAction,
     CeilingKind,
+    CeilingPrices,
     Ceilings,
     CeilingScope,
+    CeilingUsage,
     Price,
-    Prices,
-    Use,
 )
 
 PLAIN = Price(input=2.0, output=8.0)
@@ -47,20 +47,20 @@ def test_a_million_tokens_of_each_kind(price: Price, expected: float) -> None:
 )
 def test_a_name_fits_models_that_begin_with_it(model: str, expected: float | None) -> None:
     """The longest name that fits is taken; a gateway's prefix and case do not matter."""
-    price = Prices({"gpt-5": Price(1.0, 1.0), "GPT-5-mini": Price(2.0, 2.0)}).of(model)
+    price = CeilingPrices({"gpt-5": Price(1.0, 1.0), "GPT-5-mini": Price(2.0, 2.0)}).of(model)
     assert expected == (None if price is None else price.input)
 
 
 def test_a_star_fits_all_other_models() -> None:
     """It is for models that no name fits, and for a prompt that names none."""
-    prices = Prices({"*": Price(3.0, 3.0), "gpt": Price(1.0, 1.0)})
+    prices = CeilingPrices({"*": Price(3.0, 3.0), "gpt": Price(1.0, 1.0)})
     assert [3.0, 3.0, 1.0] == [price.input for model in ("", "claude", "gpt-5") if (price := prices.of(model))]
-    assert not Prices({})
+    assert not CeilingPrices({})
 
 
 def test_no_ceiling_is_set_by_default() -> None:
     """Without settings nothing is reported and nothing refused."""
-    assert () == tuple(Ceilings().uses(Use(10**9, 1e9, 10**9, 10**9), NOTHING))
+    assert () == tuple(Ceilings().uses(CeilingUsage(10**9, 1e9, 10**9, 10**9), NOTHING))
     assert not Ceilings().refuse
 
 
@@ -72,8 +72,8 @@ def test_each_ceiling_looks_at_its_own_figure(name: str, action: CeilingAction) 
     ceilings = Ceilings(**fields)
     scope, _, kind = name.partition("_")
 
-    def used(amount: int) -> tuple[Use, Use]:
-        use = Use(**{kind: amount})
+    def used(amount: int) -> tuple[CeilingUsage, CeilingUsage]:
+        use = CeilingUsage(**{kind: amount})
         return (use, NOTHING) if scope == CeilingScope.RUN else (NOTHING, use)
 
     (at,) = ceilings.uses(*used(5))
@@ -87,10 +87,10 @@ def test_each_ceiling_looks_at_its_own_figure(name: str, action: CeilingAction) 
 
 def test_uses_are_added_figure_by_figure() -> None:
     """Uses are added and subtracted figure by figure; of two totals the larger figures are taken."""
-    one, other = Use(10, 0.5, 2, 1), Use(4, 1.0, 3, 0)
-    assert Use(14, 1.5, 5, 1) == one.plus(other)
+    one, other = CeilingUsage(10, 0.5, 2, 1), CeilingUsage(4, 1.0, 3, 0)
+    assert CeilingUsage(14, 1.5, 5, 1) == one.plus(other)
     assert one == one.plus(other).minus(other)
-    assert Use(10, 1.0, 3, 1) == one.largest(other)
+    assert CeilingUsage(10, 1.0, 3, 1) == one.largest(other)
 
 
 def test_the_line_for_the_note() -> None:
@@ -105,8 +105,8 @@ def test_the_line_for_the_note() -> None:
         run_input_tokens=10,
         run_input_tokens_action=CeilingAction.REFUSE,
     )
-    low = warns.uses(Use(9, 3.9, 7), Use(100_000))
-    high = warns.uses(Use(9, 4.25, 9), Use(999_000))
+    low = warns.uses(CeilingUsage(9, 3.9, 7), CeilingUsage(100_000))
+    high = warns.uses(CeilingUsage(9, 4.25, 9), CeilingUsage(999_000))
     assert "" == warns.left(low)
     assert (
         "Left, this call included: 0.75 of 5 cost; 1 of 10 model calls; 1,000 of 1,000,000 input tokens for all runs "

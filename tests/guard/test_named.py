@@ -12,7 +12,7 @@ from prompt_sidecar.errors import GuardRefused
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import default_rules
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.strings import Use
+from prompt_sidecar.prompt.strings import StringUse
 from tests.conformance.table import CASES
 from tests.guard.planting import FORMATS_WITH_HISTORIES, named, serialised, structured
 from tests.guard.test_masking import ENFORCE, PLAIN
@@ -49,7 +49,7 @@ def history(format: str, data: dict[str, Any]) -> tuple[bytes, int]:
     for index, message in enumerate(body[member]):
         text = json.dumps(message)
         for leaf in FORMATS[format].strings.leaves(text.encode(), "message"):
-            if leaf.use is Use.ARGUMENTS:
+            if leaf.use is StringUse.ARGUMENTS:
                 written = json.dumps({**json.loads(leaf.text), **data})
                 text = text.replace(json.dumps(leaf.text), json.dumps(written))
                 count += 1

@@ -12,7 +12,7 @@ import pytest
 
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import Action, default_rules
+from prompt_sidecar.guard.rules import RuleAction, default_rules
 from tests.guard import slow
 from tests.oracle.data import present
 
@@ -35,10 +35,10 @@ def test_a_recorded_run(path: Path) -> None:
     """
     texts = list(dict.fromkeys(_leaves(json.loads(gzip.decompress(path.read_bytes())))))
     found = _RULES.scan(texts)
-    masked = [find for finds in found for find in finds if find.rule.action is Action.MASK]
+    masked = [find for finds in found for find in finds if find.rule.action is RuleAction.MASK]
     assert len(masked) <= sum(map(len, texts)) / 1e6
     for text, finds in zip(texts, found, strict=True):
-        broken = [find for find in finds if find.rule.action is Action.DEFANG]
+        broken = [find for find in finds if find.rule.action is RuleAction.DEFANG]
         assert (defang(text, finds) == text) is not bool(broken)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from prompt_sidecar.guard import checks, kinds
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import RULES, Group, Rule, default_rules
+from prompt_sidecar.guard.rules import RULES, Rule, RuleGroup, default_rules
 from tests.config.settings_page import remade
 from tests.guard.guard_page import BLOCKS, PAGE
 
@@ -39,7 +39,7 @@ def test_no_whole_example_stands_in_a_file() -> None:
         (source.name, find.rule.name)
         for source, finds in zip(sources, _SET.scan(texts), strict=True)
         for find in finds
-        if find.rule.group is Group.SECRETS and find.rule.check == "key"
+        if find.rule.group is RuleGroup.SECRETS and find.rule.check == "key"
     ]
     assert [] == found
 

@@ -19,7 +19,7 @@ from prompt_sidecar.guard import lookalikes, scanner
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, Check
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions, UserRule
-from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import RULES, RuleSet, Watch, default_rules
 from tests.guard import slow
 
@@ -57,7 +57,7 @@ def test_patterns_that_match_separators(texts: list[str]) -> None:
     """Rules of users may match line ends, NUL and anything else: a text's finds are its own all the same."""
     patterns = ("^a", "b$", r"a\s", "[^a]b", r"\bb\b", r"\Ba", "(?s:a.*b)", "é*b", r"\0+")
     rules = [
-        Rule(f"r{number}", "k", Group.LOOKALIKES, pattern, action=Action.OBSERVE)
+        Rule(f"r{number}", "k", RuleGroup.LOOKALIKES, pattern, action=RuleAction.OBSERVE)
         for number, pattern in enumerate(patterns)
     ]
     expected = [_seen(slow.scan(rules, text)) for text in texts]
@@ -82,14 +82,14 @@ def test_more_texts_than_a_batch_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(_TEXTS)
 def test_masked_values_do_not_overlap(text: str) -> None:
     """Values of secrets and personal data are apart, so that each can have its mask."""
-    values = [find for find in _RULES.scan([text])[0] if find.rule.group is not Group.LOOKALIKES]
+    values = [find for find in _RULES.scan([text])[0] if find.rule.group is not RuleGroup.LOOKALIKES]
     assert all(one.end <= other.start for one, other in pairwise(values))
 
 
 def _masked(text: str) -> str:
     """A text after masking: what is found is replaced, again and again, until nothing more is found."""
     for _ in range(8):
-        finds = [find for find in _RULES.scan([text])[0] if find.rule.action is Action.MASK]
+        finds = [find for find in _RULES.scan([text])[0] if find.rule.action is RuleAction.MASK]
         if not finds:
             return text
         for find in reversed(finds):
@@ -103,14 +103,14 @@ def test_nothing_is_found_in_masks(text: str) -> None:
     _masked(text)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.group is not Group.LOOKALIKES])
+@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.group is not RuleGroup.LOOKALIKES])
 def test_a_masked_example_is_found_no_more(rule: Rule) -> None:
     """One round is enough for an example: no rule finds anything in, or beside, its mask."""
-    finds = [find for find in _RULES.scan([rule.example])[0] if find.rule.group is not Group.LOOKALIKES]
+    finds = [find for find in _RULES.scan([rule.example])[0] if find.rule.group is not RuleGroup.LOOKALIKES]
     text = rule.example
     for find in reversed(finds):
         text = f"{text[: find.start]}⟦{find.rule.kind}:k7x2m9qa4t⟧{text[find.end :]}"
-    assert [] == [find for find in _RULES.scan([text])[0] if find.rule.group is not Group.LOOKALIKES]
+    assert [] == [find for find in _RULES.scan([text])[0] if find.rule.group is not RuleGroup.LOOKALIKES]
 
 
 @given(_TEXTS)
@@ -118,7 +118,7 @@ def test_defanging_again_changes_nothing(text: str) -> None:
     """A defanged text has nothing more to defang."""
     text = text.encode(errors="replace").decode()
     broken = defang(text, _RULES.scan([text])[0])
-    assert [] == [find for find in _RULES.scan([broken])[0] if find.rule.action is Action.DEFANG]
+    assert [] == [find for find in _RULES.scan([broken])[0] if find.rule.action is RuleAction.DEFANG]
     assert broken == defang(broken, _RULES.scan([broken])[0])
 
 

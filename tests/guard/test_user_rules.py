@@ -9,12 +9,12 @@ import pytest
 
 from prompt_sidecar.config.settings import SettingsError, load
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions, UserRule
-from prompt_sidecar.guard.rules import Action, default_rules, faults
+from prompt_sidecar.guard.rules import RuleAction, default_rules, faults
 
 _OWN = UserRule("payroll_number", r"\bPN-[0-9]{6}\b", "for PN-123456", "for PN-12")
 
 
-def _actions(options: GuardOptions) -> dict[str, Action]:
+def _actions(options: GuardOptions) -> dict[str, RuleAction]:
     return {rule.name: rule.action for rule in default_rules(options).rules}
 
 
@@ -63,7 +63,7 @@ def test_a_rule_of_the_settings_file_finds(tmp_path: Path) -> None:
     )
     rules = default_rules(load({}, config=str(path)).guard)
     (find,) = rules.scan(["pay PN-654321 now"])[0]
-    assert ("payroll_number", Action.MASK, 7, 13) == (find.rule.name, find.rule.action, find.start, find.end)
+    assert ("payroll_number", RuleAction.MASK, 7, 13) == (find.rule.name, find.rule.action, find.start, find.end)
 
 
 def test_a_bad_rule_of_the_settings_file_stops_the_start(tmp_path: Path) -> None:
@@ -78,15 +78,15 @@ def test_actions_go_from_rule_to_group_to_default() -> None:
     """A rule's own action goes before its group's, which goes before the default; what is off is not looked for."""
     options = GuardOptions(ENFORCE, ("personal=mask", "phone=off", "lookalikes=defang", "payroll_number=observe"))
     actions = _actions(replace(options, rules=(_OWN,)))
-    assert (Action.MASK, Action.MASK) == (actions["email"], actions["jwt"])
-    assert (Action.DEFANG, Action.OBSERVE) == (actions["forged_mask"], actions["payroll_number"])
+    assert (RuleAction.MASK, RuleAction.MASK) == (actions["email"], actions["jwt"])
+    assert (RuleAction.DEFANG, RuleAction.OBSERVE) == (actions["forged_mask"], actions["payroll_number"])
     assert "phone" not in actions
 
 
 def test_audit_changes_nothing() -> None:
     """Under `audit` each rule that is on observes."""
     options = GuardOptions(actions=("lookalikes=defang", "phone=off"))
-    assert {Action.OBSERVE} == set(_actions(options).values())
+    assert {RuleAction.OBSERVE} == set(_actions(options).values())
     assert not default_rules(options).changes_text
     assert default_rules(replace(options, mode=ENFORCE)).changes_text
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.client import AsyncClient, Client, MaskedRun
 from prompt_sidecar.client.engine import Engine
 from prompt_sidecar.client.options import Options
-from prompt_sidecar.integrations.answers import Events, Values
+from prompt_sidecar.integrations.answers import JsonEvents, MaskValues
 from prompt_sidecar.integrations.httpx import AsyncSidecarTransport, SidecarTransport
 from tests.answers.test_odd_answers import odd_events
 from tests.client.provider import SHAPES, Says
@@ -480,7 +480,7 @@ def test_every_line_end_ends_an_event(line: bytes, empty: bytes, size: int, clie
 
 def test_a_name_in_endless_pieces_is_not_added_up() -> None:
     """Each piece would cost as much as all before it."""
-    events = Events("openai_chat", Values(Engine(Options("127.0.0.1:1")), "run"))
+    events = JsonEvents("openai_chat", MaskValues(Engine(Options("127.0.0.1:1")), "run"))
     for number in range(100):
         piece = {"index": 0, "function": {"name": f"{number}{'x' * 300}"}}
         list(events.take({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]}))
@@ -497,7 +497,7 @@ def test_an_event_that_fails_is_taken_back(ends: bool) -> None:
         piece = {"index": 0, "function": {"name": "deploy", "arguments": text}}
         return {"choices": [{"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": finish}]}
 
-    events = Events("openai_chat", Values(Engine(Options("127.0.0.1:1")), "run"))
+    events = JsonEvents("openai_chat", MaskValues(Engine(Options("127.0.0.1:1")), "run"))
     list(events.take(first := chunk('{"token":"⟦github_token:aa')))
     steps = events.take(chunk('aaaaaaaa⟧"}', "tool_calls" if ends else None))
     if ends:

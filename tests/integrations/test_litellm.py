@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.client import Client, RunUnknown
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
@@ -242,7 +242,7 @@ def ids_of_runs(door: bool, folder: Path, upstream: Upstream) -> list[str]:
     """The ids of the runs of four requests through a proxy with a custom authentication, as operators see them."""
     (folder / "custom.py").write_text(AUTHENTICATION)
     core = runs()
-    shared = Shared(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
+    shared = DoorServices(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
     http = HttpDoor(options("http://127.0.0.1:9"), shared, b"k" * 32)
     process = Doors(shared, [GrpcDoor(shared), http])
     process.bind()

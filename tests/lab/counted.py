@@ -24,7 +24,7 @@ from prompt_sidecar.facts.comparison import Bill, Comparability, Recount
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from prompt_sidecar.guard.ceilings import Ceilings
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.model import RecordedPrompt, Transcript
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from prompt_sidecar.trim.presets import preset
 from tests.lab.harness.tables import sorry
@@ -136,7 +136,7 @@ def _stand_in(run: Transcript) -> str:
     return " word" * max(0, int((first.usage.input - answer.tokens.after) / answer.tokens.factor))
 
 
-def _sent(engine: Engine, run: Transcript, prompt: Prompt, stand_in: str) -> TrimAnswer:
+def _sent(engine: Engine, run: Transcript, prompt: RecordedPrompt, stand_in: str) -> TrimAnswer:
     found = json.loads(prompt.body(run.form))
     body: dict[str, Any] = {"messages": found} if isinstance(found, list) else found
     name = _SYSTEM[run.form]

@@ -20,7 +20,7 @@ from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, Sear
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
+from prompt_sidecar.recall.found import SearchLimits, SearchQuery, SearchResult
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
@@ -124,7 +124,7 @@ class Engine:
             assert answer.page.next_offset > offset
             offset = answer.page.next_offset
 
-    def search(self, query: str, **fields: Any) -> Found:
+    def search(self, query: str, **fields: Any) -> SearchResult:
         """Search the run's history, until all of it is indexed: how much one search indexes depends on the machine."""
         call = SearchCall(CALLER, self.run_id, SearchQuery(query, **fields))
         while (found := self.runs.recalling.search(call, _never)).not_indexed_items:

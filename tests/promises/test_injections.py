@@ -25,7 +25,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.recall.found import MOST_SNIPPETS, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe
 from prompt_sidecar.recall.selection import PatternMatch
-from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
+from prompt_sidecar.recall.tag import AnswerKind, RecognisedAnswer, recognise
 from prompt_sidecar.trim.elide import clipped_arguments
 from prompt_sidecar.trim.ids import run_key
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAMES_HEADER
@@ -342,7 +342,7 @@ def test_tools_say_nothing_of_a_payload(format: str, source: Any) -> None:
         said += [line, *(envelope_lines(body) if body else [])]
         if known.kind is AnswerKind.RECALLED:
             assert answer.recalled is not None
-            assert Recognised(AnswerKind.RECALLED, arguments["id"]) == known
+            assert RecognisedAnswer(AnswerKind.RECALLED, arguments["id"]) == known
             quotes = read_envelope(body)[1]
             assert answer.recalled.page.content.decode() == "".join(quote.text for quote in quotes)
     assert {AnswerKind.RECALLED, AnswerKind.FOUND} <= kinds

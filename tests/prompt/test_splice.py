@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import Path
-from prompt_sidecar.prompt.jsontext import Values, splice, value_at
+from prompt_sidecar.prompt.jsontext import ValuesByPath, splice, value_at
 from tests.prompt.bodies import chance, few, spelled, values
 
 
@@ -103,7 +103,7 @@ def test_all_values_of_a_text(value: Any, random: Random) -> None:
     raw = spelled(value, random)
     wanted = paths(value)
     random.shuffle(wanted)
-    found = Values(raw)
+    found = ValuesByPath(raw)
     assert [value_at_slowly(raw, path) for path in wanted] == [found.at(path) for path in wanted]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar import providers
-from prompt_sidecar.providers.catalogue import MAX_NAME_CHARS, Model, Prices, Tier, built, find, names
+from prompt_sidecar.providers.catalogue import MAX_NAME_CHARS, Model, ModelPrices, Tier, built, find, names
 from tests.oracle.data import need
 
 
@@ -97,8 +97,8 @@ def test_the_most_that_a_prompt_may_take(name: str, window: int, most_input: int
 def test_prices_above_a_threshold() -> None:
     """Of a request with more input than a tier's threshold all costs more."""
     model = known("gpt-6.2-sol")
-    assert (Tier(272_000, Prices(4, 0.2, 5, 15)),) == model.tiers
-    assert Prices(2, 0.1, 2.5, 10) == model.prices
+    assert (Tier(272_000, ModelPrices(4, 0.2, 5, 15)),) == model.tiers
+    assert ModelPrices(2, 0.1, 2.5, 10) == model.prices
 
 
 def test_each_row_is_found_by_its_name_and_has_a_fact() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall import history as history_module
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.found import SearchLimits, SearchQuery
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.item import HistoryItem
@@ -33,7 +33,7 @@ class Recorder:
         self.clock = Clock()
         self.stash = Stash(1_000_000_000, run_bytes, 60.0, self.clock)
         self.reads = 0
-        self.bounds: Counts[str] = Counts()
+        self.bounds: EventCounts[str] = EventCounts()
         self.history = History(limits or SearchLimits(), self.read, lambda ids: self.stash.alive(RUN, ids), self.bounds)
 
     def read(self, stash_ids: Sequence[str]) -> Mapping[str, bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.holding import StoredOriginal
 from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.tokens import Counter, load
@@ -37,7 +37,7 @@ def test_recorded_texts_come_back(path: Path) -> None:
     while stash.compress_some():
         pass
     # Compared here: a difference between megabytes would take minutes to print.
-    wanted = {str(number): Held(original, "text/plain") for number, original in enumerate(originals)}
+    wanted = {str(number): StoredOriginal(original, "text/plain") for number, original in enumerate(originals)}
     assert [] == [stash_id for stash_id, held in wanted.items() if stash.get("run", stash_id) != held]
 
     counter = Counter({"o200k_base": load("o200k_base")})

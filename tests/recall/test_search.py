@@ -10,7 +10,7 @@ import pytest
 
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.prompt.items import Role
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchLimits, SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.search import search
 from tests.recall.test_history import RUN, Recorder, no_check, text
 
@@ -26,7 +26,7 @@ def ask(
     limits: SearchLimits | None = None,
     last_iteration: int = 9,
     visible: Iterable[str] = (),
-) -> Found:
+) -> SearchResult:
     """Search a run."""
     numbers = itertools.count(482_113)
     return search(
@@ -41,7 +41,7 @@ def ask(
     )
 
 
-def ids(found: Found) -> list[str]:
+def ids(found: SearchResult) -> list[str]:
     """What was found, best first."""
     return [snippet.item.stash_id for snippet in found.snippets]
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from prompt_sidecar.recall import stash as stash_module
-from prompt_sidecar.recall.holding import COMPRESS_FROM, Cause, Held
+from prompt_sidecar.recall.holding import COMPRESS_FROM, Cause, StoredOriginal
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
 
@@ -41,7 +41,7 @@ def test_hit_returns_the_bytes_and_the_type() -> None:
     """What was put comes back byte for byte."""
     stash, _ = make()
     assert stash.put("r", "o", "a", b"\xff\x00 not text", "application/json") is True
-    assert Held(b"\xff\x00 not text", "application/json") == stash.get("r", "a")
+    assert StoredOriginal(b"\xff\x00 not text", "application/json") == stash.get("r", "a")
 
 
 def test_renewing_is_putting_again_without_the_bytes() -> None:
@@ -55,7 +55,7 @@ def test_renewing_is_putting_again_without_the_bytes() -> None:
     stash.put("r", "o", "c", b"1234567890", TEXT)
     assert Outcome.EVICTED == stash.get("r", "b")
     clock.now = 118
-    assert Held(b"1234567890", TEXT) == stash.get("r", "a")
+    assert StoredOriginal(b"1234567890", TEXT) == stash.get("r", "a")
     clock.now = 178
     assert not stash.renew("r", "a")
     assert Outcome.EXPIRED == stash.get("r", "a")
@@ -73,7 +73,7 @@ def test_outcomes_are_told_apart() -> None:
     assert Outcome.NOT_FOUND == stash.get("other", "alive")
     assert Outcome.EXPIRED == stash.get("r", "expired")
     assert Outcome.EVICTED == stash.get("r", "evicted")
-    assert Held(b"1234567890", TEXT) == stash.get("r", "alive")
+    assert StoredOriginal(b"1234567890", TEXT) == stash.get("r", "alive")
     assert {"hit": 1, "expired": 1, "evicted": 1, "not_found": 0, "run_unknown": 0} == stash.figures("r").retrievals
     assert 1 == stash.totals().retrievals[Outcome.RUN_UNKNOWN]
 
@@ -85,7 +85,7 @@ def test_same_id_again_keeps_the_first_bytes() -> None:
     clock.now = 59
     assert stash.put("r", "o", "a", b"second", "application/json") is True
     clock.now = 118
-    assert Held(b"first", TEXT) == stash.get("r", "a")
+    assert StoredOriginal(b"first", TEXT) == stash.get("r", "a")
     assert 5 == stash.figures("r").held_bytes
 
 
@@ -95,7 +95,7 @@ def test_retrieval_slides_the_time_to_live() -> None:
     stash.put("r", "o", "a", b"x", TEXT)
     for now in (59, 118, 177):
         clock.now = now
-        assert isinstance(stash.get("r", "a"), Held)
+        assert isinstance(stash.get("r", "a"), StoredOriginal)
     clock.now = 237
     assert Outcome.EXPIRED == stash.get("r", "a")
 
@@ -110,7 +110,7 @@ def test_received_renews_the_living_and_wakes_no_dead() -> None:
     stash.received("r")
     clock.now = 120
     assert Outcome.EXPIRED == stash.get("r", "old")
-    assert isinstance(stash.get("r", "new"), Held)
+    assert isinstance(stash.get("r", "new"), StoredOriginal)
 
 
 def test_missing_names_the_expired_until_they_are_put_again() -> None:
@@ -136,7 +136,7 @@ def test_only_what_exceeds_a_runs_budget_cannot_be_held() -> None:
     assert stash.can_hold(10) is True
     assert stash.can_hold(11) is False
     assert stash.put("r", "o", "b", bytes(11), TEXT) is False
-    assert isinstance(stash.get("r", "a"), Held)
+    assert isinstance(stash.get("r", "a"), StoredOriginal)
     assert Outcome.NOT_FOUND == stash.get("r", "b")
 
 
@@ -154,7 +154,7 @@ def test_the_newest_never_evicts_itself() -> None:
     for run in ("r", "s", "t"):
         stash.put(run, run, "a", b"1234", TEXT)
     stash.put("r", "r", "b", b"1234567890", TEXT)
-    assert Held(b"1234567890", TEXT) == stash.get("r", "b")
+    assert StoredOriginal(b"1234567890", TEXT) == stash.get("r", "b")
     assert 10 == stash.totals().held_bytes
     assert {Cause.EXPIRED: 0, Cause.RUN_BUDGET: 1, Cause.TOTAL_BUDGET: 2} == stash.totals().lost
 
@@ -189,7 +189,7 @@ def test_the_dead_make_room_before_the_living(monkeypatch: pytest.MonkeyPatch) -
     clock.now = 60
     stash.put("now", "me", "a", b"x", TEXT)
     assert Outcome.EXPIRED == stash.get("idle", "a")
-    assert isinstance(stash.get("mine", "a"), Held)
+    assert isinstance(stash.get("mine", "a"), StoredOriginal)
     assert {Cause.EXPIRED: 1, Cause.RUN_BUDGET: 0, Cause.TOTAL_BUDGET: 0} == stash.totals().lost
 
 
@@ -248,7 +248,7 @@ def test_a_renewed_run_that_comes_due_holds_up_nothing() -> None:
     stash.received("now")
     clock.now = 110
     stash.put("now", "me", "b", b"xxx", TEXT)
-    assert isinstance(stash.get("now", "b"), Held)
+    assert isinstance(stash.get("now", "b"), StoredOriginal)
 
 
 def test_a_full_stash_with_a_renewed_run_due_still_takes_a_put(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_a_clock_that_steps_back_kills_nothing() -> None:
     stash.put("r", "o", "b", b"x", TEXT)
     assert 0 == stash.sweep()
     clock.now = 159
-    assert isinstance(stash.get("r", "b"), Held)
+    assert isinstance(stash.get("r", "b"), StoredOriginal)
 
 
 @pytest.mark.parametrize("size", [COMPRESS_FROM - 1, COMPRESS_FROM, 10_000, COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
@@ -317,9 +317,9 @@ def test_compression_changes_no_byte(size: int) -> None:
     stash, _ = make(total=10_000_000, run=10_000_000)
     original = lines(size)
     stash.put("r", "o", "a", original, TEXT)
-    assert Held(original, TEXT) == stash.get("r", "a")
+    assert StoredOriginal(original, TEXT) == stash.get("r", "a")
     stash.compress_some(10_000_000)
-    assert Held(original, TEXT) == stash.get("r", "a")
+    assert StoredOriginal(original, TEXT) == stash.get("r", "a")
     figures = stash.figures("r")
     assert size == figures.original_bytes
     assert (figures.held_bytes < size) is (size >= COMPRESS_FROM)
@@ -333,7 +333,7 @@ def test_what_does_not_shrink_is_held_as_it_is() -> None:
     assert 5_000 == stash.compress_some()
     assert 0 == stash.compress_some()
     assert 5_000 == stash.figures("r").held_bytes
-    assert Held(original, TEXT) == stash.get("r", "a")
+    assert StoredOriginal(original, TEXT) == stash.get("r", "a")
 
 
 def test_waiting_for_compression_is_bounded() -> None:
@@ -362,7 +362,7 @@ def test_threads_agree() -> None:
             original = lines(1_000 + 500 * number)
             stash.put(run, run, str(number), original, TEXT)
             answer = stash.get(run, str(number))
-            if isinstance(answer, Held) and answer.original != original:
+            if isinstance(answer, StoredOriginal) and answer.original != original:
                 failures.append(str(number))
             stash.compress_some(chance.randrange(20_000))
             stash.sweep()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from prompt_sidecar.recall import stash as stash_module
-from prompt_sidecar.recall.holding import Cause, Held
+from prompt_sidecar.recall.holding import Cause, StoredOriginal
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.stash import Stash
 
@@ -109,7 +109,7 @@ class SlowStash:
         """The id used longest ago."""
         return min(run.entries, key=lambda name: run.entries[name].used)
 
-    def get(self, key: str, stash_id: str) -> Held | Outcome:
+    def get(self, key: str, stash_id: str) -> StoredOriginal | Outcome:
         """One, or why not."""
         self.bury()
         run = self.runs.get(key)
@@ -117,7 +117,7 @@ class SlowStash:
             return Outcome.RUN_UNKNOWN
         if stash_id in run.entries:
             self.use(run, run.entries[stash_id])
-            return Held(run.entries[stash_id].original, "text/plain")
+            return StoredOriginal(run.entries[stash_id].original, "text/plain")
         if stash_id in run.gone:
             return Outcome.EXPIRED if run.gone[stash_id] is Cause.EXPIRED else Outcome.EVICTED
         return Outcome.NOT_FOUND

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.recall import stash as stash_module
-from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.holding import StoredOriginal
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, PEEK_SLICE, Stash
 from tests.recall.test_stash import TEXT, lines, make
@@ -82,7 +82,7 @@ def test_alive_peek_and_get_agree(steps: list[tuple[str, int]]) -> None:
     peeked = stash.peek("r", "abcde")
     assert peeked.keys() == stash.alive("r", "abcde")
     held = {stash_id: stash.get("r", stash_id) for stash_id in "abcde"}
-    assert peeked == {stash_id: got.original for stash_id, got in held.items() if isinstance(got, Held)}
+    assert peeked == {stash_id: got.original for stash_id, got in held.items() if isinstance(got, StoredOriginal)}
 
 
 def test_peek_beside_puts_and_sweeps() -> None:

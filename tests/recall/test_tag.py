@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.recall.tag import HEADLINE_CHARACTERS, AnswerKind, Recognised, recognise, tagged
+from prompt_sidecar.recall.tag import HEADLINE_CHARACTERS, AnswerKind, RecognisedAnswer, recognise, tagged
 from prompt_sidecar.trim.ids import run_key
 
 KEY = run_key(b"key", "caller", "run-1")
@@ -34,7 +34,7 @@ def test_the_first_line_of_an_answer() -> None:
 def test_recognised_as_it_went_out(kind: AnswerKind, headline: str, body: str) -> None:
     """Whatever the headline and the body hold, the answer is known again, in one line and the body."""
     text = tagged(KEY, kind, _id(kind), headline, body)
-    assert Recognised(kind, _id(kind)) == recognise(KEY, text)
+    assert RecognisedAnswer(kind, _id(kind)) == recognise(KEY, text)
     line, _, rest = text.partition("\n")
     assert line.isprintable()
     assert body == rest
@@ -45,7 +45,7 @@ def test_what_agents_do_to_ends(kind: AnswerKind, headline: str, body: str, pad:
     """Stripped or padded at the end, and with other line ends, it is still known."""
     text = tagged(KEY, kind, _id(kind), headline, body)
     for changed in (text + pad, text.rstrip(), text.replace("\n", "\r\n"), text.replace("\r\n", "\n")):
-        assert Recognised(kind, _id(kind)) == recognise(KEY, changed)
+        assert RecognisedAnswer(kind, _id(kind)) == recognise(KEY, changed)
 
 
 @given(kinds, headlines, bodies, st.data())
@@ -67,7 +67,7 @@ def test_nothing_moves_between_the_parts() -> None:
     """A word of the headline cannot go behind the line, nor a body into it, nor one kind pass for another."""
     text = tagged(KEY, AnswerKind.NOTICE, "", "one two", "")
     tag = text[text.index("; tag=") :]
-    assert Recognised(AnswerKind.NOTICE, "") == recognise(KEY, text)
+    assert RecognisedAnswer(AnswerKind.NOTICE, "") == recognise(KEY, text)
     for moved in (
         f"[notice: one{tag} two",
         f"[notice: one{tag}\n two",
@@ -115,7 +115,7 @@ def test_a_long_headline_is_cut() -> None:
     """The line has a bound, within which it is known again."""
     text = tagged(KEY, AnswerKind.RECALLED, ID, "x" * 10_000, "body")
     assert len(text) < HEADLINE_CHARACTERS + 100
-    assert Recognised(AnswerKind.RECALLED, ID) == recognise(KEY, text)
+    assert RecognisedAnswer(AnswerKind.RECALLED, ID) == recognise(KEY, text)
 
 
 def test_time_is_linear() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall import history as history_module
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchLimits, SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.search import search
 from tests.recall.test_history import RUN, Recorder, no_check, text
@@ -33,7 +33,7 @@ def at_once() -> bool:
 
 def ask(
     run: Recorder, query: SearchQuery | str, enough: Callable[[], bool] = at_once, *, last_iteration: int = ITEMS
-) -> Found:
+) -> SearchResult:
     """Search a run, indexing a single step unless `enough` allows for more."""
     return search(
         run.history,
@@ -92,7 +92,7 @@ def taken_over() -> tuple[Recorder, Elsewhere]:
     return run, elsewhere
 
 
-def comparable(found: Found) -> Found:
+def comparable(found: SearchResult) -> SearchResult:
     """What is found, without the nonce."""
     return replace(found, rendered="", rendered_tokens=0)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from prompt_sidecar.config.settings import Settings
-from prompt_sidecar.report.figures import Asked, RunFigures
+from prompt_sidecar.report.figures import ReportedRun, ReportRequest
 from prompt_sidecar.report.measuring import measure, settings_for_replay
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from prompt_sidecar.tokens.loading import lazy_counter
@@ -72,12 +72,12 @@ def bill(model: str, calls: Any) -> float:
     return total / MILLION
 
 
-def measured(path: Path, limit: float = 0) -> RunFigures:
+def measured(path: Path, limit: float = 0) -> ReportedRun:
     """A file's run, measured as `replay` does."""
     settings = settings_for_replay(Settings())
     (run,) = read_transcripts(path, None)
     counter = lazy_counter(fast=False, report=lambda _: None)
-    return measure(run, Asked(limit, ["cache_first"]), settings, counter)
+    return measure(run, ReportRequest(limit, ["cache_first"]), settings, counter)
 
 
 @pytest.mark.parametrize("name", SESSIONS or ["none"])

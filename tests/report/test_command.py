@@ -11,9 +11,9 @@ import pytest
 
 from prompt_sidecar.cli.commands import main
 from prompt_sidecar.config.settings import load
-from prompt_sidecar.report.figures import Asked
+from prompt_sidecar.report.figures import ReportRequest
 from prompt_sidecar.report.output import MARK
-from prompt_sidecar.report.work import Job, measured
+from prompt_sidecar.report.work import Measurement, measured
 from tests.cli.running import run
 from tests.report.transcripts.samples import bodies, jsonl, rollout, session
 
@@ -194,7 +194,7 @@ def test_progress_is_shown_on_a_terminal_only(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "runs")
     ended = run("replay", str(folder), "--json", str(tmp_path / "r.json"))
     assert "" == ended.stderr
-    job = Job(Asked(limit=4_000, presets=["cache_first"]), load({}, config=None, flags={}))
+    job = Measurement(ReportRequest(limit=4_000, presets=["cache_first"]), load({}, config=None, flags={}))
     shown = _Terminal()
     measured([folder / "log.jsonl"], job, shown)
     assert shown.getvalue().endswith("] 1 of 1 files\n")

@@ -8,8 +8,8 @@ from prompt_sidecar.facts.money import ModelPrice
 from prompt_sidecar.guard.ceilings import Price
 from prompt_sidecar.report.counted import counted
 from prompt_sidecar.report.prices import RelativePrices
-from prompt_sidecar.report.strategies import Charge, Sent
-from prompt_sidecar.report.transcripts.model import Prompt, Usage
+from prompt_sidecar.report.strategies import Charge, StrategyPrompt
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt
 
 PRICES = RelativePrices()
 
@@ -17,11 +17,11 @@ PRICES = RelativePrices()
 def test_calls_with_counts_are_added_up() -> None:
     """Others are left out, on both sides."""
     prompts = [
-        Prompt([], usage=Usage(1_000, 0, 1_000, 10)),
-        Prompt([]),
-        Prompt([], usage=Usage(3_000, 200, 0, 20)),
+        RecordedPrompt([], usage=CallUsage(1_000, 0, 1_000, 10)),
+        RecordedPrompt([]),
+        RecordedPrompt([], usage=CallUsage(3_000, 200, 0, 20)),
     ]
-    untrimmed = [Sent(900, 0), Sent(1_500, 900), Sent(2_700, 1_500)]
+    untrimmed = [StrategyPrompt(900, 0), StrategyPrompt(1_500, 900), StrategyPrompt(2_700, 1_500)]
     price = ModelPrice(Price(input=1.0, output=2.0, cached=0.5, written=4.0))
     charged = [Charge(1.0, True, 10, price=price), Charge(1.0, True, 0), Charge(0.12, True, 20, price=price)]
     found = counted(prompts, untrimmed, charged, PRICES)
@@ -37,4 +37,4 @@ def test_calls_with_counts_are_added_up() -> None:
 
 def test_a_file_without_counts_has_none() -> None:
     """Nothing is shown then."""
-    assert counted([Prompt([])], [Sent(9, 0)], [Charge(1.0, True, 0)], PRICES) is None
+    assert counted([RecordedPrompt([])], [StrategyPrompt(9, 0)], [Charge(1.0, True, 0)], PRICES) is None

@@ -16,10 +16,10 @@ import pytest
 from prompt_sidecar.config.settings import load
 from prompt_sidecar.guard.ceilings import ANY_MODEL, Price
 from prompt_sidecar.report import page as pages
-from prompt_sidecar.report.figures import Asked, Report
+from prompt_sidecar.report.figures import Report, ReportRequest
 from prompt_sidecar.report.page import page
 from prompt_sidecar.report.tool_weights import over_runs
-from prompt_sidecar.report.work import Job, Measurer
+from prompt_sidecar.report.work import Measurement, Measurer
 from tests.cli.running import PATIENCE
 from tests.report.pages import elements
 from tests.report.transcripts.samples import answered, jsonl, result, said, session, use
@@ -29,8 +29,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 
 def _report(*paths: Path, limit: float = 1_500.0) -> Report:
-    asked = Asked(limit=limit, presets=["cache_first", "lean"], money={ANY_MODEL: Price(3, 15, 0.3, 3.75)})
-    measurer = Measurer(Job(asked, load({}, config=None, flags={})))
+    asked = ReportRequest(limit=limit, presets=["cache_first", "lean"], money={ANY_MODEL: Price(3, 15, 0.3, 3.75)})
+    measurer = Measurer(Measurement(asked, load({}, config=None, flags={})))
     runs = [run for path in paths for run in measurer.measure(path)[0]]
     return Report(asked, runs, [], over_runs([run.tools for run in runs]))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from prompt_sidecar.config.settings import load
-from prompt_sidecar.report.figures import RunFigures, Setting
+from prompt_sidecar.report.figures import ReportedRun, TriedSetting
 from prompt_sidecar.report.recommending import recommended, sentences
 from prompt_sidecar.report.strategies import Cost
 
@@ -16,20 +16,20 @@ COST = Cost(1_000, 100.0, 100.0, 10.0, 10.0, 0, 0, 0)
 LIMIT = 1_000_000
 
 
-def ceiling(size: int, share: float, hidden: float = 0.2) -> Setting:
+def ceiling(size: int, share: float, hidden: float = 0.2) -> TriedSetting:
     """A ceiling that was tried."""
-    return Setting(LIMIT, True, COST, share, share + 0.05, 1 - hidden, ceiling=size)
+    return TriedSetting(LIMIT, True, COST, share, share + 0.05, 1 - hidden, ceiling=size)
 
 
-def condense(level: str, share: float) -> Setting:
+def condense(level: str, share: float) -> TriedSetting:
     """A level of condensing that was tried."""
-    return Setting(LIMIT, True, COST, share, 1.0, 0.9, condense=level)
+    return TriedSetting(LIMIT, True, COST, share, 1.0, 0.9, condense=level)
 
 
-def run(*settings: Setting, window: int = LIMIT) -> RunFigures:
+def run(*settings: TriedSetting, window: int = LIMIT) -> ReportedRun:
     """A run that was tried with what its model takes and with these."""
-    whole = Setting(LIMIT, True, COST, 1.0, 1.0, 1.0)
-    return RunFigures(
+    whole = TriedSetting(LIMIT, True, COST, 1.0, 1.0, 1.0)
+    return ReportedRun(
         "run", "source", "openai_chat", "claude-opus-4-6", LIMIT, window, COST, COST, 1.0, (), (), (), (), None, (),
         settings=(whole, *settings),
     )  # fmt: skip
@@ -47,7 +47,7 @@ def run(*settings: Setting, window: int = LIMIT) -> RunFigures:
     ],
     ids=["half of the best", "less than half", "what hides too much does not count", "no tenth", "too much", "small"],
 )
-def test_the_largest_ceiling_with_most_of_the_saving(settings: list[Setting], size: int) -> None:
+def test_the_largest_ceiling_with_most_of_the_saving(settings: list[TriedSetting], size: int) -> None:
     """A smaller one saves more and hides more; where none is worth it, all stays as it is."""
     (found,) = recommended([run(*settings)])
     assert size == found.ceiling
@@ -109,7 +109,7 @@ def test_a_preset_that_ignores_ceilings() -> None:
 
 def test_a_limit_that_was_asked_for_is_no_saving_of_a_ceiling() -> None:
     """Where the window is not known, what a limit saves of a short run is on no account of the ceiling."""
-    short = replace(run(), settings=(Setting(3_000, False, COST, 0.1, 0.1, 0.1),))
+    short = replace(run(), settings=(TriedSetting(3_000, False, COST, 0.1, 0.1, 0.1),))
     (found,) = recommended([run(ceiling(100_000, 0.5, hidden=0.3)), short])
     assert 0.75 == found.share
     assert 0.15 == pytest.approx(found.hidden)

@@ -11,8 +11,8 @@ from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.guard.ceilings import Price
 from prompt_sidecar.report.prices import RelativePrices, billed, read_price
 from prompt_sidecar.report.sizes import Step
-from prompt_sidecar.report.strategies import Charge, Sent, charges, control, cost, never
-from prompt_sidecar.report.transcripts.model import Prompt, Usage
+from prompt_sidecar.report.strategies import Charge, StrategyPrompt, charges, control, cost, never
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt
 from tests.oracle.baselines import Control, Sized, kept_prefix
 
 WARM = Charge(warmth=1.0, accepted=True, output=0)
@@ -63,16 +63,16 @@ def test_never_trimming_pays_again_where_the_agent_changed_its_history() -> None
     """What the prompt before began with as well is cached, and no more."""
     first, second, third = _steps([10], [[5, 5], [5, 5]], head=100)
     rewritten = Step(third.before, third.head, third.messages, third.opens, common=1, same_head=True, output=0)
-    assert [Sent(110, 0), Sent(120, 110), Sent(130, 120)] == never([first, second, third])
-    assert Sent(130, 110, cut=True) == never([first, second, rewritten])[-1]
+    assert [StrategyPrompt(110, 0), StrategyPrompt(120, 110), StrategyPrompt(130, 120)] == never([first, second, third])
+    assert StrategyPrompt(130, 110, cut=True) == never([first, second, rewritten])[-1]
 
 
 def test_prompts_past_the_window_are_refused_and_no_saving() -> None:
     """They cost nothing untrimmed, and nothing is compared on them."""
     steps = _steps([10], [[10], [10]])
-    charged = charges([Prompt([])] * 3, steps, window=25)
+    charged = charges([RecordedPrompt([])] * 3, steps, window=25)
     untrimmed = cost(never(steps), charged, RelativePrices(0, 1), (0, 25))
-    trimmed = cost([Sent(10, 0)] * 3, charged, RelativePrices(0, 1), (0, 25))
+    trimmed = cost([StrategyPrompt(10, 0)] * 3, charged, RelativePrices(0, 1), (0, 25))
     assert (1, 20.0) == (untrimmed.refused, untrimmed.cost)
     assert (30.0, 20.0) == (trimmed.cost, trimmed.comparable_cost)
     assert 1.0 == trimmed.share_of(untrimmed)
@@ -81,7 +81,7 @@ def test_prompts_past_the_window_are_refused_and_no_saving() -> None:
 def test_a_cache_that_had_expired_is_charged_to_every_strategy() -> None:
     """The provider had half of what could have been cached."""
     steps = _steps([100], [[0]])
-    prompts = [Prompt([]), Prompt([], usage=Usage(input=200, cached=100))]
+    prompts = [RecordedPrompt([]), RecordedPrompt([], usage=CallUsage(input=200, cached=100))]
     charged = charges(prompts, steps, window=0)
     assert [1.0, 0.5] == [one.warmth for one in charged]
     paid = cost(never(steps), charged, RelativePrices(0, 1), (0, 0))
@@ -92,20 +92,25 @@ def test_money_has_four_prices() -> None:
     """Cached, written and output tokens, and plain input where the provider reports what it wrote."""
     price = Price(input=2, output=10, cached=1, written=3)
     listed = ModelPrice(price, ((1_000, Price(input=4, output=15, cached=2, written=6)),))
-    assert pytest.approx((1 * 100 + 3 * 30 + 2 * 20 + 10 * 7) / 1e6) == billed(listed, Usage(150, 100, 30, 7))
+    assert pytest.approx((1 * 100 + 3 * 30 + 2 * 20 + 10 * 7) / 1e6) == billed(listed, CallUsage(150, 100, 30, 7))
     assert pytest.approx((1 * 100 + 3 * 10 + 4 * 20 + 2 * 20 + 10 * 7) / 1e6) == billed(
-        listed, Usage(150, 100, 30, 7, written_hour=20)
+        listed, CallUsage(150, 100, 30, 7, written_hour=20)
     )
-    assert pytest.approx((2 * 600 + 6 * 401 + 15 * 7) / 1e6) == billed(listed, Usage(1_001, 600, 0, 7))
-    spent = cost([Sent(150, 100)], [Charge(1.0, accepted=True, output=7, price=listed)], RelativePrices(), (0, 0))
+    assert pytest.approx((2 * 600 + 6 * 401 + 15 * 7) / 1e6) == billed(listed, CallUsage(1_001, 600, 0, 7))
+    spent = cost(
+        [StrategyPrompt(150, 100)], [Charge(1.0, accepted=True, output=7, price=listed)], RelativePrices(), (0, 0)
+    )
     assert spent.money == pytest.approx((1 * 100 + 3 * 50 + 10 * 7) / 1e6)
-    assert cost([Sent(1, 0)], [WARM], RelativePrices(), (0, 0)).money is None
+    assert cost([StrategyPrompt(1, 0)], [WARM], RelativePrices(), (0, 0)).money is None
 
 
 def test_what_the_provider_counted_is_what_never_trimming_costs() -> None:
     """More in the cache than could be expected, as of another run; written tokens; each model's own price."""
     step = _steps([100], [[0]])
-    prompts = [Prompt([], model="gpt-5.4", usage=Usage(100, 40, 30, 5)), Prompt([], model="unknown")]
+    prompts = [
+        RecordedPrompt([], model="gpt-5.4", usage=CallUsage(100, 40, 30, 5)),
+        RecordedPrompt([], model="unknown"),
+    ]
     charged = charges(prompts, step, 0, Money(None, Models()))
     assert (0.4, 0.5, None) == (charged[0].found, charged[0].written, charged[1].price)
     paid = cost(never(step), charged, RelativePrices(), (0, 0))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.config.settings import load
-from prompt_sidecar.report.figures import Asked, RunFigures
+from prompt_sidecar.report.figures import ReportedRun, ReportRequest
 from prompt_sidecar.report.tool_weights import MOST_TOOLS, OTHER, ToolWeight, bounded, over_runs, shown
-from prompt_sidecar.report.work import Job, Measurer
+from prompt_sidecar.report.work import Measurement, Measurer
 from tests.report.transcripts.samples import answered, bodies, jsonl, result, rollout, said, session, use
 
 
-def _run(path: Path, limit: float = 2_000.0) -> RunFigures:
-    job = Job(Asked(limit=limit, presets=["cache_first"]), load({}, config=None, flags={}))
+def _run(path: Path, limit: float = 2_000.0) -> ReportedRun:
+    job = Measurement(ReportRequest(limit=limit, presets=["cache_first"]), load({}, config=None, flags={}))
     (run,), skipped = Measurer(job).measure(path)
     assert [] == skipped
     return run

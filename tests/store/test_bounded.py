@@ -19,7 +19,7 @@ import pytest
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import StoreCommand, StoreReply
 from prompt_sidecar.store import layout
-from prompt_sidecar.store.bounded import Use, _Socket
+from prompt_sidecar.store.bounded import ConnectionUse, _Socket
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.reading import READ_ITEMS
 from prompt_sidecar.store.sealing import Sealer
@@ -314,7 +314,7 @@ def test_the_parser_in_c() -> None:
     """The library's other parser reads into a buffer of its own: what it reads so is counted, too."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        use = Use(PATIENT, 4)
+        use = ConnectionUse(PATIENT, 4)
         bounded = _Socket(ours, lambda: use)
         buffer = bytearray(8)
         theirs.sendall(b"1234")

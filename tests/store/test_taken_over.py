@@ -13,7 +13,7 @@ import pytest
 from prompt_sidecar.facts.archived import Original
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import SearchCall
-from prompt_sidecar.recall.found import Found, SearchQuery
+from prompt_sidecar.recall.found import SearchQuery, SearchResult
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.shared import SharedPlace
 from prompt_sidecar.v1 import search_pb2, trim_pb2
@@ -37,18 +37,18 @@ def grown(valkey: Valkey) -> Engine:
     return engine
 
 
-def hurried(engine: Engine, query: str = QUERY) -> Found:
+def hurried(engine: Engine, query: str = QUERY) -> SearchResult:
     """A search whose caller has no time left: it indexes a step and answers."""
     return engine.runs.recalling.search(SearchCall(CALLER, RUN_ID, SearchQuery(query), seconds=0.0), lambda: None)
 
 
-def comparable(found: Found) -> Found:
+def comparable(found: SearchResult) -> SearchResult:
     """What is found, without the nonce, and without what only the replica that was sent the prompt knows of it."""
     snippets = [replace(snippet, tokens=0) for snippet in found.snippets]
     return replace(found, rendered="", rendered_tokens=0, snippets=snippets)
 
 
-def expected_of(valkey: Valkey) -> Found:
+def expected_of(valkey: Valkey) -> SearchResult:
     """What a replica answers that indexes all that is stored at once."""
     engine, _ = replica(valkey)
     return comparable(engine.search(QUERY))

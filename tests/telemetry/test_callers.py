@@ -9,7 +9,7 @@ from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.money import Money
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.labels import MOST_CALLERS, CallerNames
+from prompt_sidecar.telemetry.labels import MOST_CALLERS, CallerLabels
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import usage_pb2
 from tests.telemetry.watched import prompt, watched
@@ -17,7 +17,7 @@ from tests.telemetry.watched import prompt, watched
 
 def test_names_of_operators_are_labels_and_others_are_not() -> None:
     """A digest of a key, or a certificate's subject, may be any number: they are one label."""
-    names = CallerNames(["research", "sha256:1"])
+    names = CallerLabels(["research", "sha256:1"])
     asked = ("local", "unix", "research", "sha256:1", "token:nightly", "sha256:2", "mtls:CN=a", "jwt:a b", "")
     assert ["local", "unix", "research", "sha256:1", "token:nightly", *["other"] * 4] == [
         names.label(each) for each in asked
@@ -26,7 +26,7 @@ def test_names_of_operators_are_labels_and_others_are_not() -> None:
 
 def test_there_are_so_many_labels_at_most() -> None:
     """Those of the settings have theirs, whatever tokens come first."""
-    names = CallerNames(["last"])
+    names = CallerLabels(["last"])
     given = {names.label(f"token:{number}") for number in range(100)}
     assert MOST_CALLERS - 2 == len(given)
     assert "other" in given

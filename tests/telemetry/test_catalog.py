@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prompt_sidecar.telemetry import changes
-from prompt_sidecar.telemetry.catalog import BOUND_HITS, BOUNDS, CATALOG, RPC_DURATION, Kind
+from prompt_sidecar.telemetry.catalog import BOUND_HITS, BOUNDS, CATALOG, RPC_DURATION, InstrumentKind
 from prompt_sidecar.telemetry.observer import counters
 
 SIDECAR = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
@@ -44,7 +44,7 @@ def test_names_are_as_openmetrics_wants_them(metric: object) -> None:
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", metric.name)
     assert not re.search(r"total|seconds|bytes$|count$|ratio_", metric.name)
     assert metric.description.endswith(".")
-    assert (metric.kind is Kind.HISTOGRAM) == bool(metric.boundaries)
+    assert (metric.kind is InstrumentKind.HISTOGRAM) == bool(metric.boundaries)
     assert sorted(set(metric.boundaries)) == list(metric.boundaries)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings, Price
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.trim.presets import preset
 from tests.telemetry.watched import prompt, watched
@@ -23,7 +23,7 @@ GENERAL = CallerRules(preset("cache_first"), {}, CEILINGS)
 
 def test_ceilings_are_counted_by_scope_kind_and_action() -> None:
     """An answered prompt counts for each ceiling that it passes, a refused one for the ceiling that refused it."""
-    with watched(rules=Rules(GENERAL, {}, Money(Prices({})))) as seen:
+    with watched(rules=Rules(GENERAL, {}, Money(CeilingPrices({})))) as seen:
         seen.served.stub.TrimPrompt(prompt(0))
         for _ in range(2):
             with pytest.raises(grpc.RpcError) as refused:
@@ -40,7 +40,7 @@ def test_ceilings_are_counted_by_scope_kind_and_action() -> None:
 
 def test_observing_and_models_without_a_price() -> None:
     """Where the sidecar observes, a ceiling that would refuse is counted, and the prompt is answered."""
-    rules = Rules(GENERAL, {}, Money(Prices({"claude": Price(1.0, 1.0)})), observe=True)
+    rules = Rules(GENERAL, {}, Money(CeilingPrices({"claude": Price(1.0, 1.0)})), observe=True)
     with watched(rules=rules) as seen:
         for _ in range(2):
             assert seen.served.stub.TrimPrompt(prompt(0, model="gpt-5")).observed_only

@@ -21,7 +21,7 @@ def add(counted: Counted, made: list[Change]) -> None:
     """Count changes; counters do not go down."""
     for metric, labels, number in made:
         assert number >= 0
-        counted[metric.name, tuple(labels)] += int(number) if metric.kind is catalog.Kind.COUNTER else 0
+        counted[metric.name, tuple(labels)] += int(number) if metric.kind is catalog.InstrumentKind.COUNTER else 0
 
 
 def panels(counted: Counted, prompts: str, state: str) -> int:

@@ -17,7 +17,7 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import GuardRefused, RunCeiling, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import run_pb2, usage_pb2
@@ -35,7 +35,7 @@ from tests.telemetry.watched import Figures, prompt, prompt_of, telling, watched
 GENERAL: Final = CallerRules(
     preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
 )
-ONE_CALL: Final = Rules(GENERAL, {}, Money(Prices({})))
+ONE_CALL: Final = Rules(GENERAL, {}, Money(CeilingPrices({})))
 GUARDRAIL: Final = "/beta/litellm_basic_guardrail_api"
 
 

@@ -10,7 +10,7 @@ from opentelemetry._logs import LogRecord
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings
 from prompt_sidecar.telemetry.events import CACHE_BREAK, CUT, EVENTS, FINDING, MOST_FINDINGS, REFUSAL
 from prompt_sidecar.trim.presets import preset
 from tests.doors.grpc.serving import failure
@@ -22,7 +22,7 @@ KEYS = "AKIA" + "FAKE0NOTREAL1BUT", "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNr
 ONE_CALL = Rules(
     CallerRules(preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)),
     {},
-    Money(Prices({})),
+    Money(CeilingPrices({})),
 )
 
 

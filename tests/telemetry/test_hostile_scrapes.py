@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.scrapes import Exposition
 from tests.waiting import until
@@ -22,7 +22,7 @@ SILENT = 300
 """Half-open scrapers; each once held a thread for ever."""
 
 
-class Exposing(Exposed):
+class Exposing(ExposedMetrics):
     """Exposes what a test has."""
 
     def __init__(self, has: CollectorRegistry) -> None:

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings
 from prompt_sidecar.providers.api import OTHER_REASON
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.telemetry import spans
@@ -245,7 +245,7 @@ def test_a_reason_that_is_not_known_is_not_written() -> None:
 def test_a_refused_prompt_has_its_span() -> None:
     """With the reason; nothing was sent, so there is no call of the provider."""
     ceilings = Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
-    rules = Rules(CallerRules(preset("cache_first"), {}, ceilings), {}, Money(Prices({})))
+    rules = Rules(CallerRules(preset("cache_first"), {}, ceilings), {}, Money(CeilingPrices({})))
     with traced(scripted(Says("Hello."), Says("Again.")), rules=rules) as told:
         assert 200 == told.ask()
         assert 400 <= told.ask()

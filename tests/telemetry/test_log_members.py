@@ -24,7 +24,7 @@ from prompt_sidecar.errors import GuardRefused
 from prompt_sidecar.facts.http_calls import CANCELLED, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.log_lines import run_digest
 from prompt_sidecar.facts.money import Money
-from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingPrices, Ceilings
 from prompt_sidecar.process.logs import REPEAT_SECONDS, Repeats, configure
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
@@ -50,7 +50,7 @@ ONE_CALL: Final = Rules(
         Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE),
     ),
     {},
-    Money(Prices({})),
+    Money(CeilingPrices({})),
 )
 
 

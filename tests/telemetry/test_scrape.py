@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import CATALOG, InstrumentKind, Metric
 from tests.doors.grpc.serving import PATIENCE
 from tests.telemetry.watched import OPENMETRICS, Figures, Watched, prompt, scraped_name, watched
 
@@ -27,7 +27,7 @@ def fresh() -> Figures:
 @pytest.mark.parametrize("metric", CATALOG, ids=IDS)
 def test_every_series_is_there_before_the_first_call(fresh: Figures, metric: Metric) -> None:
     """A rate over a series that begins at 1 would miss its first event."""
-    suffix = "_bucket" if metric.kind is Kind.HISTOGRAM else ""
+    suffix = "_bucket" if metric.kind is InstrumentKind.HISTOGRAM else ""
     name = scraped_name(metric) + suffix
     found = [
         {label: value for label, value in sample.labels.items() if label != "le"}
@@ -43,7 +43,7 @@ def test_every_series_is_there_before_the_first_call(fresh: Figures, metric: Met
 
 def test_nothing_has_happened_before_the_first_call(fresh: Figures) -> None:
     """Counters are at zero; so nothing that only a start does is taken for a call's."""
-    counters = {scraped_name(metric) for metric in CATALOG if metric.kind is Kind.COUNTER}
+    counters = {scraped_name(metric) for metric in CATALOG if metric.kind is InstrumentKind.COUNTER}
     assert {} == {sample.name: sample.value for sample in fresh.samples if sample.name in counters and sample.value}
 
 
@@ -67,7 +67,7 @@ def test_nothing_else_is_exposed() -> None:
 def test_buckets_are_the_catalogues(fresh: Figures) -> None:
     """Also where the series was put there at zero."""
     for metric in CATALOG:
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is InstrumentKind.HISTOGRAM:
             name = scraped_name(metric) + "_bucket"
             bounds = {sample.labels["le"] for sample in fresh.samples if sample.name == name}
             assert {*map(str, metric.boundaries), "+Inf"} == bounds
@@ -78,7 +78,7 @@ def test_series_at_zero_are_those_of_the_reader() -> None:
 
     def shape(figures: Figures) -> set[tuple[str, frozenset[tuple[str, str]]]]:
         closed = [metric for metric in CATALOG if metric is not catalog.TOOL_RESULT_SIZE]  # no tool is known before
-        names = tuple(scraped_name(metric) for metric in closed if metric.kind is Kind.HISTOGRAM)
+        names = tuple(scraped_name(metric) for metric in closed if metric.kind is InstrumentKind.HISTOGRAM)
         return {(each.name, frozenset(each.labels.items())) for each in figures.samples if each.name.startswith(names)}
 
     with watched() as server:

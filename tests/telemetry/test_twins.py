@@ -25,9 +25,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import CATALOG, InstrumentKind, Metric
 from prompt_sidecar.telemetry.distributions import MOST_NOTED, SCALE, Distribution, Distributions
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import SCOPE, assemble, resource
@@ -37,8 +37,8 @@ from prompt_sidecar.telemetry.slices import SLICE, Sliced
 from prompt_sidecar.telemetry.tallies import Tallies, Values
 
 DELTA: Final = AggregationTemporality.DELTA
-COUNTERS: Final = [metric for metric in CATALOG if metric.kind is Kind.COUNTER]
-HISTOGRAMS: Final = [metric for metric in CATALOG if metric.kind is Kind.HISTOGRAM]
+COUNTERS: Final = [metric for metric in CATALOG if metric.kind is InstrumentKind.COUNTER]
+HISTOGRAMS: Final = [metric for metric in CATALOG if metric.kind is InstrumentKind.HISTOGRAM]
 MADE_BY_SDK: Final = "otel_sdk", "otel.sdk", "target"
 
 amounts = st.one_of(st.integers(0, 10**9), st.floats(1e-9, 1e9), st.just(0))
@@ -69,7 +69,7 @@ class _Ours:
 
     def take(self, events: Iterable[tuple[Metric, int, float]]) -> None:
         for metric, which, amount in events:
-            if metric.kind is Kind.COUNTER:
+            if metric.kind is InstrumentKind.COUNTER:
                 self.tallies.add([(metric, _series(metric, which), amount)])
             else:
                 self.distributions.record(metric, amount, _series(metric, which))
@@ -104,7 +104,7 @@ class _Sdk:
     def take(self, events: Iterable[tuple[Metric, int, float]]) -> None:
         for metric, which, amount in events:
             values = _series(metric, which)
-            if metric.kind is Kind.COUNTER:
+            if metric.kind is InstrumentKind.COUNTER:
                 series = self._sums[metric.name]
                 series[values] = series.get(values, 0) + amount
             else:
@@ -136,14 +136,16 @@ def test_metrics_are_exposed_as_the_sdk_exposes_them(events: list[tuple[Metric, 
     sdk = _Sdk(PrometheusMetricReader(registry=theirs, scope_info_enabled=False))
     for each in (ours, sdk):
         each.take(events)
-    exposed = Exposed()
+    exposed = ExposedMetrics()
     exposed.show(ours.instruments)
     mine = CollectorRegistry()
     mine.register(exposed)
     found, wanted = _scraped(mine), _scraped(theirs)
     assert wanted.items() <= found.items()
     extra = {key: value for key, value in found.items() if key not in wanted}
-    assert not any(value[1] for key, value in extra.items() if _of_catalog(key, {Kind.HISTOGRAM, Kind.COUNTER}))
+    assert not any(
+        value[1] for key, value in extra.items() if _of_catalog(key, {InstrumentKind.HISTOGRAM, InstrumentKind.COUNTER})
+    )
 
 
 Key = tuple[str, frozenset[tuple[str, str]]]
@@ -162,7 +164,7 @@ def _scraped(registry: CollectorRegistry) -> dict[Key, tuple[str, float]]:
     return found
 
 
-def _of_catalog(key: Key, kinds: set[Kind]) -> bool:
+def _of_catalog(key: Key, kinds: set[InstrumentKind]) -> bool:
     names = tuple(metric.name.replace(".", "_") for metric in CATALOG if metric.kind in kinds)
     return key[0].startswith(names)
 
@@ -354,7 +356,7 @@ def test_the_resource_is_shown_as_the_sdk_shows_it(attributes: dict[str, Any]) -
     """Without a collector the SDK is not there to do it."""
     pages = []
     for readers in ([], [_Pushed()]):
-        exposed = Exposed()
+        exposed = ExposedMetrics()
         exposition = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions())
         running = assemble(TelemetryOptions(), resource=Resource(attributes), readers=readers, exposition=exposition)
         page = generate_latest(exposed.registry()).decode()

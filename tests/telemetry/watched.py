@@ -22,8 +22,8 @@ from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.doors.grpc.servicer import METHODS, SERVICE
 from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.telemetry.catalog import Kind, Metric
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
@@ -43,7 +43,7 @@ class Figures:
 
     def of(self, metric: Metric, **labels: str) -> float:
         """The sum of a metric's series with these labels; of a histogram how often it was recorded."""
-        name = scraped_name(metric) + ("_count" if metric.kind is Kind.HISTOGRAM else "")
+        name = scraped_name(metric) + ("_count" if metric.kind is InstrumentKind.HISTOGRAM else "")
         wanted = {key.replace(".", "_"): value for key, value in labels.items()}
         return sum(
             sample.value for sample in self.samples if sample.name == name and wanted.items() <= sample.labels.items()
@@ -74,7 +74,9 @@ class Telling:
 @contextlib.contextmanager
 def telling() -> Iterator[Telling]:
     """Run telemetry without a server."""
-    exposition = Exposition(("127.0.0.1", 0), Exposed([f"{SERVICE}/{name}" for name in METHODS]), TelemetryOptions())
+    exposition = Exposition(
+        ("127.0.0.1", 0), ExposedMetrics([f"{SERVICE}/{name}" for name in METHODS]), TelemetryOptions()
+    )
     running = assemble(TelemetryOptions(), resource=Resource({}), exposition=exposition)
     try:
         yield Telling(running.observer, exposition.port)
@@ -118,7 +120,7 @@ def watched(
 ) -> Iterator[Watched]:
     """Serve and watch, everything on free ports."""
     methods = [f"{SERVICE}/{name}" for name in METHODS]
-    exposition = Exposition(("127.0.0.1", 0), Exposed(methods), TelemetryOptions())
+    exposition = Exposition(("127.0.0.1", 0), ExposedMetrics(methods), TelemetryOptions())
     exporter, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     running = assemble(
         options or TelemetryOptions(),
@@ -138,7 +140,7 @@ def watched(
 def scraped_name(metric: Metric) -> str:
     """What Prometheus calls a metric; a histogram's series add to it."""
     unit = {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
-    return metric.name.replace(".", "_") + unit + ("_total" if metric.kind is Kind.COUNTER else "")
+    return metric.name.replace(".", "_") + unit + ("_total" if metric.kind is InstrumentKind.COUNTER else "")
 
 
 def messages(iterations: int, text: str = "line of a log, nothing to see here") -> list[dict[str, Any]]:

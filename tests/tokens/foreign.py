@@ -23,7 +23,7 @@ import tiktoken
 
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.tokens import load
-from prompt_sidecar.tokens.calibration import Calibration, Counted
+from prompt_sidecar.tokens.calibration import Calibration, CountedPrompt
 from prompt_sidecar.tokens.weigh import weigh
 from tests.oracle import data
 from tests.oracle.runs import recorded, recorded_paths
@@ -73,7 +73,7 @@ def errors(prompts: Iterable[Turn]) -> Errors:
     moves = 0
     factors: dict[str, float] = {}
     for turn in prompts:
-        told = calibration.report(turn.run, "model", "format", Counted(turn.ours, 0, turn.theirs))
+        told = calibration.report(turn.run, "model", "format", CountedPrompt(turn.ours, 0, turn.theirs))
         moves += told.factor_after != told.factor_before
         if turn.place >= FIRST:
             before.append(abs(turn.ours / turn.theirs - 1))

@@ -17,7 +17,7 @@ from prompt_sidecar.tokens.calibration import (
     LEAST_FACTOR,
     MOST_FACTOR,
     Calibration,
-    Counted,
+    CountedPrompt,
     Factors,
     calibrated_tokens,
     weighted_median,
@@ -30,7 +30,7 @@ KEY = ("caller", "model", "openai_chat")
 def reported(calibration: Calibration, pairs: Sequence[tuple[int, int]]) -> float:
     """Report pairs of our count and the real one; the factor then."""
     for raw, real in pairs:
-        calibration.report(*KEY, Counted(raw, 0, real))
+        calibration.report(*KEY, CountedPrompt(raw, 0, real))
     return calibration.factor(*KEY)
 
 
@@ -55,7 +55,7 @@ def test_five_reports_correct_a_constant_difference(factor: float, tokens: int) 
     chance = random.Random(7)
     for _ in range(5):
         raw = int(tokens * chance.uniform(0.8, 1.2))
-        calibration.report(*KEY, Counted(raw, 0, round(raw * factor)))
+        calibration.report(*KEY, CountedPrompt(raw, 0, round(raw * factor)))
     assert factor == pytest.approx(calibration.factor(*KEY), rel=0.03)
 
 
@@ -64,7 +64,7 @@ def test_framing_is_taken_along(factor: float) -> None:
     """A constant that the provider puts around each prompt spoils estimates by less than 3 per cent."""
     calibration = Calibration()
     after = [
-        abs(calibration.report(*KEY, Counted(raw, 0, round(raw * factor) + 350)).error)
+        abs(calibration.report(*KEY, CountedPrompt(raw, 0, round(raw * factor) + 350)).error)
         for raw in range(4_000, 120_000, 2_000)
     ]
     assert max(after[5:]) < 0.03
@@ -79,7 +79,7 @@ def test_a_mixture_is_followed() -> None:
         if turn > 8:
             code += 1_500
         raw = prose + code
-        found.append(abs(calibration.report(*KEY, Counted(raw, 0, round(1.05 * prose + 1.4 * code))).error))
+        found.append(abs(calibration.report(*KEY, CountedPrompt(raw, 0, round(1.05 * prose + 1.4 * code))).error))
         prose += 200
     assert percentile(found[5:], 0.95) < 0.03
 
@@ -111,9 +111,9 @@ def test_small_prompts_weigh_less() -> None:
     found = []
     for turn in range(40):
         if turn % 2:
-            calibration.report(*KEY, Counted(120, 0, 300))
+            calibration.report(*KEY, CountedPrompt(120, 0, 300))
         else:
-            found.append(abs(calibration.report(*KEY, Counted(60_000, 0, 66_000)).error))
+            found.append(abs(calibration.report(*KEY, CountedPrompt(60_000, 0, 66_000)).error))
     assert max(found[4:]) < 0.03
 
 
@@ -129,11 +129,13 @@ def test_what_a_report_tells() -> None:
     """A report tells the factor before and after and the error of the estimate as it was reported."""
     calibration = Calibration()
     reported(calibration, [(1_000, 1_200)] * 5)
-    told = calibration.report(*KEY, Counted(10_000, 0, 10_000), told_with=Factors(1.0))
+    told = calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), told_with=Factors(1.0))
     assert (0.0, True, 6) == (told.error, told.used, told.reports)
     assert 1.2 == pytest.approx(told.factor_before)
-    assert 0.2 == pytest.approx(calibration.report(*KEY, Counted(10_000, 0, 10_000), told_with=Factors(1.2)).error)
-    assert not calibration.report(*KEY, Counted(10_000, 0, 90_000)).used
+    assert 0.2 == pytest.approx(
+        calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), told_with=Factors(1.2)).error
+    )
+    assert not calibration.report(*KEY, CountedPrompt(10_000, 0, 90_000)).used
 
 
 def test_callers_models_and_formats_are_apart() -> None:
@@ -150,12 +152,12 @@ def test_keys_are_bounded() -> None:
     calibration = Calibration(100, reached.append)
     reported(calibration, [(1_000, 1_300)] * 5)
     for number in range(CALLER_KEYS + 10):
-        calibration.report("flood", f"model-{number}", "openai_chat", Counted(1_000, 0, 1_200))
+        calibration.report("flood", f"model-{number}", "openai_chat", CountedPrompt(1_000, 0, 1_200))
     assert CALLER_KEYS + 1 == len(calibration)
     assert ["calibration.factors"] * 10 == reached
     assert 1.3 == pytest.approx(calibration.factor(*KEY))
     for number in range(200):
-        calibration.report(f"caller-{number}", "model", "openai_chat", Counted(1_000, 0, 1_200))
+        calibration.report(f"caller-{number}", "model", "openai_chat", CountedPrompt(1_000, 0, 1_200))
     assert (100, 1.0) == (len(calibration), calibration.factor(*KEY))
     assert 0 == calibration.reports("flood", "model-0", "openai_chat")
     assert 0 < calibration.kept_bytes <= 100 * 2_000
@@ -165,8 +167,8 @@ def test_asking_and_nonsense_keep_nothing() -> None:
     """Only a plausible report makes a key."""
     calibration = Calibration()
     calibration.factor(*KEY)
-    calibration.report(*KEY, Counted(0, 0, 0))
-    calibration.report(*KEY, Counted(10, 0, 10**9))
+    calibration.report(*KEY, CountedPrompt(0, 0, 0))
+    calibration.report(*KEY, CountedPrompt(10, 0, 10**9))
     assert 0 == len(calibration)
 
 
@@ -176,8 +178,8 @@ def test_reports_of_many_threads_are_all_taken() -> None:
 
     def work(number: int) -> None:
         for turn in range(300):
-            calibration.report(f"caller-{number}", f"model-{turn % 20}", "openai_chat", Counted(1_000, 0, 1_400))
-            calibration.report(*KEY, Counted(1_000, 0, 1_400))
+            calibration.report(f"caller-{number}", f"model-{turn % 20}", "openai_chat", CountedPrompt(1_000, 0, 1_400))
+            calibration.report(*KEY, CountedPrompt(1_000, 0, 1_400))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.trim.elide import Kept, elided, marker
+from prompt_sidecar.trim.elide import KeptBytes, elided, marker
 from prompt_sidecar.trim.elide import cut as cut_to
 
 few = settings(max_examples=80)
@@ -20,12 +20,12 @@ long_texts = st.lists(pieces, min_size=40, max_size=120).map("".join)
 shares = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]) | st.floats(0.0, 1.0)
 
 
-def cut(head: bytes, tail: bytes, size: int, budget: int, share: float) -> Kept | None:
+def cut(head: bytes, tail: bytes, size: int, budget: int, share: float) -> KeptBytes | None:
     """`elide.cut`, in fewer words."""
     return cut_to(head, tail, size, budget=budget, head_share=share, stash_id=ID)
 
 
-def render(text: bytes, kept: Kept) -> str:
+def render(text: bytes, kept: KeptBytes) -> str:
     """The elided text, from the whole."""
     return elided(text, text, len(text), kept, ID)
 
@@ -109,7 +109,7 @@ def test_no_room_for_more_than_the_marker() -> None:
     raw = b"x" * 500
     size = len(marker(ID, 500).encode())
     assert None is cut(raw, raw, 500, size + 2, 0.5)
-    assert Kept(0, 1) == cut(raw, raw, 500, size + 3, 0.5)
+    assert KeptBytes(0, 1) == cut(raw, raw, 500, size + 3, 0.5)
 
 
 def test_a_text_that_fits_is_not_cut() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.trim.elide import Kept, elided, marker, placeholder
+from prompt_sidecar.trim.elide import KeptBytes, elided, marker, placeholder
 
 ID = "abcdefghjk"
 
@@ -39,15 +39,15 @@ MARK = "[content elided to fit context window — 6 bytes]"
 @pytest.mark.parametrize(
     ("text", "kept", "shown"),
     [
-        ("abcdefghij", Kept(2, 2), f"ab\n{MARK}\nij"),
-        ("a\ncdefgh\nj", Kept(2, 2), f"a\n{MARK}\nj"),
-        ("abcdefgh", Kept(0, 2), f"{MARK}\ngh"),
-        ("abcdefgh", Kept(2, 0), f"ab\n{MARK}"),
-        ("abcdef", Kept(0, 0), MARK),
-        ("ébcdefgé", Kept(2, 2), f"é\n{MARK}\né"),
+        ("abcdefghij", KeptBytes(2, 2), f"ab\n{MARK}\nij"),
+        ("a\ncdefgh\nj", KeptBytes(2, 2), f"a\n{MARK}\nj"),
+        ("abcdefgh", KeptBytes(0, 2), f"{MARK}\ngh"),
+        ("abcdefgh", KeptBytes(2, 0), f"ab\n{MARK}"),
+        ("abcdef", KeptBytes(0, 0), MARK),
+        ("ébcdefgé", KeptBytes(2, 2), f"é\n{MARK}\né"),
     ],
 )
-def test_a_marker_has_a_line_of_its_own(text: str, kept: Kept, shown: str) -> None:
+def test_a_marker_has_a_line_of_its_own(text: str, kept: KeptBytes, shown: str) -> None:
     """The marker stands on a line of its own."""
     raw = text.encode()
     assert shown == elided(raw, raw, len(raw), kept, "")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim import names, own_text
-from prompt_sidecar.trim.elide import Kept
+from prompt_sidecar.trim.elide import KeptBytes
 from prompt_sidecar.trim.entries import Action, Entry, Reason
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_in, names_used
@@ -162,7 +162,7 @@ def test_what_is_listed() -> None:
 def test_elided_text_shows_its_ends() -> None:
     """Of a text that was elided only what is left counts as shown."""
     fold = told(said("first_1 " + "x " * 400 + "middle_2" + " x" * 400 + " last_3"))
-    fold.ledger.decisions.decide(fold.ledger.records[1].entries[0], Action.ELIDED, Kept(20, 20), 30, Reason.FIT)
+    fold.ledger.decisions.decide(fold.ledger.records[1].entries[0], Action.ELIDED, KeptBytes(20, 20), 30, Reason.FIT)
     names.list_names(fold.ledger, fold)
     assert ["middle_2"] == listed(fold.ledger)
 

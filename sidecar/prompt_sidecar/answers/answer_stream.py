@@ -45,7 +45,7 @@ class Discontinued(Exception):
         self.made = made
 
 
-class Events(Protocol):
+class EventFilter(Protocol):
     """What a stream's events go through, such as `Filter`."""
 
     @property
@@ -79,7 +79,7 @@ class AnswerStream:
             as it comes, however it is cut into pieces.
     """
 
-    def __init__(self, splitter: EventSplitter, events: Events, most_bytes: int) -> None:
+    def __init__(self, splitter: EventSplitter, events: EventFilter, most_bytes: int) -> None:
         self._splitter = splitter
         self._filter = events
         self._most = most_bytes

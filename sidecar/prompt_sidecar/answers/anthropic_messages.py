@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import EarlierTurns, Filter, ModelTurn, add_output, error_text
 from prompt_sidecar.answers.blocks import Block, BlockDialect, BlockFilter
 from prompt_sidecar.answers.sse import Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
@@ -88,12 +88,12 @@ class AnthropicMessages(BlockDialect):
         """Have the model answer without tools."""
         members.set("tool_choice", b'{"type":"none"}')
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole answer."""
         blocks = objects(answer.get("content"))
         return self.turn(blocks, answer.get("stop_reason"), own, API.usage.read(answer))
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
         blocks = [block for block in objects(answer.get("content")) if not self.is_own(block, own)]
         answer["content"] = [*shown.texts, *blocks]
@@ -218,7 +218,7 @@ class _Blocks(BlockFilter[_Block]):
         """Return the reason that the stream gave."""
         return self._stop
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn."""
         blocks = [block.joined() for block in self._blocks]
         return self.dialect.turn(blocks, self._stop, self.own, self.counted())

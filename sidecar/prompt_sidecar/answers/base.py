@@ -28,7 +28,7 @@ import orjson
 
 from prompt_sidecar.answers.answer_json import read, write, write_sound
 from prompt_sidecar.answers.histories import History, NamedCall
-from prompt_sidecar.answers.restoring import Arguments, Restore
+from prompt_sidecar.answers.restoring import Restore, StreamedArguments
 from prompt_sidecar.answers.sse import EVENTS, Event, Splitter
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, appended, array, elements, loads
@@ -51,7 +51,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ModelTurn:
     """One answer of the model."""
 
     entries: Sequence[Any] = ()
@@ -85,7 +85,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Shown:
+class EarlierTurns:
     """What the turns before the last one gave the agent, in one answer."""
 
     texts: list[Any] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Filter(ABC):
         """A turn begins."""
         self.turns += 1
         self.ended = False
-        self._waiting: dict[Any, Arguments] = {}
+        self._waiting: dict[Any, StreamedArguments] = {}
         """The calls of which a part of their arguments waits, by what the dialect knows a call as."""
         self._held: list[Callable[[], bytes]] = []
         """What sends the events that wait, such as those of reasoning until the turn shows something, in order."""
@@ -171,14 +171,14 @@ class Filter(ABC):
         while self._undo:
             self._undo.pop()()
 
-    def _wait(self, call: Hashable, arguments: Arguments | None) -> None:
+    def _wait(self, call: Hashable, arguments: StreamedArguments | None) -> None:
         """Note whether a part of a call's arguments waits; None: nothing does."""
         if arguments is None:
             self._waiting.pop(call, None)
         else:
             self._waiting[call] = arguments
 
-    def _give(self, call: Hashable, arguments: Arguments, piece: str) -> str:
+    def _give(self, call: Hashable, arguments: StreamedArguments, piece: str) -> str:
         """Take a piece of a call's arguments; return what goes on now."""
         self._undo += (partial(self._wait, call, self._waiting.get(call)), arguments.undo())
         goes_on = arguments.feed(piece)
@@ -207,7 +207,7 @@ class Filter(ABC):
         return b""
 
     @abstractmethod
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn, as far as its stream has come."""
 
     @abstractmethod
@@ -338,7 +338,7 @@ class Dialect(History):
         return self.api.call_places(answer)
 
     @abstractmethod
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole answer."""
 
     def awaited(self, entry: Any) -> list[NamedCall]:
@@ -356,7 +356,7 @@ class Dialect(History):
         finish: Any = None,
         id: str = "",
         response_id: str = "",
-    ) -> Turn:
+    ) -> ModelTurn:
         """Return a turn with these entries.
 
         `waits`: whether it waits for the agent in any way besides calls; `finish`: the answer's reason to stop.
@@ -364,7 +364,7 @@ class Dialect(History):
         calls = [call for entry in entries for call in self.awaited(entry)]
         ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
         compaction = "".join(map(self.api.compaction, entries))
-        return Turn(
+        return ModelTurn(
             entries,
             ours,
             waits or len(ours) < len(calls),
@@ -377,11 +377,11 @@ class Dialect(History):
         )
 
     @abstractmethod
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Remember what of a hidden turn the agent is shown."""
 
     @abstractmethod
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's, in place; return what the agent then holds, as entries."""
 
     def splitter(self, most_bytes: int) -> EventSplitter:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read
-from prompt_sidecar.answers.base import EventSplitter, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import EarlierTurns, EventSplitter, Filter, ModelTurn, add_output, error_text
 from prompt_sidecar.answers.blocks import Block, BlockDialect, BlockFilter
 from prompt_sidecar.answers.frames import FRAMES, FrameSplitter, exception, frame, reframed
 from prompt_sidecar.answers.sse import Event
@@ -106,17 +106,19 @@ class BedrockConverse(BlockDialect):
         """Tell the model in the last result that it should answer."""
         answers[-1]["content"][-1]["toolResult"]["content"].append({"text": ENOUGH})
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole answer."""
         blocks = objects(member(answer.get("output"), "message", "content"))
         return self.turn(blocks, answer.get("stopReason"), own, API.usage.read(answer))
 
-    def turn(self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    def turn(
+        self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
+    ) -> ModelTurn:
         """See `BlockDialect`. Texts that are blank the provider gives and does not take."""
         kept = [block for block in blocks if not isinstance(text := block.get("text"), str) or text.strip()]
         return super().turn(kept, stop, own, usage)
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
         message = member(answer.get("output"), "message")
         if not isinstance(message, dict):
@@ -270,7 +272,7 @@ class _Blocks(BlockFilter[_Block]):
         """Return the reason that the stream gave."""
         return self._stop
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn."""
         blocks = [made for block in self._blocks if (made := block.joined())]
         return self.dialect.turn(blocks, self._stop, self.own, self._usage)

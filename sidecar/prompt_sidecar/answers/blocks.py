@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import orjson
 
-from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn
+from prompt_sidecar.answers.base import Dialect, EarlierTurns, Filter, ModelTurn
 from prompt_sidecar.answers.histories import NamedCall, named
-from prompt_sidecar.answers.restoring import Arguments
+from prompt_sidecar.answers.restoring import StreamedArguments
 from prompt_sidecar.answers.sse import Event
 from prompt_sidecar.prompt.members import Members, array, elements, loads
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
@@ -87,12 +87,14 @@ class BlockDialect(Dialect):
         last.set("content", array([*self.blocks(last), *calls]))
         return [*entries[:-1], last.bytes()]
 
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Remember a hidden turn's text."""
         for entry in turn.entries:
             shown.texts += filter(self.says, entry["content"])
 
-    def turn(self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    def turn(
+        self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
+    ) -> ModelTurn:
         """Return the turn that has these blocks and this reason to stop."""
         entries = [{"role": "assistant", "content": blocks}] if blocks else []
         return self.turn_of(entries, own, usage, whole=within(stop, _WHOLE), waits=stop == "pause_turn", finish=stop)
@@ -106,7 +108,7 @@ class Block(ABC):
     place: Any = None
     """The index that the agent sees."""
     shown: bool = False
-    arguments: Arguments | None = None
+    arguments: StreamedArguments | None = None
     """Of a call of the agent's, where masks are restored."""
 
     @abstractmethod
@@ -182,7 +184,7 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         if self.restore is None or call is None:
             return self._sent(event, data, block)
         if block.arguments is None:
-            block.arguments = Arguments(str(call.get("name")), self.restore)
+            block.arguments = StreamedArguments(str(call.get("name")), self.restore)
         if ends:
             return self._more(block) + self._sent(event, data, block)
         if isinstance(text := self._piece(data), str):

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 import orjson
 
 from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import BETWEEN, Dialect, EarlierTurns, Filter, ModelTurn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, arguments_digest, gist_of, named
 from prompt_sidecar.answers.restoring import restored
 from prompt_sidecar.answers.sse import Event, written
@@ -220,25 +220,27 @@ class GeminiContents(Dialect):
         last.set("parts", array([*filter(None, parts), *calls]))
         return [*entries[:at], last.bytes(), *entries[at + 1 :]]
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole answer."""
         candidate = _first(answer) or {}
         usage = API.usage.read(answer)
         return self.turn(parts_of(candidate.get("content")), candidate.get("finishReason"), own, usage)
 
-    def turn(self, parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    def turn(
+        self, parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None
+    ) -> ModelTurn:
         """Return the turn that has these parts and this reason to finish."""
         entries = [{"role": "model", "parts": parts}] if parts else []
         return self.turn_of(entries, own, usage, whole=finish == _STOP, finish=finish)
 
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Remember a hidden turn's text."""
         for entry in turn.entries:
             said = "".join(part["text"] for part in entry["parts"] if _is_said(part))
             if said:
                 shown.texts.append({"text": BETWEEN + said if shown.texts else said})
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
         candidate = _first(answer)
         if candidate is None:
@@ -483,7 +485,7 @@ class _Pieces(Filter):
         """Return the reason that the stream gave."""
         return self._finish
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn."""
         return self.dialect.turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import BETWEEN, Dialect, EarlierTurns, Filter, ModelTurn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
-from prompt_sidecar.answers.restoring import Arguments
+from prompt_sidecar.answers.restoring import StreamedArguments
 from prompt_sidecar.answers.sse import DONE, Event, written
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.prompt.members import Members, array, elements, loads
 from prompt_sidecar.providers.api import ProviderApi
-from prompt_sidecar.providers.openai_chat import Called
+from prompt_sidecar.providers.openai_chat import PiecedCall
 from prompt_sidecar.providers.openai_choice import (
     ALLOWED,
     REQUIRED,
@@ -109,27 +109,29 @@ class OpenAIChat(Dialect):
         last.set("tool_calls", array([*elements(last.raw("tool_calls")), *calls]))
         return [*entries[:-1], last.bytes()]
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole answer."""
         choices = objects(answer.get("choices"))
         message = member(choices[0], "message") if choices else None
         usage = API.usage.read(answer)
         if not isinstance(message, dict):
-            return Turn(usage=usage)
+            return ModelTurn(usage=usage)
         return self.turn(message, member(choices[0], "finish_reason"), own, usage)
 
-    def turn(self, message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
+    def turn(
+        self, message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None
+    ) -> ModelTurn:
         """Return the turn of a message."""
         waits = bool(message.get("function_call"))
         return self.turn_of([message], own, usage, whole=within(finish, _ENDS), waits=waits, finish=finish)
 
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Remember a hidden turn's text."""
         for entry in turn.entries:
             if text := text_of(entry.get("content"), "text"):
                 shown.texts.append(text)
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's."""
         choices = objects(answer.get("choices"))
         message = choices[0].get("message") if choices else None
@@ -161,13 +163,13 @@ class OpenAIChat(Dialect):
 
 
 @dataclass(slots=True, eq=False)
-class _Called(Called):
+class _Called(PiecedCall):
     """A call of the agent's or the sidecar's, as it is pieced together."""
 
     choice: int = 0
     shown: bool = False
     """Whether the agent has seen something of it."""
-    filled: Arguments | None = None
+    filled: StreamedArguments | None = None
     """Its arguments, where masks are restored."""
 
 
@@ -378,7 +380,7 @@ class _Chunks(Filter):
         if self.restore is None or not isinstance(text, str):
             return False
         if call.filled is None:
-            call.filled = Arguments(call.name, self.restore)
+            call.filled = StreamedArguments(call.name, self.restore)
         made = self._give(call, call.filled, text)
         piece["function"]["arguments"] = made
         return made != text
@@ -427,7 +429,7 @@ class _Chunks(Filter):
         """Return the reason that the stream gave."""
         return self._finish
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn."""
         message = self._message | {name: paired("".join(pieces)) for name, pieces in self._texts.items()}
         message.setdefault("content", None)

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.answers.answer_json import read, write_sound
-from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.answers.base import Dialect, EarlierTurns, Filter, ModelTurn, add_output, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
-from prompt_sidecar.answers.restoring import Arguments, restored
+from prompt_sidecar.answers.restoring import StreamedArguments, restored
 from prompt_sidecar.answers.sse import Event, written
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.recall_offer import RecallOffer
@@ -169,7 +169,7 @@ class OpenAIResponses(Dialect):
         """Put calls behind the agent's items."""
         return [*entries, *calls]
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """Read a whole response."""
         return self.turn(answer, objects(answer.get("output")), own)
 
@@ -178,7 +178,7 @@ class OpenAIResponses(Dialect):
         kind = member(entry, "type")
         return self.calls(entry) if kind == "function_call" or within(kind, AGENT_ANSWERS) else []
 
-    def turn(self, response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
+    def turn(self, response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> ModelTurn:
         """Return the turn of a response with these items."""
         response_id = sound(str(response.get("id") or ""))
         stored_id = "" if response.get("store") is False else response_id
@@ -188,11 +188,11 @@ class OpenAIResponses(Dialect):
             items, own, usage, whole=whole, finish=_finish(response), id=stored_id, response_id=response_id
         )
 
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Remember a hidden turn's messages."""
         shown.texts += [item for item in turn.entries if item.get("type") == "message"]
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last response into the agent's."""
         items = [item for item in objects(answer.get("output")) if not _is_own(item, own)]
         answer["output"] = [*shown.texts, *items]
@@ -261,7 +261,7 @@ class _Item:
     """The index that the agent sees."""
     shown: dict[str, Any] | None = None
     """What the agent holds; None: nothing."""
-    arguments: Arguments | None = None
+    arguments: StreamedArguments | None = None
     """Of a call of the agent's, where masks are restored."""
     final: dict[str, Any] | None = None
     """As the whole response has it, with values in place of masks; None: it does not."""
@@ -367,7 +367,7 @@ class _Items(Filter):
         """Send an event of a call, with values in place of masks in its arguments."""
         if item.arguments is None:
             assert self.restore is not None
-            item.arguments = Arguments(str(item.content.get("name")), self.restore)
+            item.arguments = StreamedArguments(str(item.content.get("name")), self.restore)
         kind, before, changed = str(data["type"]), b"", False
         if kind.endswith("arguments.delta") and isinstance(text := data.get("delta"), str):
             kept = self._give(item, item.arguments, text)
@@ -516,7 +516,7 @@ class _Items(Filter):
         """Return the response's status, or why it is incomplete."""
         return _finish(self._response or {})
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """Return the turn."""
         return self.dialect.turn(self._response, [item.content for item in self._items if item.content], self.own)
 

@@ -62,7 +62,7 @@ _MOST_NESTED: Final = 65_536
 """Characters of such a string that are looked at for the sake of one mask."""
 
 
-class Arguments:
+class StreamedArguments:
     """The arguments of one call in a stream."""
 
     def __init__(self, name: str, restore: Restore) -> None:
@@ -215,10 +215,10 @@ class Arguments:
         if self._waiting is not None:
             return self._passed(mask)
         value = self._restored(mask)
-        place = _Place.of("".join(self._string)) if self._nested else _Place.NO_JSON
-        if place is _Place.NO_JSON:
+        place = _StringPlace.of("".join(self._string)) if self._nested else _StringPlace.NO_JSON
+        if place is _StringPlace.NO_JSON:
             self._nested = False
-        elif place is _Place.VALUE and '"' not in value and "\\" not in value:
+        elif place is _StringPlace.VALUE and '"' not in value and "\\" not in value:
             self._string.append(mask)
             self._string_sent.append(value)
         else:
@@ -241,7 +241,7 @@ class Arguments:
         return self._restore(self._name, f'["{escaped(inside)}"]')[2:-2]
 
 
-class _Place(Enum):
+class _StringPlace(Enum):
     """What a place in a string is, if the string is JSON."""
 
     NO_JSON = auto()
@@ -252,7 +252,7 @@ class _Place(Enum):
     """In a name, or somewhere that is not looked into."""
 
     @classmethod
-    def of(cls, string: str) -> _Place:
+    def of(cls, string: str) -> _StringPlace:
         """Look at the end of `string`, which is the beginning of one, as written in JSON text."""
         if len(string) > _MOST_NESTED:
             return cls.ELSEWHERE
@@ -280,7 +280,7 @@ def restored(holder: dict[str, Any], member: str, name: str, restore: Restore) -
     if not _BEGUN.search(text):
         return False
     if has_halves(text):  # what gives values reads strict JSON: it is given each mask alone
-        arguments = Arguments(name, restore)
+        arguments = StreamedArguments(name, restore)
         made = arguments.feed(text) + arguments.rest()
     else:
         made = restore(name, text)

@@ -25,8 +25,8 @@ from concurrent.futures import Future
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
-from prompt_sidecar.calls.pool import Pool
-from prompt_sidecar.calls.turns import Counts, Owner, Turns
+from prompt_sidecar.calls.pool import WorkerPool
+from prompt_sidecar.calls.turns import Owner, OwnerCounts, WaitingTurns
 from prompt_sidecar.slots import slot_of
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ def _nothing() -> None:
 _NOBODY: Final = Owner("", "")
 
 
-class CallPool(Pool):
+class CallPool(WorkerPool):
     """A pool of threads in which owners take turns."""
 
     def __init__(self, workers: int, running: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
@@ -105,9 +105,9 @@ class CallPool(Pool):
         self._free_slots = running
         """Below 0 where calls took theirs back while others had begun."""
         self._free_threads = workers
-        self._begun = Counts()
+        self._begun = OwnerCounts()
         """Calls that have begun."""
-        self._waiting: Mapping[bool, Turns[_Work]] = {False: Turns(), True: Turns()}
+        self._waiting: Mapping[bool, WaitingTurns[_Work]] = {False: WaitingTurns(), True: WaitingTurns()}
         """What waits, with small messages and with large ones, which take turns."""
         self._turn = False
         """Whether it is the large ones'."""

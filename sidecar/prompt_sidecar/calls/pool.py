@@ -67,7 +67,7 @@ class InFlight:
             return self._changed.wait_for(lambda: self._count == 0, timeout)
 
 
-class Pool(ThreadPoolExecutor):
+class WorkerPool(ThreadPoolExecutor):
     """A thread pool that counts the work that runs or waits."""
 
     def __init__(self, workers: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:

@@ -35,7 +35,7 @@ _END_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Shared:
+class DoorServices:
     """See the module. Doors are made with it, and use it from `start` to `stop`.
 
     Raises:

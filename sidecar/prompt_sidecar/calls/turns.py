@@ -78,7 +78,7 @@ class _Order:
         return (key for _, _, key in self._order)
 
 
-class Turns(Generic[T]):
+class WaitingTurns(Generic[T]):
     """What waits for a turn, by owner; of each owner the oldest is first. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Turns(Generic[T]):
             self._shares.leave(owner.share)
         return True
 
-    def take(self, has: Counts | None = None, left: int = 0) -> tuple[Owner, T] | None:
+    def take(self, has: OwnerCounts | None = None, left: int = 0) -> tuple[Owner, T] | None:
         """Take out what is next; with `has` only of the owners that may have one of what is `left`. None: nothing."""
         for share in self._shares:
             if has is not None and not has.share_may(share, left):
@@ -157,7 +157,7 @@ class Turns(Generic[T]):
         return next(iter(items)) if items else None
 
 
-class Counts:
+class OwnerCounts:
     """How much each owner has. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -22,10 +22,10 @@ from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
-    Door,
     MaskCall,
     RestoreCall,
     RestoredArguments,
+    SendingDoor,
     ToolArguments,
     Unread,
     UnreadOutcome,
@@ -39,7 +39,7 @@ from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
 from prompt_sidecar.process.logs import Once, about, within
-from prompt_sidecar.recall.found import Found
+from prompt_sidecar.recall.found import SearchResult
 from prompt_sidecar.telemetry.observer import Observer
 
 Written = TypeVar("Written")
@@ -160,7 +160,7 @@ class UseCases:
         return written
 
     @_counted
-    def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
+    def mask(self, door: SendingDoor, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
         """Mask a body that is no prompt, and return it; the same object if it goes on as it came.
 
         Args:
@@ -191,7 +191,7 @@ class UseCases:
         self.observer.masked(answer)
         return answer.body
 
-    def left_unread(self, door: Door, caller: str, why: Unread, body: bytes = b"") -> bytes:
+    def left_unread(self, door: SendingDoor, caller: str, why: Unread, body: bytes = b"") -> bytes:
         """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
         refuses = self.runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
@@ -213,7 +213,7 @@ class UseCases:
         return answer
 
     @_counted
-    def search(self, call: SearchCall, check: Check) -> Found:
+    def search(self, call: SearchCall, check: Check) -> SearchResult:
         """Search a run's history."""
         began = time_ns()
         try:

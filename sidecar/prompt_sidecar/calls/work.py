@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from prompt_sidecar import slots
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.errors import CallCancelled
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Work:
+class CallWorkers:
     """Runs functions in the worker threads, for one request."""
 
-    shared: Shared
+    shared: DoorServices
     owner: Owner
     """Whose turn among the threads it needs."""
     size: int

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentSetup:
     """What an agent needs in addition to the base URLs."""
 
     program: str
@@ -39,7 +39,7 @@ class Agent:
     """What its user may have to change, where no request of it came through; empty: nothing is known."""
 
 
-AGENTS: Final[Mapping[str, Agent]] = {
+AGENTS: Final[Mapping[str, AgentSetup]] = {
     agent.program: agent
     for agent in (
         # Behind a base URL it leaves out tool search, unless ENABLE_TOOL_SEARCH says that tool_reference blocks are
@@ -48,7 +48,7 @@ AGENTS: Final[Mapping[str, Agent]] = {
         # (github.com/JuliusBrussee/caveman, pull request 866; github.com/condense-chat/dense, pull request 26). With it
         # the system prompt begins with a line whose digits (cch) are others at each call; the third variable leaves
         # that out (code.claude.com/docs/en/llm-gateway): thinking is bound to what precedes it.
-        Agent(
+        AgentSetup(
             "claude",
             base_url="ANTHROPIC_BASE_URL",
             first_party={
@@ -58,9 +58,9 @@ AGENTS: Final[Mapping[str, Agent]] = {
             },
         ),
         # Its built-in provider reads its configuration, and no variable (developers.openai.com/codex/config-reference).
-        Agent("codex", arguments=("-c", 'openai_base_url="${OPENAI_BASE_URL}"')),
+        AgentSetup("codex", arguments=("-c", 'openai_base_url="${OPENAI_BASE_URL}"')),
         # Its providers' base URLs hold the version. This variable wins over all files (opencode.ai/docs/config).
-        Agent(
+        AgentSetup(
             "opencode",
             merged={
                 "OPENCODE_CONFIG_CONTENT": '{"provider": {"openai": {"options": {"baseURL": "${OPENAI_BASE_URL}"}}, '
@@ -72,14 +72,14 @@ AGENTS: Final[Mapping[str, Agent]] = {
         # gateway's and, without a terminal, ends with "Invalid auth method selected.", unless a setting says that it
         # has an API key. No variable and no option says so. Its system defaults and system settings, whose paths are
         # variables, are read only where root owns file and folder (0.61.0), so the setting is left to the user.
-        Agent(
+        AgentSetup(
             "gemini",
             unheard='Gemini CLI needs "security": {"auth": {"selectedType": "gemini-api-key"}} in its settings.json, '
             "and GEMINI_API_KEY",
         ),
         # They read the variables alone; named here so that the help can list them.
-        Agent("qwen"),
-        Agent("aider"),
+        AgentSetup("qwen"),
+        AgentSetup("aider"),
     )
 }
 """By their program's name. Any other program is given the base URLs alone."""
@@ -150,7 +150,7 @@ def _origin(name: str, value: str) -> str:
 
 def unheard(program: str) -> str:
     """What the user of an agent may have to change, where no request of it came through; empty: nothing is known."""
-    return AGENTS.get(PurePath(program).name, Agent("")).unheard
+    return AGENTS.get(PurePath(program).name, AgentSetup("")).unheard
 
 
 def command(
@@ -165,7 +165,7 @@ def command(
         found: `upstreams` of them.
     """
     told = {name: door + path for each in found for name, path in each.paths.items()}
-    agent = AGENTS.get(PurePath(words[0]).name, Agent(""))
+    agent = AGENTS.get(PurePath(words[0]).name, AgentSetup(""))
     changed = dict(told)
     if any(each.is_own and agent.base_url in each.paths for each in found):
         changed |= {name: value for name, value in agent.first_party.items() if name not in environment}

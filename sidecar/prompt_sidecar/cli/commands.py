@@ -62,7 +62,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     asked = parsed(arguments)
     try:
         return _COMMANDS[asked.command](asked)
-    except _Refused as error:
+    except _CommandRefused as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_USAGE
     except ImportError as error:
@@ -99,7 +99,7 @@ def _open_standard_streams() -> None:
         sys.stderr = open(_STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open to the end
 
 
-class _Refused(Exception):
+class _CommandRefused(Exception):
     """What was asked for cannot be; the message says why."""
 
 
@@ -113,7 +113,7 @@ def _settings(
     for item in asked.set:
         name, equals, value = item.partition("=")
         if not equals:
-            raise _Refused(f"--set {item}: write --set NAME=VALUE{'' if name in SETTINGS else nearest(name)}")
+            raise _CommandRefused(f"--set {item}: write --set NAME=VALUE{'' if name in SETTINGS else nearest(name)}")
         flags[name] = value
     short: dict[str, str] = {}
     for flag, (name, _, _) in SHORT.items():
@@ -128,8 +128,8 @@ def _settings(
         raise _unusable(error.problems) from None
 
 
-def _unusable(problems: Sequence[str]) -> _Refused:
-    return _Refused("\n  ".join(["these settings cannot be used:", *problems]))
+def _unusable(problems: Sequence[str]) -> _CommandRefused:
+    return _CommandRefused("\n  ".join(["these settings cannot be used:", *problems]))
 
 
 def _serve(asked: Namespace) -> int:
@@ -141,7 +141,7 @@ def _serve(asked: Namespace) -> int:
             from prompt_sidecar.app import serve
 
             serve(settings, listening)
-    except (_Refused, ImportError):
+    except (_CommandRefused, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is
         # Threads that had begun would keep the process for ever, and nobody would start it again.
@@ -163,7 +163,7 @@ def _listen(settings: Settings) -> socket.socket | None:
         http = settings.http
         return listening_socket("http.listen", http.listen, http.held_connections) if http.listen else None
     except StartError as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
 
 
 def _begin_loading(settings: Settings) -> None:
@@ -222,7 +222,7 @@ def _wrap(asked: Namespace) -> int:
             print(f"{PROGRAM}: logs to {path}", file=sys.stderr)
             ended = run(settings, ways, [program, *asked.arguments], log, os.environ)
     except (WrapError, UpstreamError) as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
     lines = [] if ended.summary is None else [*ended.summary.lines()]
     if ended.summary is not None and not ended.summary.requests:
         lines += filter(None, [unheard(asked.agent)])
@@ -245,11 +245,11 @@ def _doctor(asked: Namespace) -> int:
     import json
 
     settings = _settings(asked)
-    from prompt_sidecar.cli.doctor import Level, as_json, examine
+    from prompt_sidecar.cli.doctor import Severity, as_json, examine
     from prompt_sidecar.process.cgroups import memory_limit
 
     findings = examine(settings, os.environ, memory_limit())
-    problems = sum(each.level is Level.PROBLEM for each in findings)
+    problems = sum(each.level is Severity.PROBLEM for each in findings)
     if asked.json:
         print(json.dumps(as_json(findings), indent=2))
     else:
@@ -266,12 +266,12 @@ def _own_address(asked: Namespace) -> str:
 
         return target(server.socket)
     if not server.listen:
-        raise _Refused(
+        raise _CommandRefused(
             "server.listen and server.socket are empty, so there is no gRPC to ask; name an --address, or set "
             "server.health_listen and ask it for /readyz"
         )
     if server.tls_certificate:
-        raise _Refused("the server speaks TLS on TCP; give it a unix socket too (server.socket) and probe that")
+        raise _CommandRefused("the server speaks TLS on TCP; give it a unix socket too (server.socket) and probe that")
     host, _, port = server.listen.rpartition(":")
     return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host) + ":" + port  # noqa: S104  # it is translated
 
@@ -285,7 +285,7 @@ def _presets(asked: Namespace) -> int:
         if asked.name:
             preset(asked.name)
     except InvalidPolicy as error:
-        raise _Refused(error.message) from None
+        raise _CommandRefused(error.message) from None
     print(as_json(asked.name) if asked.json else in_full(asked.name) if asked.name else side_by_side())
     return EXIT_OK
 
@@ -331,7 +331,7 @@ def _replay(asked: Namespace) -> int:
     from prompt_sidecar.report.transcripts.reading import read_transcripts
 
     if not asked.runs and not asked.find:
-        raise _Refused("replay needs a RUN: a transcript or a folder of them, or --find; see replay --help")
+        raise _CommandRefused("replay needs a RUN: a transcript or a folder of them, or --find; see replay --help")
     settings = _settings(asked)
     try:
         limit = read_limit(asked.limit)
@@ -342,7 +342,7 @@ def _replay(asked: Namespace) -> int:
             return _replay_one(asked, settings, limit, held[0])
         return _report(asked, settings, limit, files)
     except (ReplayError, ReportError, TranscriptError) as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
     except ReplayFailed as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -354,8 +354,8 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
     from prompt_sidecar.errors import SidecarError
     from prompt_sidecar.facts.known_models import Models
     from prompt_sidecar.facts.money import Money
-    from prompt_sidecar.guard.ceilings import Prices
-    from prompt_sidecar.report.figures import Asked
+    from prompt_sidecar.guard.ceilings import CeilingPrices
+    from prompt_sidecar.report.figures import ReportRequest
     from prompt_sidecar.report.head import headed
     from prompt_sidecar.report.measuring import measure, settings_for_replay, size
     from prompt_sidecar.report.prices import RelativePrices
@@ -365,7 +365,7 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
     model = asked.model or run.model
     counter = lazy_counter(fast=settings.tokens.counter != "tiktoken", report=lambda _: None)
     own = settings_for_replay(settings)
-    wanted = Asked(
+    wanted = ReportRequest(
         limit,
         [asked.preset or settings.preset],
         RelativePrices(asked.price_cached, asked.price_written),
@@ -385,7 +385,7 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
         model=asked.model,
         timeout=asked.timeout,
         prices=RelativePrices(asked.price_cached, asked.price_written),
-        money=Money(Prices(wanted.money), Models(settings.models), settings.currency),
+        money=Money(CeilingPrices(wanted.money), Models(settings.models), settings.currency),
         window=figures.window,
         figures=figures,
     )
@@ -404,7 +404,9 @@ def _mcp(asked: Namespace) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "prompt_sidecar":
             raise
-        raise _Refused(f"this command needs the extra mcp ({error}): pip install '.[mcp]' in a checkout") from None
+        raise _CommandRefused(
+            f"this command needs the extra mcp ({error}): pip install '.[mcp]' in a checkout"
+        ) from None
     try:
         run(
             McpOptions(
@@ -417,7 +419,7 @@ def _mcp(asked: Namespace) -> int:
             )
         )
     except (OSError, ValueError) as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
     return EXIT_OK
 
 
@@ -429,24 +431,24 @@ def _pem(asked: Namespace, name: str) -> bytes | None:
     try:
         return read_file(file) if file else None
     except OSError as error:
-        raise _Refused(f"--tls-{name} {file} cannot be read: {error.strerror}") from None
+        raise _CommandRefused(f"--tls-{name} {file} cannot be read: {error.strerror}") from None
 
 
 def _report(asked: Namespace, settings: Settings, limit: float, files: Files) -> int:
     from pathlib import Path
 
     from prompt_sidecar.report.command import Outputs, report
-    from prompt_sidecar.report.figures import Asked
+    from prompt_sidecar.report.figures import ReportRequest
     from prompt_sidecar.report.prices import RelativePrices
-    from prompt_sidecar.report.work import Job
+    from prompt_sidecar.report.work import Measurement
     from prompt_sidecar.trim.presets import PRESETS
 
     if asked.address is not None:
-        raise _Refused("--address is for one run alone: a report is made in this process")
+        raise _CommandRefused("--address is for one run alone: a report is made in this process")
     if asked.json == "":
-        raise _Refused("a report of several runs goes to a file: --json FILE")
+        raise _CommandRefused("a report of several runs goes to a file: --json FILE")
     first = settings.preset
-    wanted = Asked(
+    wanted = ReportRequest(
         limit=limit,
         presets=[first, *(name for name in PRESETS if name != first)],
         prices=RelativePrices(asked.price_cached, asked.price_written),
@@ -456,11 +458,11 @@ def _report(asked: Namespace, settings: Settings, limit: float, files: Files) ->
     )
     outputs = Outputs(Path(asked.html) if asked.html else None, Path(asked.json) if asked.json else None)
     try:
-        whole = report(files, Job(wanted, settings, asked.format), outputs, sys.stdout, sys.stderr)
+        whole = report(files, Measurement(wanted, settings, asked.format), outputs, sys.stdout, sys.stderr)
     except ImportError as error:
         if (error.name or "") not in {"jinja2", "vl_convert"}:
             raise
-        raise _Refused(f"--html needs the extra `report` ({error}): {_INSTALL_REPORT}") from None
+        raise _CommandRefused(f"--html needs the extra `report` ({error}): {_INSTALL_REPORT}") from None
     return EXIT_OK if whole else EXIT_FAILED
 
 
@@ -481,10 +483,10 @@ def _guard(asked: Namespace) -> int:
             list_rules(rules, as_json=asked.json, out=sys.stdout)
             return EXIT_OK
         if not asked.files:
-            raise _Refused("guard needs a FILE, - for the standard input, or --rules")
+            raise _CommandRefused("guard needs a FILE, - for the standard input, or --rules")
         found = look(rules, asked.files, as_json=asked.json, out=sys.stdout, progress=sys.stderr)
     except GuardError as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
     return EXIT_FAILED if asked.fail and found else EXIT_OK
 
 
@@ -553,7 +555,7 @@ def _start_errors() -> Iterator[None]:
     try:
         yield
     except (StartError, TokensError, VocabularyError) as error:
-        raise _Refused(str(error)) from None
+        raise _CommandRefused(str(error)) from None
 
 
 _COMMANDS: Final[Mapping[str, Callable[[Namespace], int]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final, TextIO
 
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.condensing import LEAST_BYTES, LEAST_TOKENS, REDUCTIONS, Level, condensed
 
 _READ_BACK: Final = {reduction.name: reduction.can_be_read_back for reduction in REDUCTIONS}
@@ -16,7 +16,7 @@ _UNCHANGED: Final = (
 
 def show(
     text: str,
-    call: Call | None,
+    call: SourceCall | None,
     level: str,
     count: Callable[[str], int],
     *,

@@ -26,7 +26,7 @@ from prompt_sidecar.guard.options import AUDIT
 from prompt_sidecar.providers.table import PROVIDERS
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.readings import version
-from prompt_sidecar.telemetry.shown import Shown
+from prompt_sidecar.telemetry.shown import MetricFamilies
 from prompt_sidecar.values import split_address
 
 SECONDS: Final = 2.0
@@ -73,7 +73,7 @@ UNTRIMMED: Final[Mapping[Untrimmed, str]] = {
 says it at length."""
 
 
-class Level(StrEnum):
+class Severity(StrEnum):
     """How bad a finding is."""
 
     OK = "ok"
@@ -84,10 +84,10 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """One thing that was looked at."""
 
-    level: Level
+    level: Severity
     about: str
     found: str
     """A sentence."""
@@ -109,13 +109,13 @@ class Patient:
     environment: Mapping[str, str]
     memory_limit: int
     """Bytes that a process here may take; 0: there is no limit."""
-    metrics: Shown = field(default_factory=Shown)
+    metrics: MetricFamilies = field(default_factory=MetricFamilies)
     """Empty: there are none."""
     date: str = ""
     """The header of the answer with the metrics."""
 
 
-def examine(settings: Settings, environment: Mapping[str, str], memory_limit: int) -> list[Finding]:
+def examine(settings: Settings, environment: Mapping[str, str], memory_limit: int) -> list[Diagnosis]:
     """Look at everything.
 
     Args:
@@ -131,62 +131,68 @@ def examine(settings: Settings, environment: Mapping[str, str], memory_limit: in
     return [*findings, *(finding for check in _CHECKS for finding in check(patient))]
 
 
-def as_json(findings: Sequence[Finding]) -> list[dict[str, str]]:
+def as_json(findings: Sequence[Diagnosis]) -> list[dict[str, str]]:
     """Return findings for programs."""
     return [asdict(each) for each in findings]
 
 
-def _metrics(settings: Settings) -> tuple[Shown, str, Finding | None]:
+def _metrics(settings: Settings) -> tuple[MetricFamilies, str, Diagnosis | None]:
     """Read `/metrics`; return it, the answer's date, and why there are none."""
     address = settings.telemetry.metrics_listen
     if not address:
         told = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
-        return Shown(), "", Finding(Level.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
+        return MetricFamilies(), "", Diagnosis(Severity.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
     host, port = _reachable(address)
     try:
         with contextlib.closing(http.client.HTTPConnection(host, port, timeout=SECONDS)) as connection:
             connection.request("GET", "/metrics")
             answer = connection.getresponse()
             text = answer.read(MOST_BYTES).decode()
-            shown = Shown.parsed(text)
+            shown = MetricFamilies.parsed(text)
             if answer.status == http.HTTPStatus.OK and catalog.BUILD_INFO in shown:
                 return shown, answer.headers.get("date", ""), None
             why = "what answers there is no sidecar"
     except (OSError, ValueError, http.client.HTTPException) as error:
         why = f"nobody answers there ({_words(error)})"
     advice = "start the sidecar, or give this command the settings that it runs with (--config, --set)"
-    return Shown(), "", Finding(Level.PROBLEM, "metrics", f"telemetry.metrics_listen {address}: {why}", advice)
+    return (
+        MetricFamilies(),
+        "",
+        Diagnosis(Severity.PROBLEM, "metrics", f"telemetry.metrics_listen {address}: {why}", advice),
+    )
 
 
-def _door(patient: Patient) -> Iterator[Finding]:
+def _door(patient: Patient) -> Iterator[Diagnosis]:
     address = patient.settings.http.listen
     if not address:
         advice = "start it with serve --http 127.0.0.1:7780, and ask with doctor --http 127.0.0.1:7780"
-        yield Finding(Level.PROBLEM, "http door", "http.listen is empty, so no agent can use it as a base URL", advice)
+        yield Diagnosis(
+            Severity.PROBLEM, "http door", "http.listen is empty, so no agent can use it as a base URL", advice
+        )
     elif why := _unreachable(*_reachable(address)):
         advice = "start the sidecar, or name the address that it has (--http)"
-        yield Finding(Level.PROBLEM, "http door", f"http.listen {address} cannot be connected to ({why})", advice)
+        yield Diagnosis(Severity.PROBLEM, "http door", f"http.listen {address} cannot be connected to ({why})", advice)
     else:
-        yield Finding(Level.OK, "http door", f"{address} takes connections")
+        yield Diagnosis(Severity.OK, "http door", f"{address} takes connections")
 
 
-def _grpc(patient: Patient) -> Iterator[Finding]:
+def _grpc(patient: Patient) -> Iterator[Diagnosis]:
     server = patient.settings.server
     if server.tls_certificate or not (server.socket or server.listen):
         return
     address = f"unix:{server.socket}" if server.socket else "{}:{}".format(*_reachable(server.listen, brackets=True))
     found = probe(address, SECONDS)
     if found.serves:
-        yield Finding(Level.OK, "readiness", f"the sidecar serves gRPC at {address}")
+        yield Diagnosis(Severity.OK, "readiness", f"the sidecar serves gRPC at {address}")
     elif found.answered:
         advice = "wait a second for its start, or look into its log"
-        yield Finding(Level.PROBLEM, "readiness", f"the sidecar at {address} is not ready ({found.words})", advice)
+        yield Diagnosis(Severity.PROBLEM, "readiness", f"the sidecar at {address} is not ready ({found.words})", advice)
     else:
         advice = "nothing, if it was started without gRPC (--listen '')"
-        yield Finding(Level.NOTE, "readiness", f"gRPC at {address}: {found.words}", advice)
+        yield Diagnosis(Severity.NOTE, "readiness", f"gRPC at {address}: {found.words}", advice)
 
 
-def _base_urls(patient: Patient) -> Iterator[Finding]:
+def _base_urls(patient: Patient) -> Iterator[Diagnosis]:
     """Look whether agents that are started here come to the door."""
     listen = patient.settings.http.listen
     if not listen:
@@ -202,29 +208,29 @@ def _base_urls(patient: Patient) -> Iterator[Finding]:
             advice = f"export {each.variable}={right}"
             if not given:
                 told = f"{each.variable} is not set, so agents started here call {provider.upstream} themselves"
-                yield Finding(Level.NOTE if some_lead else Level.PROBLEM, "environment", told, advice)
+                yield Diagnosis(Severity.NOTE if some_lead else Severity.PROBLEM, "environment", told, advice)
             elif not _leads_to(given, host, port):
                 told = f"{each.variable} leads to {_shown(given)}, and not to the sidecar"
-                yield Finding(Level.PROBLEM, "environment", told, advice)
+                yield Diagnosis(Severity.PROBLEM, "environment", told, advice)
             elif urlsplit(given).path.rstrip("/") != each.path:
                 told = f"{each.variable} leads to the sidecar with the path {urlsplit(given).path or '/'}"
-                yield Finding(Level.NOTE, "environment", told, f"{advice}, unless the provider wants that path")
+                yield Diagnosis(Severity.NOTE, "environment", told, f"{advice}, unless the provider wants that path")
             else:
-                yield Finding(Level.OK, "environment", f"{each.variable} leads to the sidecar")
+                yield Diagnosis(Severity.OK, "environment", f"{each.variable} leads to the sidecar")
 
 
-def _keys(patient: Patient) -> Iterator[Finding]:
+def _keys(patient: Patient) -> Iterator[Diagnosis]:
     if not patient.settings.key:
         told = "key is not set, so originals' ids and revisions do not outlive the sidecar's process"
-        yield Finding(Level.NOTE, "key", told, "set PROMPT_SIDECAR_KEY to a secret of 16 characters or more")
+        yield Diagnosis(Severity.NOTE, "key", told, "set PROMPT_SIDECAR_KEY to a secret of 16 characters or more")
     for provider in PROVIDERS:
         if provider.keys and not any(patient.environment.get(name) for name in provider.keys):
             told = f"{' or '.join(provider.keys)} is not set"
             advice = "set it, unless agents are signed in otherwise: the sidecar adds no key of its own"
-            yield Finding(Level.NOTE, "environment", told, advice)
+            yield Diagnosis(Severity.NOTE, "environment", told, advice)
 
 
-def _upstreams(patient: Patient) -> Iterator[Finding]:
+def _upstreams(patient: Patient) -> Iterator[Diagnosis]:
     """Look whether providers that agents here use, or that the settings name, take connections."""
     for provider in PROVIDERS:
         name = f"http.{provider}_upstream"
@@ -236,12 +242,12 @@ def _upstreams(patient: Patient) -> Iterator[Finding]:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         if why := _unreachable(parts.hostname or "", port):
             advice = f"correct {name}, or the way there: DNS, proxy, firewall"
-            yield Finding(Level.PROBLEM, "upstream", f"{name} {address} cannot be connected to ({why})", advice)
+            yield Diagnosis(Severity.PROBLEM, "upstream", f"{name} {address} cannot be connected to ({why})", advice)
         else:
-            yield Finding(Level.OK, "upstream", f"{address} takes connections")
+            yield Diagnosis(Severity.OK, "upstream", f"{address} takes connections")
 
 
-def _store(patient: Patient) -> Iterator[Finding]:
+def _store(patient: Patient) -> Iterator[Diagnosis]:
     url = patient.settings.store.url
     if not url:
         return
@@ -250,18 +256,18 @@ def _store(patient: Patient) -> Iterator[Finding]:
         why = _unreachable(parts.hostname, parts.port or _STORE_PORT)
         advice = "start it, or correct store.url; until then runs are kept in the sidecar's process alone"
         if why:
-            yield Finding(Level.PROBLEM, "store", f"{_shown(url)} cannot be connected to ({why})", advice)
+            yield Diagnosis(Severity.PROBLEM, "store", f"{_shown(url)} cannot be connected to ({why})", advice)
         else:
-            yield Finding(Level.OK, "store", f"{_shown(url)} takes connections")
+            yield Diagnosis(Severity.OK, "store", f"{_shown(url)} takes connections")
     if patient.metrics and not patient.metrics.total(catalog.STORE_REACHABLE):
         advice = "look into the sidecar's log, and at the store"
-        yield Finding(Level.PROBLEM, "store", f"{_shown(url)} did not answer the sidecar's last commands", advice)
+        yield Diagnosis(Severity.PROBLEM, "store", f"{_shown(url)} did not answer the sidecar's last commands", advice)
 
 
 _STORE_PORT: Final = 6_379
 
 
-def _collector(patient: Patient) -> Iterator[Finding]:
+def _collector(patient: Patient) -> Iterator[Diagnosis]:
     address = patient.settings.telemetry.otlp_endpoint or patient.environment.get(_COLLECTOR, "").strip()
     if not address:
         return
@@ -272,77 +278,81 @@ def _collector(patient: Patient) -> Iterator[Finding]:
         port = 0
     if why := _unreachable(parts.hostname or "", port):
         advice = f"start it, or correct telemetry.otlp_endpoint or {_COLLECTOR}: what is pushed is lost"
-        yield Finding(Level.PROBLEM, "collector", f"{_shown(address)} cannot be connected to ({why})", advice)
+        yield Diagnosis(Severity.PROBLEM, "collector", f"{_shown(address)} cannot be connected to ({why})", advice)
     else:
-        yield Finding(Level.OK, "collector", f"{_shown(address)} takes connections")
+        yield Diagnosis(Severity.OK, "collector", f"{_shown(address)} takes connections")
 
 
-def _guard(patient: Patient) -> Iterator[Finding]:
+def _guard(patient: Patient) -> Iterator[Diagnosis]:
     if patient.settings.guard.mode == AUDIT:
         told = "guard.mode is audit, so secrets are found and counted, and go to the provider"
-        yield Finding(Level.NOTE, "guard", told, "set guard.mode=enforce to have them masked")
+        yield Diagnosis(Severity.NOTE, "guard", told, "set guard.mode=enforce to have them masked")
     else:
-        yield Finding(Level.OK, "guard", f"guard.mode is {patient.settings.guard.mode}")
+        yield Diagnosis(Severity.OK, "guard", f"guard.mode is {patient.settings.guard.mode}")
 
 
-def _window(patient: Patient) -> Iterator[Finding]:
+def _window(patient: Patient) -> Iterator[Diagnosis]:
     assumed = patient.metrics.total(catalog.WINDOWS_ASSUMED)
     if assumed:
         window = patient.settings.limits.default_window
         told = f"of {assumed:,.0f} prompts the model's window was not known, and {window:,} tokens were assumed"
         advice = 'say it in a table [models."NAME"] of the settings; prompt-sidecar models NAME shows what is known'
-        yield Finding(Level.PROBLEM, "window", told, advice)
+        yield Diagnosis(Severity.PROBLEM, "window", told, advice)
 
 
-def _recall(patient: Patient) -> Iterator[Finding]:
+def _recall(patient: Patient) -> Iterator[Diagnosis]:
     offers = patient.metrics.by(catalog.RECALL_OFFERS, "outcome")
     for why, advice in _NO_RECALL.items():
         if number := offers.get(why, 0):
-            level = Level.NOTE if why == RecallOffer.NO_TOOLS else Level.PROBLEM
-            yield Finding(level, "recall", f"with {number:,.0f} prompts it was not offered: {why}", advice)
+            level = Severity.NOTE if why == RecallOffer.NO_TOOLS else Severity.PROBLEM
+            yield Diagnosis(level, "recall", f"with {number:,.0f} prompts it was not offered: {why}", advice)
     if not sum(offers.values()) and patient.metrics.total(catalog.OBSERVING):
-        yield Finding(Level.NOTE, "recall", "it is not offered: observing", _NO_RECALL[RecallOffer.OBSERVING])
+        yield Diagnosis(Severity.NOTE, "recall", "it is not offered: observing", _NO_RECALL[RecallOffer.OBSERVING])
 
 
-def _untrimmed(patient: Patient) -> Iterator[Finding]:
+def _untrimmed(patient: Patient) -> Iterator[Diagnosis]:
     """Say for which reasons prompts went on untrimmed; such as have a finding of their own are left out."""
     handled = patient.metrics.by(catalog.HANDLED, "outcome")
     for reason, advice in UNTRIMMED.items():
         if number := handled[reason]:
             missed = reason.missed or reason in _TOO_LARGE
             told = f"{number:,} {'requests' if number > 1 else 'request'} went on untrimmed: {reason}"
-            yield Finding(Level.PROBLEM if missed else Level.NOTE, "trimming", told, advice)
+            yield Diagnosis(Severity.PROBLEM if missed else Severity.NOTE, "trimming", told, advice)
 
 
-def _clock(patient: Patient) -> Iterator[Finding]:
+def _clock(patient: Patient) -> Iterator[Diagnosis]:
     if not patient.date:
         return
     with contextlib.suppress(ValueError):
         apart = abs(parsedate_to_datetime(patient.date).timestamp() - time.time())
         if apart > CLOCK_SECONDS:
             told = f"the sidecar's clock and this machine's are {apart:,.0f} s apart"
-            yield Finding(Level.PROBLEM, "clock", told, "have both follow a time server")
+            yield Diagnosis(Severity.PROBLEM, "clock", told, "have both follow a time server")
 
 
-def _memory(patient: Patient) -> Iterator[Finding]:
+def _memory(patient: Patient) -> Iterator[Diagnosis]:
     by_state = patient.metrics.by(catalog.PROCESS_MEMORY, "state")
     limit = int(by_state.get("limit", 0)) or patient.settings.limits.process_bytes or patient.memory_limit
     limits = patient.settings.limits
     if told := sizing(fitted(limits, limit), limit):
-        yield Finding(Level.PROBLEM, "memory", told, "or give the process more")
+        yield Diagnosis(Severity.PROBLEM, "memory", told, "or give the process more")
     elif fitted(limits, limit) != limits:
         told = f"the process may take {limit:,} bytes, so its budgets for originals and runs are smaller than set"
-        yield Finding(Level.NOTE, "memory", told, "give it more, or lower limits.stash_bytes and limits.memory_bytes")
+        yield Diagnosis(
+            Severity.NOTE, "memory", told, "give it more, or lower limits.stash_bytes and limits.memory_bytes"
+        )
 
 
-def _version(patient: Patient) -> Iterator[Finding]:
+def _version(patient: Patient) -> Iterator[Diagnosis]:
     running = next(iter(patient.metrics.by(catalog.BUILD_INFO, "version")), "")
     if running and running != version():
         told = f"the sidecar that runs is version {running}, and this command is {version()}"
-        yield Finding(Level.PROBLEM, "version", told, "restart the sidecar, or use the command of its installation")
+        yield Diagnosis(
+            Severity.PROBLEM, "version", told, "restart the sidecar, or use the command of its installation"
+        )
 
 
-def _failures(patient: Patient) -> Iterator[Finding]:
+def _failures(patient: Patient) -> Iterator[Diagnosis]:
     outcomes = patient.metrics.by(catalog.HTTP_REQUESTS, "outcome")
     for outcome, advice in (
         ("failed_open", "look into its log for the reason: their prompts went on untrimmed"),
@@ -351,13 +361,15 @@ def _failures(patient: Patient) -> Iterator[Finding]:
     ):
         if number := outcomes.get(outcome, 0):
             told = f"{number:,.0f} requests have ended as {outcome}"
-            yield Finding(Level.NOTE, "requests", told, advice)
+            yield Diagnosis(Severity.NOTE, "requests", told, advice)
     if patient.metrics and patient.settings.http.listen and not sum(outcomes.values()):
         told = "no request has come through the HTTP door yet"
-        yield Finding(Level.NOTE, "requests", told, "start an agent whose base URL leads there, or prompt-sidecar wrap")
+        yield Diagnosis(
+            Severity.NOTE, "requests", told, "start an agent whose base URL leads there, or prompt-sidecar wrap"
+        )
 
 
-_CHECKS: Final[Sequence[Callable[[Patient], Iterator[Finding]]]] = (
+_CHECKS: Final[Sequence[Callable[[Patient], Iterator[Diagnosis]]]] = (
     _version,
     _clock,
     _base_urls,

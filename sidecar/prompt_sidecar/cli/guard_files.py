@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final, TextIO
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import Group, RuleSet, default_rules
+from prompt_sidecar.guard.rules import RuleGroup, RuleSet, default_rules
 
 PIECE_BYTES: Final = 8_388_608
 """Bytes of a file that are read at once, and up to as much again for the rest of a line."""
@@ -36,7 +36,7 @@ class GuardError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineFindings:
     """What one rule found in one line of a file."""
 
     file: str
@@ -59,7 +59,7 @@ def chosen(options: GuardOptions, only: Sequence[str]) -> RuleSet:
         GuardError: a name is neither.
     """
     rules = default_rules(replace(options, mode=ENFORCE)).rules
-    known = {rule.name for rule in rules} | set(Group)
+    known = {rule.name for rule in rules} | set(RuleGroup)
     for name in only:
         if name not in known:
             raise GuardError(f"--only {name} is neither a rule that is on nor a group; --rules lists them")
@@ -75,7 +75,7 @@ def list_rules(rules: RuleSet, *, as_json: bool, out: TextIO) -> None:
         return
     rows = [("rule", "group", "action", "mask")]
     rows += [
-        (rule.name, rule.group, rule.action, "" if rule.group is Group.LOOKALIKES else f"⟦{rule.kind}:…⟧")
+        (rule.name, rule.group, rule.action, "" if rule.group is RuleGroup.LOOKALIKES else f"⟦{rule.kind}:…⟧")
         for rule in rules.rules
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -121,12 +121,12 @@ def _found(count: int) -> str:
     return "nothing found" if not count else f"{count:,} find{'' if count == 1 else 's'}"
 
 
-def _shown(line: Line) -> str:
+def _shown(line: LineFindings) -> str:
     times = f", {line.count:,} times" if line.count > 1 else ""
     return f"{line.file}:{line.line}: {line.rule} ({line.action}{times})"
 
 
-def _lines(rules: RuleSet, file: str, source: IO[bytes]) -> Iterator[tuple[Line | None, int]]:
+def _lines(rules: RuleSet, file: str, source: IO[bytes]) -> Iterator[tuple[LineFindings | None, int]]:
     """Each line with a find, and after each piece None with the bytes that were read."""
     by_name = {rule.name: rule for rule in rules.rules}
     first, is_json = 1, None
@@ -137,7 +137,7 @@ def _lines(rules: RuleSet, file: str, source: IO[bytes]) -> Iterator[tuple[Line 
         found = _in_piece(rules, text, as_json=is_json)
         for (line, name), count in sorted(found.items()):
             rule = by_name[name]
-            yield Line(file, first + line, name, rule.kind, rule.group, rule.action, count), 0
+            yield LineFindings(file, first + line, name, rule.kind, rule.group, rule.action, count), 0
         yield None, len(piece)
         first += text.count("\n")
 

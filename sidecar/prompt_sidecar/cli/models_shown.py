@@ -10,7 +10,7 @@ from typing import Final
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.facts.known_models import KnownModel, Models
 from prompt_sidecar.providers import catalogue
-from prompt_sidecar.providers.catalogue import Prices
+from prompt_sidecar.providers.catalogue import ModelPrices
 from prompt_sidecar.providers.claude import binds_thinking
 from prompt_sidecar.tokens.encodings import encoding_for
 
@@ -29,7 +29,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class NamedModel:
     """What is known of one name."""
 
     known: KnownModel | None
@@ -53,11 +53,11 @@ def show(names: Sequence[str], settings: Settings, *, as_json: bool) -> tuple[st
     return "\n\n".join("\n".join(_lines(name, each)) for name, each in shown.items()), whole
 
 
-def _look(name: str, models: Models, settings: Settings) -> Shown:
+def _look(name: str, models: Models, settings: Settings) -> NamedModel:
     known = models.find(name)
     encoding, exact = encoding_for(models.alike(name))
     facts = {fact: _fact(fact, known, settings) for fact in _SIZES}
-    return Shown(known, facts, encoding, exact, binds_thinking(models.alike(name)))
+    return NamedModel(known, facts, encoding, exact, binds_thinking(models.alike(name)))
 
 
 def _fact(fact: str, known: KnownModel | None, settings: Settings) -> Fact:
@@ -73,7 +73,7 @@ def _fact(fact: str, known: KnownModel | None, settings: Settings) -> Fact:
     return Fact(None, _UNKNOWN if fact == "most_output" else _UNBOUND)
 
 
-def _lines(name: str, shown: Shown) -> Iterator[str]:
+def _lines(name: str, shown: NamedModel) -> Iterator[str]:
     yield (name if name.isprintable() else json.dumps(name)) + (": not known" if shown.known is None else "")
     for fact, words in _SIZES.items():
         each = shown.facts[fact]
@@ -96,11 +96,11 @@ def _lines(name: str, shown: Shown) -> Iterator[str]:
         yield f"  {'':<12} above {tier.above:,} tokens of input: {_prices(tier.prices)}"
 
 
-def _prices(prices: Prices) -> str:
+def _prices(prices: ModelPrices) -> str:
     return ", ".join(f"{kind} {price:g}" for kind, price in asdict(prices).items() if price is not None)
 
 
-def _data(shown: Shown) -> Mapping[str, object]:
+def _data(shown: NamedModel) -> Mapping[str, object]:
     model = None if shown.known is None else shown.known.model
     return {
         "known": model is not None,

@@ -32,7 +32,7 @@ _WHY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProbeResult:
     """What a probe found: what to print, and whether the server serves."""
 
     words: str
@@ -40,23 +40,23 @@ class Found:
     serves: bool = False
 
 
-def probe(address: str, timeout: float) -> Found:
+def probe(address: str, timeout: float) -> ProbeResult:
     """Ask the server at `host:port` or `unix:/path`; `timeout` in seconds for each step.
 
     Raises:
         ValueError: the address is neither.
     """
     if (why := _unreachable(address, timeout)) is not None:
-        return Found(f"no answer from a sidecar: {why}")
+        return ProbeResult(f"no answer from a sidecar: {why}")
     with grpc.insecure_channel(address) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=timeout)
         except grpc.RpcError as error:
             call: Any = error  # what a stub raises is a Call as well, which the types do not say
-            return Found(f"no answer from a sidecar ({call.code().name}): {_why(call, address, timeout)}")
+            return ProbeResult(f"no answer from a sidecar ({call.code().name}): {_why(call, address, timeout)}")
     serves = answer.status == health_pb2.HealthCheckResponse.SERVING
-    return Found(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), answered=True, serves=serves)
+    return ProbeResult(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), answered=True, serves=serves)
 
 
 def _unreachable(address: str, timeout: float) -> str | None:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO
 
 from prompt_sidecar.cli.agents import Upstream, command
-from prompt_sidecar.cli.wrap_summary import Summary, summarised
+from prompt_sidecar.cli.wrap_summary import WrapSummary, summarised
 
 if TYPE_CHECKING:
     from prompt_sidecar.config.settings import Settings
@@ -46,7 +46,7 @@ class Ended:
     code: int
     """The agent's exit code; of one that a signal ended, 128 and the signal's number."""
     seconds: float
-    summary: Summary | None
+    summary: WrapSummary | None
     """None: there are no figures."""
 
 
@@ -114,7 +114,7 @@ def run(
     from prompt_sidecar.app import start
     from prompt_sidecar.calls.refusals import library_lines_limited
     from prompt_sidecar.process.logs import configure, written_by_a_thread
-    from prompt_sidecar.telemetry.shown import Shown
+    from prompt_sidecar.telemetry.shown import MetricFamilies
     from prompt_sidecar.telemetry.spans import current_ids
 
     configure(settings.log.format, settings.log.level, current_ids, log)
@@ -124,7 +124,7 @@ def run(
             began = time.monotonic()
             code = _foreground(*command(sidecar.addresses[0], words, environment, ways))
             exposition = sidecar.telemetry.exposition
-            summary = None if exposition is None else summarised(Shown(exposition.exposed.collect()))
+            summary = None if exposition is None else summarised(MetricFamilies(exposition.exposed.collect()))
             return Ended(code, time.monotonic() - began, summary)
         finally:
             sidecar.stop(0)

@@ -12,7 +12,7 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import HTTP_ROUTES
-from prompt_sidecar.telemetry.shown import Shown
+from prompt_sidecar.telemetry.shown import MetricFamilies
 
 _SENT_TO_HTTP: Final = "sent_to_http"
 """The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
@@ -22,7 +22,7 @@ _PASSED: Final = HTTP_ROUTES[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class WrapSummary:
     """Sums since the sidecar began. Tokens are estimated."""
 
     requests: int = 0
@@ -74,14 +74,14 @@ class Summary:
         yield f"guard     {finds or 'found nothing'}"
 
 
-def summarised(shown: Shown) -> Summary:
+def summarised(shown: MetricFamilies) -> WrapSummary:
     """Make the summary of what `/metrics` shows."""
     http = shown.by(catalog.HTTP_REQUESTS, "outcome")
     passed = shown.total(catalog.HTTP_REQUESTS, route=_PASSED)
     tokens = shown.by(catalog.PROMPT_TOKENS, "state")
     actions = shown.by(catalog.FINDINGS, "action")
     handled = shown.by(catalog.HANDLED, "outcome")
-    return Summary(
+    return WrapSummary(
         requests=sum(http.values()),
         prompts=sum(http.values()) - int(passed) - http[_SENT_TO_HTTP],
         troubled={outcome: number for outcome, number in http.items() if number and outcome not in _USUAL},
@@ -105,7 +105,7 @@ def summarised(shown: Shown) -> Summary:
     )
 
 
-def _share(shown: Shown) -> float | None:
+def _share(shown: MetricFamilies) -> float | None:
     """Price the comparison with never trimming, with what providers reported in the place of estimates."""
     prices = RelativePrices()
     costs: dict[str, float] = {}

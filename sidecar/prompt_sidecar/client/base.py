@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
-from prompt_sidecar.client.breaker import Breaker
+from prompt_sidecar.client.breaker import CallBreaker
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
@@ -64,7 +64,7 @@ class Base:
             clock,
         )
         self._engine = Engine(self.options)
-        self._breaker = Breaker(clock)
+        self._breaker = CallBreaker(clock)
         self._channels: Any = self._make_channels(self.options)
 
     @property

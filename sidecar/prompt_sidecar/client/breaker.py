@@ -30,7 +30,7 @@ LONGEST_PAUSE: Final = 30.0
 back is used again within half a minute."""
 
 
-class Breaker:
+class CallBreaker:
     """Counts misses and decides whether a call is made. Thread-safe; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -43,8 +43,8 @@ from prompt_sidecar.client.errors import (
     Refused,
 )
 from prompt_sidecar.client.facts import Restored, Trimmed, read
-from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
-from prompt_sidecar.client.kept import Kept
+from prompt_sidecar.client.fallbacks import FallbackCall, Fallbacks, edits_of
+from prompt_sidecar.client.kept import ValuesByRun
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.pieces import WithoutHalves
@@ -90,9 +90,9 @@ class Engine:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._revisions = Kept[bytes]()
+        self._revisions = ValuesByRun[bytes]()
         """The last revision of each run: a sidecar that has not seen the run needs it to make the same edits."""
-        self._masked = Kept[bool]()
+        self._masked = ValuesByRun[bool]()
         """Runs in whose prompts masks were seen."""
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
@@ -138,11 +138,11 @@ class Engine:
             TypeError: an option is not known, or of another type.
             ValueError: a value is out of its range.
         """
-        self._request(Call(run_id, [], "openai_chat", options), "edits")
+        self._request(FallbackCall(run_id, [], "openai_chat", options), "edits")
 
     def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
         """Trim a prompt: bytes or text of a body, or native objects."""
-        call = Call(run_id, prompt, format, options)
+        call = FallbackCall(run_id, prompt, format, options)
         # What follows a revision cannot be edited in place: the answer is longer than what was sent.
         request = self._request(call, "edits" if call.native and not call.base else "full")
         body = b""
@@ -241,7 +241,7 @@ class Engine:
         with self._lock:
             self._unreported += 1
 
-    def _request(self, call: Call, mode: str) -> Any:
+    def _request(self, call: FallbackCall, mode: str) -> Any:
         """Return a request without its body. Wrong options raise TypeError or ValueError."""
         for name in call.options:
             if name not in TrimOptions.__annotations__:
@@ -281,7 +281,7 @@ class Engine:
             message = f"the run has masks, and the sidecar did not answer ({error.reason}): new text would go unmasked"
             raise MaskedRun(message, code=error.code, reason=MASKED_RUN) from error
 
-    def _succeeded(self, call: Call, revision: bytes) -> None:
+    def _succeeded(self, call: FallbackCall, revision: bytes) -> None:
         with self._lock:
             self._trimmed += 1
             recovered = bool(self._logged)

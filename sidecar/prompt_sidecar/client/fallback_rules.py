@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prompt_sidecar.client import native
-from prompt_sidecar.client.sent import Sent
-from prompt_sidecar.providers.messages import Message, Messages, leads, unmarked
+from prompt_sidecar.client.sent import LastPrompt
+from prompt_sidecar.providers.messages import FormatMessages, Message, leads, unmarked
 
 LAST_PROMPT: Final = "last_prompt"
 LEFT_OUT: Final = "left_out"
@@ -37,15 +37,15 @@ which keeps the provider's cache and thinking valid, and no more than a third is
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class JsonPrompt:
     """A prompt as JSON: a body, or its bare list of messages."""
 
     whole: Any
     messages: list[Message]
-    shape: Messages
+    shape: FormatMessages
 
     @classmethod
-    def of(cls, value: Any, shape: Messages) -> Body | None:
+    def of(cls, value: Any, shape: FormatMessages) -> JsonPrompt | None:
         """Split a prompt; None: it holds no list of messages, or one of them is no object."""
         messages = value.get(shape.messages) if isinstance(value, dict) else value
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -76,12 +76,12 @@ class Fallback:
     kind: str
     left_out: int = 0
     thinking_removed: int = 0
-    sent: Sent | None = None
+    sent: LastPrompt | None = None
     """What to remember for the next prompt."""
 
 
 def fall_back(
-    given: Any, sent: Sent | None, *, format: str, shape: Messages, bound: bool, pinned: Iterable[int]
+    given: Any, sent: LastPrompt | None, *, format: str, shape: FormatMessages, bound: bool, pinned: Iterable[int]
 ) -> Fallback:
     """Make the prompt to send.
 
@@ -93,14 +93,14 @@ def fall_back(
         bound: whether the model binds its thinking.
         pinned: indices of messages that must not be left out.
     """
-    body = Body.of(given, shape)
+    body = JsonPrompt.of(given, shape)
     if body is None:
         return Fallback(given, AS_GIVEN)
     last = None if sent is None or sent.format != format else sent
-    before = None if last is None else Body.of(last.prompt(), shape)
+    before = None if last is None else JsonPrompt.of(last.prompt(), shape)
     if last is None or before is None:
         raw = native.dumped(given)
-        return Fallback(given, AS_GIVEN, sent=Sent(format, (raw,), made=raw, covered=(raw,), fell_back=True))
+        return Fallback(given, AS_GIVEN, sent=LastPrompt(format, (raw,), made=raw, covered=(raw,), fell_back=True))
     before = without(before, last.removed)
     made = _continued(body, before, last)
     most, left = _most_bytes(before, last), 0
@@ -112,7 +112,7 @@ def fall_back(
     made = without(made, new)
     total = last.left_out + left
     kind = LEFT_OUT if total else AS_GIVEN if made.json() == given else LAST_PROMPT
-    remembered = Sent(
+    remembered = LastPrompt(
         format,
         (native.dumped(given),),
         made=native.dumped(made.json()),
@@ -126,7 +126,7 @@ def fall_back(
     return Fallback(made.json(), kind, total, len(new), remembered)
 
 
-def history(bodies: Sequence[bytes], shape: Messages, newest: Any = None) -> Any:
+def history(bodies: Sequence[bytes], shape: FormatMessages, newest: Any = None) -> Any:
     """Return one prompt for a history that was sent in pieces: all messages, and the newest piece's other members.
 
     Args:
@@ -134,15 +134,15 @@ def history(bodies: Sequence[bytes], shape: Messages, newest: Any = None) -> Any
         shape: how their messages are read.
         newest: the last piece, as JSON.
     """
-    pieces = [Body.of(json.loads(body), shape) for body in bodies]
-    last = Body.of(newest, shape) if newest is not None else pieces[-1]
+    pieces = [JsonPrompt.of(json.loads(body), shape) for body in bodies]
+    last = JsonPrompt.of(newest, shape) if newest is not None else pieces[-1]
     if last is None:
         return newest
     messages = [message for piece in pieces if piece is not None for message in piece.messages]
     return replace(last, messages=[*messages, *last.messages] if newest is not None else messages).json()
 
 
-def without(body: Body, removed: frozenset[bytes]) -> Body:
+def without(body: JsonPrompt, removed: frozenset[bytes]) -> JsonPrompt:
     """Return a prompt without the blocks of thinking that have these digests."""
     if not removed:
         return body
@@ -151,7 +151,7 @@ def without(body: Body, removed: frozenset[bytes]) -> Body:
     return replace(body, messages=shape.settled([message for message in messages if message is not None]))
 
 
-def changed_thinking(made: Body, before: Body) -> frozenset[bytes]:
+def changed_thinking(made: JsonPrompt, before: JsonPrompt) -> frozenset[bytes]:
     """Return digests of the thinking after the first difference from the prompt that was sent before."""
     first = 0
     if made.before(marks=False) == before.before(marks=False):
@@ -167,7 +167,7 @@ def digest(block: Any) -> bytes:
     return hashlib.blake2b(raw.encode(), digest_size=16).digest()
 
 
-def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[Body, int]:
+def leave_out(body: JsonPrompt, most_bytes: int, pinned: Sequence[Message]) -> tuple[JsonPrompt, int]:
     """Leave out the oldest iterations until the prompt has at most `most_bytes`, or no other may be left out.
 
     What precedes the first iteration stays, and so do the newest one, all up to a provider's compaction, pinned
@@ -195,7 +195,7 @@ def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[B
     return replace(body, messages=shape.settled([message for message in kept if message is not None])), left
 
 
-def _units(messages: Sequence[Message], shape: Messages) -> list[range]:
+def _units(messages: Sequence[Message], shape: FormatMessages) -> list[range]:
     """Return the iterations as ranges of indices; those between a call and its answer are one."""
     from_model = [shape.from_model(message) for message in messages]
     starts = [at for at, models in enumerate(from_model) if models and (at == 0 or not from_model[at - 1])]
@@ -225,7 +225,7 @@ def _units(messages: Sequence[Message], shape: Messages) -> list[range]:
     return units
 
 
-def _most_bytes(before: Body, last: Sent) -> int:
+def _most_bytes(before: JsonPrompt, last: LastPrompt) -> int:
     """Return the bytes from which a prompt is too long, estimated from the last one; 0: unknown."""
     size = len(native.dumped(before.json()))
     known = [last.most_bytes] if last.most_bytes else []
@@ -236,15 +236,15 @@ def _most_bytes(before: Body, last: Sent) -> int:
     return min(known, default=0)
 
 
-def _continued(body: Body, before: Body, last: Sent) -> Body:
+def _continued(body: JsonPrompt, before: JsonPrompt, last: LastPrompt) -> JsonPrompt:
     """Return the last prompt with the messages that the history holds since."""
-    asked = Body.of(history(last.asked, body.shape), body.shape)
+    asked = JsonPrompt.of(history(last.asked, body.shape), body.shape)
     assert asked is not None  # a prompt was made from it
     prompt = replace(before, messages=[each for at, each in enumerate(before.messages) if at not in last.notes])
     return replace(body, whole=_members(body, asked, prompt), messages=_messages(body, asked, prompt))
 
 
-def _members(body: Body, asked: Body, prompt: Body) -> Any:
+def _members(body: JsonPrompt, asked: JsonPrompt, prompt: JsonPrompt) -> Any:
     """Return the agent's members; those that the agent has not changed since, as the sidecar made them."""
     if not (isinstance(body.whole, dict) and isinstance(prompt.whole, dict)):
         return body.whole
@@ -257,7 +257,7 @@ def _members(body: Body, asked: Body, prompt: Body) -> Any:
     return {**body.whole, **ours}
 
 
-def _messages(body: Body, asked: Body, prompt: Body) -> list[Message]:
+def _messages(body: JsonPrompt, asked: JsonPrompt, prompt: JsonPrompt) -> list[Message]:
     lead, asked_lead, prompt_lead = body.lead(), asked.lead(), prompt.lead()
     system, rest = body.messages[:lead], body.messages[lead:]
     if system in (asked.messages[:asked_lead], prompt.messages[:prompt_lead]):

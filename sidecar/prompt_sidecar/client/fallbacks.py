@@ -14,16 +14,24 @@ from typing import Any, cast
 from prompt_sidecar.client import native
 from prompt_sidecar.client.arguments import TrimOptions, annotated
 from prompt_sidecar.client.facts import Trimmed
-from prompt_sidecar.client.fallback_rules import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
-from prompt_sidecar.client.kept import Kept
+from prompt_sidecar.client.fallback_rules import (
+    AS_GIVEN,
+    JsonPrompt,
+    changed_thinking,
+    digest,
+    fall_back,
+    history,
+    without,
+)
+from prompt_sidecar.client.kept import ValuesByRun
 from prompt_sidecar.client.schema import enum_name
-from prompt_sidecar.client.sent import Sent
+from prompt_sidecar.client.sent import LastPrompt
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FallbackCall:
     """A prompt that is to be trimmed."""
 
     run_id: str
@@ -67,7 +75,7 @@ class Fallbacks:
     """Remembers prompts, and makes the next one where the sidecar does not. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._last = Kept[Sent](lambda sent: sent.weight, most_bytes)
+        self._last = ValuesByRun[LastPrompt](lambda sent: sent.weight, most_bytes)
 
     @property
     def forgotten(self) -> int:
@@ -82,7 +90,7 @@ class Fallbacks:
         """Forget all runs."""
         self._last.forget_all()
 
-    def fell_back(self, call: Call) -> bool:
+    def fell_back(self, call: FallbackCall) -> bool:
         """Whether the run's last prompt was made without the sidecar."""
         last = self._known(call)
         return last is not None and last.fell_back
@@ -102,14 +110,14 @@ class Fallbacks:
             Whether there is any.
         """
         last = self._last.of(run_id)
-        body = None if last is None else Body.of(last.prompt(), MESSAGES[last.format])
+        body = None if last is None else JsonPrompt.of(last.prompt(), MESSAGES[last.format])
         if last is None or body is None:
             return False
         removed = last.removed | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
         self._last.keep(run_id, replace(last, removed=removed))
         return removed != last.removed
 
-    def history(self, call: Call, body: bytes) -> Any:
+    def history(self, call: FallbackCall, body: bytes) -> Any:
         """Return the whole untrimmed prompt as JSON; None: the body is no JSON, or what precedes it is unknown."""
         try:
             given = json.loads(body)
@@ -122,7 +130,7 @@ class Fallbacks:
             return None
         return history(last.covered, MESSAGES[call.format], given)
 
-    def prompt(self, call: Call, given: Any, reason: str) -> Trimmed[Any]:
+    def prompt(self, call: FallbackCall, given: Any, reason: str) -> Trimmed[Any]:
         """Return the prompt to send: the last one with the messages since, or the prompt as it was given.
 
         Args:
@@ -160,7 +168,7 @@ class Fallbacks:
             thinking_removed=made.thinking_removed,
         )
 
-    def remembered(self, call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
+    def remembered(self, call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
         """Remember a prompt that the sidecar trimmed.
 
         Where earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that
@@ -178,7 +186,7 @@ class Fallbacks:
         self._last.keep(call.run_id, sent)
         return trimmed
 
-    def _known(self, call: Call) -> Sent | None:
+    def _known(self, call: FallbackCall) -> LastPrompt | None:
         last = self._last.of(call.run_id)
         return None if last is None or last.format != call.format else last
 
@@ -189,13 +197,13 @@ def edits_of(answer: Any) -> list[tuple[str, str, bytes]]:
     return [(enum_name(operation, edit.operation), edit.pointer, edit.value) for edit in answer.edits]
 
 
-def _sent(call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any], last: Sent | None) -> Sent:
+def _sent(call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any], last: LastPrompt | None) -> LastPrompt:
     asked: tuple[bytes, ...] = (body,)
     if call.base:
         # A client that has not seen the beginning uses the trimmed prompt in its place, as an agent may.
         asked = (*last.covered, body) if last is not None and last.revision == call.base else (answer.json_body,)
     edited = call.native and not call.base
-    return Sent(
+    return LastPrompt(
         call.format,
         asked,
         edits=tuple(edits_of(answer)) if edited else None,
@@ -210,19 +218,19 @@ def _sent(call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any], last: Sen
 
 
 def _still_valid(
-    call: Call, given: Any, sent: Sent, trimmed: Trimmed[Any], *, before: Sent | None
-) -> tuple[Sent, Trimmed[Any]]:
+    call: FallbackCall, given: Any, sent: LastPrompt, trimmed: Trimmed[Any], *, before: LastPrompt | None
+) -> tuple[LastPrompt, Trimmed[Any]]:
     """Remove the thinking that the provider would refuse.
 
     What was removed stays removed; thinking after the first difference from the prompt `before` is removed too.
     """
     shape = MESSAGES[call.format]
-    made = Body.of(sent.prompt(), shape)
+    made = JsonPrompt.of(sent.prompt(), shape)
     if made is None:
         return sent, trimmed
     made, new = without(made, sent.removed), frozenset[bytes]()
     if before is not None and call.bound(given):
-        old = Body.of(before.prompt(), shape)
+        old = JsonPrompt.of(before.prompt(), shape)
         new = changed_thinking(made, without(old, sent.removed)) if old is not None else new
     sent = replace(sent, removed=sent.removed | new)
     if not sent.removed:

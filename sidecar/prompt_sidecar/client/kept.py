@@ -15,7 +15,7 @@ MOST_RUNS: Final = 1_000
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class ValuesByRun(Generic[Value]):
     """A value for each run. Thread-safe.
 
     Args:

@@ -15,13 +15,13 @@ from typing import Any, Final, TypeAlias
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.model_calls import ModelCall
-from prompt_sidecar.client.turns import Turn, Work, answered, offer, only_theirs, taken, with_values
+from prompt_sidecar.client.turns import Continuation, Turn, answered, offer, only_theirs, taken, with_values
 from prompt_sidecar.providers.sdk import SdkApi
 
 MOST_TURNS: Final = 12
 """Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
 the sidecar's tools after twelve is in a loop, and the agent should see it."""
-Answer: TypeAlias = Callable[[Work, frozenset[str]], Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]]
+Answer: TypeAlias = Callable[[Continuation, frozenset[str]], Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Completion:
         return [*self._turns, *self.api.joined([*self._results, *results])]
 
 
-def complete(engine: Engine, work: Work) -> Steps[Completion]:
+def complete(engine: Engine, work: Continuation) -> Steps[Completion]:
     """Call the model until it answers or calls one of the agent's tools; `work.watch` is given each prompt.
 
     Raises:
@@ -66,10 +66,10 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class LoopTurns:
     """The turns of one call of the loop, of which the last one is not the loop's."""
 
-    step: Work
+    step: Continuation
     """What the last turn was asked."""
     response: Any
     trimmed: Trimmed[dict[str, Any]]
@@ -78,7 +78,7 @@ class Turns:
     recalls: int
 
 
-def turns(engine: Engine, work: Work, answer: Answer) -> Generator[Any, Any, Turns]:
+def turns(engine: Engine, work: Continuation, answer: Answer) -> Generator[Any, Any, LoopTurns]:
     """Call the model until a turn is not the loop's; `answer` calls it once, given the names of the sidecar's tools."""
     api, keywords = work.api, work.keywords
     offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
@@ -92,10 +92,10 @@ def turns(engine: Engine, work: Work, answer: Answer) -> Generator[Any, Any, Tur
         if turn.is_last or number == MOST_TURNS:
             break
         history = [*turn.history, *api.joined(turn.results)]
-    return Turns(step, response, trimmed, turn, number, recalls)
+    return LoopTurns(step, response, trimmed, turn, number, recalls)
 
 
-def completed(engine: Engine, ended: Turns) -> Steps[Completion]:
+def completed(engine: Engine, ended: LoopTurns) -> Steps[Completion]:
     """Return the result, with values in place of masks in the calls of the agent's tools."""
     turn, api = ended.last, ended.step.api
     calls = yield from with_values(engine, turn.calls, ended.step)

@@ -16,7 +16,7 @@ Edit: TypeAlias = tuple[str, str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class LastPrompt:
     """One run's last prompt, and the untrimmed history that it was made from."""
 
     format: str

@@ -17,8 +17,8 @@ from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import reported
 from prompt_sidecar.client.loop import Completion, completed, turns
 from prompt_sidecar.client.model_calls import usage_of
-from prompt_sidecar.client.turns import Work, answered
-from prompt_sidecar.providers.sdk import Piece, StreamedTurn, sdk_changed
+from prompt_sidecar.client.turns import Continuation, answered
+from prompt_sidecar.providers.sdk import PartPiece, StreamedTurn, sdk_changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ END: Final = object()
 Streaming: TypeAlias = Generator[Rpc | Ask | Next | Emit, Any, Completion]
 
 
-def stream_complete(engine: Engine, work: Work) -> Streaming:
+def stream_complete(engine: Engine, work: Continuation) -> Streaming:
     """Call the model until it answers or calls one of the agent's tools; see `prompt_sidecar.client.loop.complete`.
 
     Raises:
@@ -52,12 +52,12 @@ def stream_complete(engine: Engine, work: Work) -> Streaming:
     return _steps(engine, work)
 
 
-def _steps(engine: Engine, work: Work) -> Streaming:
+def _steps(engine: Engine, work: Continuation) -> Streaming:
     api = work.api
     asks = {name: value for name, value in api.asks_usage.items() if not work.keywords.get(name)}
-    reader = _Reader(hides_usage=bool(asks))
+    reader = _TurnReader(hides_usage=bool(asks))
 
-    def answer(step: Work, own: frozenset[str]) -> Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]:
+    def answer(step: Continuation, own: frozenset[str]) -> Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]:
         stream, trimmed = yield from answered(engine, step)
         reader.begin(api.streamed(), own)
         while (event := (yield Next(stream))) is not END:
@@ -73,7 +73,7 @@ def _steps(engine: Engine, work: Work) -> Streaming:
     return (yield from completed(engine, ended))
 
 
-class _Reader:
+class _TurnReader:
     """Reads the events of the turns; `hides_usage`: the agent has not asked for the event with the usage."""
 
     turn: StreamedTurn
@@ -107,7 +107,7 @@ class _Reader:
             return []
         return [event]
 
-    def _placed(self, piece: Piece) -> Any:
+    def _placed(self, piece: PartPiece) -> Any:
         """Return a piece's object with the index that the agent sees."""
         part = piece.part
         if part is None:

@@ -26,7 +26,7 @@ UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, o
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Continuation:
     """A history that the model continues."""
 
     api: SdkApi
@@ -88,14 +88,14 @@ def offer(engine: Engine, api: SdkApi, keywords: Mapping[str, Any]) -> Steps[Off
     return Offer({"tools": [*theirs, *definitions]}, tool_names(api, definitions))
 
 
-def answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
+def answered(engine: Engine, work: Continuation) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
     """Trim, call the model, report."""
     response, trimmed = yield from forward(engine, work.sending)
     yield from reported(engine, work.run_id, usage_of(work.api, response), trimmed)
     return response, trimmed
 
 
-def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
+def run_own_tool(engine: Engine, call: ModelCall, work: Continuation) -> Steps[ToolAnswer]:
     """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first.
 
     So it is if only a store that does not answer could tell whether another sidecar has seen it.
@@ -117,7 +117,7 @@ def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswe
     return answer
 
 
-def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Steps[tuple[ModelCall, ...]]:
+def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Continuation) -> Steps[tuple[ModelCall, ...]]:
     """Return the calls with values in place of masks in their arguments; the history keeps them as they were written.
 
     Where the sidecar has not got the values, as after a restart, it is sent the history once more. Where it does not
@@ -157,7 +157,9 @@ class Turn:
     """Whether the agent goes on: the model has answered, or calls something that is not the sidecar's."""
 
 
-def taken(engine: Engine, step: Work, response: Any, own: frozenset[str], history: Sequence[Any]) -> Steps[Turn]:
+def taken(
+    engine: Engine, step: Continuation, response: Any, own: frozenset[str], history: Sequence[Any]
+) -> Steps[Turn]:
     """Take a response: run the tools of the sidecar that it calls, which are named by `own`."""
     api, calls = step.api, model_calls(step.api, response)
     history = [*history, *api.turn(response)]

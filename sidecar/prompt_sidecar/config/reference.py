@@ -16,7 +16,7 @@ _WIDTH: Final = 116
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class KnobGroup:
     """Knobs that belong to one stage."""
 
     name: str
@@ -24,11 +24,11 @@ class Group:
     knobs: Sequence[str]
 
 
-def _group(name: str, about: str, *prefixes: str) -> Group:
-    return Group(name, about, [knob for knob in KNOBS if knob.startswith(prefixes)])
+def _group(name: str, about: str, *prefixes: str) -> KnobGroup:
+    return KnobGroup(name, about, [knob for knob in KNOBS if knob.startswith(prefixes)])
 
 
-GROUPS: Final[Sequence[Group]] = (
+GROUPS: Final[Sequence[KnobGroup]] = (
     _group("Condense", "a tool result, when it is first seen", "condense"),
     _group("Cap", "one tool result, when it is first seen", "cap_"),
     _group("Age", "items of old iterations", "age_"),

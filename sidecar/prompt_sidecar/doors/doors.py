@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 from prompt_sidecar.calls.readiness import State
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.door import Door
 from prompt_sidecar.engine.runs.service import Runs
 
@@ -27,7 +27,7 @@ def _nothing() -> None:
 class Doors:
     """Doors, in the order in which they start and stop. Where a step fails, all are closed."""
 
-    def __init__(self, shared: Shared, doors: Sequence[Door]) -> None:
+    def __init__(self, shared: DoorServices, doors: Sequence[Door]) -> None:
         self.shared = shared
         self.doors = doors
         self._stopping = threading.Event()
@@ -59,7 +59,7 @@ class Doors:
 
         Args:
             runs: the core.
-            load: see `Shared.load`.
+            load: see `DoorServices.load`.
             warm: see there.
             until: says whether what else the process needs is there; it is not ready before, and asked in a thread of
                 its own. None: it needs nothing else.

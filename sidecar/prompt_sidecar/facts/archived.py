@@ -77,7 +77,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class ArchivedRun:
     """What was kept of a run that another process has seen."""
 
     revision: bytes = b""

@@ -33,7 +33,7 @@ class Finding:
     count: int
 
 
-class Door(StrEnum):
+class SendingDoor(StrEnum):
     """What sends requests on, or tells a gateway what to send."""
 
     HTTP = "http"

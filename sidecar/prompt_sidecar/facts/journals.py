@@ -25,7 +25,7 @@ class TrimmedItems:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleFindings:
     """What a rule of the guard found in one prompt."""
 
     rule: str
@@ -66,7 +66,7 @@ class PromptEntry:
     rewritten: int
     cache_break: CacheBreak | None
     trimmed: Sequence[TrimmedItems] = ()
-    findings: Sequence[Found] = ()
+    findings: Sequence[RuleFindings] = ()
     observed_only: bool = False
     items: Sequence[ItemEntry] = ()
     """Items that the answer trimmed, the largest, `MOST_ITEMS` of `prompt_sidecar.engine.runs.journal` at most."""

@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 from prompt_sidecar.providers import catalogue
-from prompt_sidecar.providers.catalogue import LONG_CONTEXT_TAG, MAX_NAME_CHARS, NAMES_REMEMBERED, Model, Prices
+from prompt_sidecar.providers.catalogue import LONG_CONTEXT_TAG, MAX_NAME_CHARS, NAMES_REMEMBERED, Model, ModelPrices
 from prompt_sidecar.values import setting, text, whole
 
 LEAST_WINDOW: Final = 256
 """Tokens, as of `limits.default_window`."""
 _TOKENS: Final = whole(0, 100_000_000, "tokens")
-_UNPRICED: Final = Prices(None, None, None, None)
+_UNPRICED: Final = ModelPrices(None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)

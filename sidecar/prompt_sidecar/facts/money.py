@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.facts.known_models import Models
-from prompt_sidecar.guard.ceilings import AS_INPUT, DECIMALS, Price, Prices
+from prompt_sidecar.guard.ceilings import AS_INPUT, DECIMALS, CeilingPrices, Price
 from prompt_sidecar.providers import catalogue
 
 USD: Final = "USD"
@@ -69,9 +69,9 @@ class ModelPrice:
 class Money:
     """Prices by model, and their currency. Thread-safe."""
 
-    def __init__(self, own: Prices | None = None, models: Models | None = None, currency: str = "") -> None:
+    def __init__(self, own: CeilingPrices | None = None, models: Models | None = None, currency: str = "") -> None:
         """Take the tables `[prices]`, what is known of models (None: nothing), and the currency of the tables."""
-        self.own = own or Prices({})
+        self.own = own or CeilingPrices({})
         self._models = models
         self.currency = (currency.upper() or OWN_CURRENCY) if self.own else USD
 
@@ -92,7 +92,7 @@ def _listed(model: catalogue.Model) -> ModelPrice | None:
     return ModelPrice(base, tuple((above, price) for above, price in tiers if price is not None))
 
 
-def _price(prices: catalogue.Prices) -> Price | None:
+def _price(prices: catalogue.ModelPrices) -> Price | None:
     """Prices of the catalogue; what has no price of its own, such as writing to the cache, costs as input does."""
     if prices.input is None or prices.output is None:
         return None

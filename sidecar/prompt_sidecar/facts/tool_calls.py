@@ -9,7 +9,7 @@ from typing import Final
 
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.task_calls import Tasks
-from prompt_sidecar.recall.found import Found
+from prompt_sidecar.recall.found import SearchResult
 
 RECALL: Final = "recall_elided_content"
 SEARCH: Final = "search_conversation_history"
@@ -52,7 +52,7 @@ class ToolAnswer:
     content: str
     content_tokens: int = 0
     recalled: RetrieveAnswer | None = None
-    found: Found | None = None
+    found: SearchResult | None = None
     tasks: Tasks | None = None
     bound: str = ""
     """The bound of the sidecar that the arguments passed; empty if none."""

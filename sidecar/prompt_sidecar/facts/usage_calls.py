@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from prompt_sidecar.facts.comparison import Comparison, Recount
 from prompt_sidecar.facts.money import Spent
-from prompt_sidecar.guard.ceilings import NOTHING, Use
+from prompt_sidecar.guard.ceilings import NOTHING, CeilingUsage
 
 
 class InputCounting(StrEnum):
@@ -118,7 +118,7 @@ class UsageAnswer:
     """The one that the prompt was for."""
     limit_named: bool | None = None
     """Whether a refusal named a limit; None: it was no refusal."""
-    correction: Use = NOTHING
+    correction: CeilingUsage = NOTHING
     """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
     recount: Recount | None = None
     """What changes of the comparison with never trimming; None: nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
-from prompt_sidecar.guard.parts import Part
+from prompt_sidecar.guard.parts import NewPart
 from prompt_sidecar.guard.vault import OUTSIDE
 from prompt_sidecar.prompt.strings import JSON, Leaf, leaves_of_any, leaves_of_body
 
@@ -23,15 +23,15 @@ _MARK: Final = b"\xef\xbb\xbf"
 _SPACE: Final = b" \t\r\n"
 
 
-class Piece(NamedTuple):
+class BodyPiece(NamedTuple):
     """A part of a body: JSON, or what stands between."""
 
     raw: bytes
-    part: Part | None
+    part: NewPart | None
     """None: it is not JSON but white space or a mark."""
 
 
-def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> Iterator[Piece]:
+def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> Iterator[BodyPiece]:
     """Take a body apart; its pieces joined are the body.
 
     Args:
@@ -46,7 +46,7 @@ def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> It
     mark = _MARK if body.startswith(_MARK) else b""
     rest = body[len(mark) :]
     if mark:
-        yield Piece(mark, None)
+        yield BodyPiece(mark, None)
     try:
         whole = _part(rest, texts)
     except (InvalidJson, TooLarge) as error:
@@ -54,7 +54,7 @@ def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> It
             raise
         fault = error
     else:
-        yield Piece(rest, whole)
+        yield BodyPiece(rest, whole)
         return
     for line in rest.splitlines(keepends=True):  # of bytes: at line feeds and carriage returns alone
         check()
@@ -62,9 +62,9 @@ def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> It
             part = _part(line, ()) if line.strip(_SPACE) else None
         except InvalidJson:
             raise fault from None
-        yield Piece(line, part)
+        yield BodyPiece(line, part)
 
 
-def _part(raw: bytes, texts: Collection[str]) -> Part:
+def _part(raw: bytes, texts: Collection[str]) -> NewPart:
     leaves: list[Leaf] = [*(leaves_of_body(raw, FIELD, texts) if texts else leaves_of_any(raw, FIELD))]
-    return Part(OUTSIDE, "", FIELD, raw, leaves, JSON)
+    return NewPart(OUTSIDE, "", FIELD, raw, leaves, JSON)

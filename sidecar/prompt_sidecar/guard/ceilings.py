@@ -3,7 +3,7 @@
 A prompt is checked with itself included, before anything of it is recorded:
 
     used so far ──► + this prompt ──► over a limit? ──► observe: count and report
-    (see `Use`)     (its estimate)                      warn:    the note says how much is left
+    (see `CeilingUsage`)     (its estimate)                      warn:    the note says how much is left
                                                         refuse:  an error, and nothing has happened
 
 A prompt counts by its estimate until the agent reports what the provider counted; from then on it counts by the report.
@@ -102,7 +102,7 @@ class CeilingUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class CeilingUsage:
     """What was used: by one prompt, or by many together."""
 
     input_tokens: int = 0
@@ -112,20 +112,20 @@ class Use:
     model_calls: int = 0
     repeated_calls: int = 0
 
-    def plus(self, other: Use) -> Use:
+    def plus(self, other: CeilingUsage) -> CeilingUsage:
         """The sum of both."""
         return self._each(other, add)
 
-    def minus(self, other: Use) -> Use:
+    def minus(self, other: CeilingUsage) -> CeilingUsage:
         """The difference of both."""
         return self._each(other, sub)
 
-    def largest(self, other: Use) -> Use:
+    def largest(self, other: CeilingUsage) -> CeilingUsage:
         """Of each figure the larger one."""
         return self._each(other, max)
 
-    def _each(self, other: Use, both: Callable[[Any, Any], Any]) -> Use:
-        return Use(
+    def _each(self, other: CeilingUsage, both: Callable[[Any, Any], Any]) -> CeilingUsage:
+        return CeilingUsage(
             both(self.input_tokens, other.input_tokens),
             round(both(self.cost, other.cost), DECIMALS),
             both(self.model_calls, other.model_calls),
@@ -133,7 +133,7 @@ class Use:
         )
 
 
-NOTHING: Final = Use()
+NOTHING: Final = CeilingUsage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Price:
         return max(self.input, self.cached, self.written, self.output) / PER_MILLION
 
 
-class Prices:
+class CeilingPrices:
     """Prices by model. A name fits all models whose names begin with it; the longest that fits is taken.
 
     Case does not matter, and neither does what a gateway puts before the last slash.
@@ -272,7 +272,7 @@ class Ceilings:
         """Whether any ceiling refuses prompts."""
         return any(each.action is CeilingAction.REFUSE for each in self.uses(NOTHING, NOTHING))
 
-    def uses(self, run: Use, caller: Use) -> Sequence[CeilingUse]:
+    def uses(self, run: CeilingUsage, caller: CeilingUsage) -> Sequence[CeilingUse]:
         """The ceilings that are set, with what is used of them."""
         found: list[CeilingUse] = []
         for scope, kind, name in _ROWS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Group, Rule
+from prompt_sidecar.guard.rule import BEGIN, VALUE, Rule, RuleAction, RuleGroup
 
 _ALPHABETS: Final = {
     "word": "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEaD3qUiCkLy4",
@@ -49,4 +49,6 @@ def secret(
         if f"?P<{VALUE}>" not in body and body.endswith(r"\b"):
             body = f"(?P<{VALUE}>" + body.removesuffix(r"\b") + r")(?:\b|_)"
         pattern = BEGIN + (body if f"?P<{VALUE}>" in body else f"(?P<{VALUE}>{body})")
-    return Rule(name, kind or name, Group.SECRETS, pattern, check, Action.MASK, example, counterexample, near, names)
+    return Rule(
+        name, kind or name, RuleGroup.SECRETS, pattern, check, RuleAction.MASK, example, counterexample, near, names
+    )

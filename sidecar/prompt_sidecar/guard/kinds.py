@@ -19,14 +19,14 @@ from prompt_sidecar.guard import named
 from prompt_sidecar.guard.checks import IBAN_COUNTRIES
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
 from prompt_sidecar.guard.prefixes import PREFIXES
-from prompt_sidecar.guard.rule import Action, Group, Rule
+from prompt_sidecar.guard.rule import Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.services import LATER, SERVICES
 
 
 def _personal(
-    name: str, pattern: str, example: str, counterexample: str, *, check: str = "", action: Action, near: str = ""
+    name: str, pattern: str, example: str, counterexample: str, *, check: str = "", action: RuleAction, near: str = ""
 ) -> Rule:
-    return Rule(name, name, Group.PERSONAL, pattern, check, action, example, counterexample, near)
+    return Rule(name, name, RuleGroup.PERSONAL, pattern, check, action, example, counterexample, near)
 
 
 _CLOUD: Final = (
@@ -533,7 +533,7 @@ _PERSONAL: Final = (
         "paid with 4242 " + "4242 4242 " + "4242",
         "order 4242 4242 4242 4243",
         check="luhn",
-        action=Action.MASK,
+        action=RuleAction.MASK,
     ),
     _personal(
         "iban",
@@ -541,7 +541,7 @@ _PERSONAL: Final = (
         "to DE89 " + "3704 0044 " + "0532 0130 00",
         "to DE89 3704 0044 0532 0130 01",
         check="iban",
-        action=Action.MASK,
+        action=RuleAction.MASK,
     ),
     _personal(
         "email",
@@ -549,7 +549,7 @@ _PERSONAL: Final = (
         "write to jane@shop.example.org",
         "@decorator, git@host, logo@2x.png",
         check="email",
-        action=Action.OBSERVE,
+        action=RuleAction.OBSERVE,
         near=r"[A-Za-z0-9._%+-]@[A-Za-z0-9-]{1,63}\.[A-Za-z0-9]",
     ),
     _personal(
@@ -559,7 +559,7 @@ _PERSONAL: Final = (
         "call +44 20 " + "7946 0958",
         "+1 to this, x+12345678, +0 12 34 56 78",
         check="phone",
-        action=Action.OBSERVE,
+        action=RuleAction.OBSERVE,
     ),
 )
 RULES: Final[Sequence[Rule]] = (

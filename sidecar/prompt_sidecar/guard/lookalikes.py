@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 
 DOT: Final = "·"
 """Breaks what was found. Visible, harmless in every language, and in none of the patterns."""
@@ -136,11 +136,15 @@ def _phrases(name: str, phrases: Sequence[str], example: str, counterexample: st
     pattern = "|".join((*map(spread, phrases), *escaped))
     plain = "|".join(re.escape(phrase).replace("\\ ", "[ \\t]+") for phrase in phrases)
     in_ascii = "|".join((f"(?i:{plain})", *escaped))
-    return Rule(name, name, Group.LOOKALIKES, pattern, "", Action.OBSERVE, example, counterexample, in_ascii=in_ascii)
+    return Rule(
+        name, name, RuleGroup.LOOKALIKES, pattern, "", RuleAction.OBSERVE, example, counterexample, in_ascii=in_ascii
+    )
 
 
 def _lookalike(name: str, pattern: str, example: str, counterexample: str, *, in_ascii: str | None = "") -> Rule:
-    return Rule(name, name, Group.LOOKALIKES, pattern, "", Action.OBSERVE, example, counterexample, in_ascii=in_ascii)
+    return Rule(
+        name, name, RuleGroup.LOOKALIKES, pattern, "", RuleAction.OBSERVE, example, counterexample, in_ascii=in_ascii
+    )
 
 
 _TAGS: Final = "\U000e0000-\U000e007f"
@@ -298,7 +302,7 @@ _COUNTED: Final = frozenset({"invisible_tags", "bidi_control", "zero_width_run"}
 
 def defang(text: str, finds: Sequence[Find]) -> str:
     """Break what the rules found, in characters of `text`; finds of rules that do not defang are left alone."""
-    broken = [find for find in finds if find.rule.action is Action.DEFANG]
+    broken = [find for find in finds if find.rule.action is RuleAction.DEFANG]
     edits = {(find.start, find.end): _number(find) for find in broken if find.rule.name in _COUNTED}
     for find in broken:
         if find.rule.name not in _COUNTED:

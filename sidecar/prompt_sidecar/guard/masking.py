@@ -26,12 +26,12 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
-from prompt_sidecar.guard.bodies import Piece, pieces
+from prompt_sidecar.guard.bodies import BodyPiece, pieces
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.masked_body import Before, are_same, masked_body, same_at_start
 from prompt_sidecar.guard.masks import mint, places, written
-from prompt_sidecar.guard.parts import Names, Part, Text, name_of, refusal
-from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.parts import Names, NewPart, Text, name_of, refusal
+from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import RuleSet
 from prompt_sidecar.guard.scanner import Watch, resolved
 from prompt_sidecar.guard.vault import OUTSIDE, KnownValues, Value, Vault
@@ -39,12 +39,12 @@ from prompt_sidecar.prompt.body import FIELD, Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Path
 from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES
-from prompt_sidecar.prompt.literals import Edit, applied, nested_edits
+from prompt_sidecar.prompt.literals import TextEdit, applied, nested_edits
 from prompt_sidecar.prompt.strings import (
     JSON,
     MAX_NESTED,
     Leaf,
-    Use,
+    StringUse,
     ambiguous_leaves,
     in_string,
     is_setting,
@@ -66,11 +66,11 @@ ROUNDS: Final = 6
 _HOLDS_TEXT: Final = frozenset({b'"', b"[", b"{"})
 """First bytes of members that may hold text."""
 SCAN_BOUND: Final = "guard.scan_seconds"
-_UNCHANGED: Final = frozenset({Use.OBSERVED, Use.SIGNED})
+_UNCHANGED: Final = frozenset({StringUse.OBSERVED, StringUse.SIGNED})
 """Strings in which a value that a later message shows stays as it is."""
 
 
-class Done(StrEnum):
+class ActionTaken(StrEnum):
     """What was done about what a rule found."""
 
     OBSERVED = "observed"
@@ -79,7 +79,7 @@ class Done(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedFinding:
     """What a rule found in one string; never the text."""
 
     message: int
@@ -88,23 +88,23 @@ class Noted:
     """The body's member, where it is in no message."""
     path: Path
     rule: str
-    action: Done
+    action: ActionTaken
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskedPrompt:
     """A prompt behind the guard."""
 
     split: Split
     """What was sent, if nothing is masked."""
-    noted: Sequence[Noted] = ()
+    noted: Sequence[NotedFinding] = ()
     """What was found in what is new."""
     originals: Mapping[int, bytes] = field(default_factory=dict)
     """Messages in which something was defanged, by index, as they were before that: masked, and no more."""
 
 
-class _State(NamedTuple):
+class _MaskingInputs(NamedTuple):
     """What decides, besides the prompt, what the guard makes of it."""
 
     format: str
@@ -122,10 +122,10 @@ class Progress:
     """What a call has done of masking a prompt, for the retry of one that had to end."""
 
     sent: Split
-    state: _State
-    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
+    state: _MaskingInputs
+    parts: dict[tuple[int, str], NewPart] = field(default_factory=dict)
     """The messages and members that were scanned, wholly or in part; none any more once the prompt is masked."""
-    masked: Masked | None = None
+    masked: MaskedPrompt | None = None
     """The prompt, once it is masked."""
     messages: int = 0
     """So many messages and members were scanned."""
@@ -186,7 +186,7 @@ class Masker:
         self._rules, self._vault, self._run, self._key, self._state = rules, vault, run, key, state
         self._watch, self._reached, self._fail_closed = watch, reached, fail_closed
         self._added: list[Value] = []
-        self._noted: dict[tuple[int, str, Path, str, Done], int] = {}
+        self._noted: dict[tuple[int, str, Path, str, ActionTaken], int] = {}
         self._names = Names(rules)
         self._known_outside: KnownValues | None = None
         self.progress: Progress | None = None
@@ -211,7 +211,7 @@ class Masker:
         check: Callable[[], None],
         stands: Callable[[bytes], bool],
         done: Progress | None = None,
-    ) -> Masked:
+    ) -> MaskedPrompt:
         """Mask a prompt. When `check` ends the call, `progress` is what was done of it.
 
         Args:
@@ -243,15 +243,15 @@ class Masker:
 
     def mask_task(self, text: str, where: str) -> str:
         """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused, as `mask`."""
-        part = Part(OUTSIDE, "", where, b"", (Leaf(0, (), text, Use.TEXT),), JSON)
-        parsed = self._taken_apart(text, Use.TEXT, "")
+        part = NewPart(OUTSIDE, "", where, b"", (Leaf(0, (), text, StringUse.TEXT),), JSON)
+        parsed = self._taken_apart(text, StringUse.TEXT, "")
         self._look([*parsed.all()])
         self._take_values(part, part.leaves[0], parsed)
-        return applied(text, self._masked(parsed, _Place(part, part.leaves[0], set())))
+        return applied(text, self._masked(parsed, _TextPlace(part, part.leaves[0], set())))
 
     def mask_body(
         self, body: bytes, texts: Collection[str], check: Callable[[], None]
-    ) -> tuple[bytes, Sequence[Noted]]:
+    ) -> tuple[bytes, Sequence[NotedFinding]]:
         """Mask a body that is no prompt of a run. The same object if nothing is masked.
 
         Args:
@@ -270,13 +270,13 @@ class Masker:
             new = self._pieces(some, check)
             is_masked = is_masked or any(one is not piece.raw for one, piece in zip(new, some, strict=True))
             made += new
-        noted = [Noted(*where, count) for where, count in self._noted.items()]
+        noted = [NotedFinding(*where, count) for where, count in self._noted.items()]
         return b"".join(made) if is_masked else body, noted
 
-    def _pieces(self, some: Sequence[Piece], check: Callable[[], None]) -> Sequence[bytes]:
+    def _pieces(self, some: Sequence[BodyPiece], check: Callable[[], None]) -> Sequence[bytes]:
         """Pieces of a body, masked."""
         strings = [(index, leaf) for index, piece in enumerate(some) if piece.part for leaf in piece.part.leaves]
-        changes: dict[int, dict[int, Sequence[Edit]]] = {}
+        changes: dict[int, dict[int, Sequence[TextEdit]]] = {}
         for few in _some(strings):
             texts = [self._taken_apart(leaf.text, leaf.use, name_of(leaf)) for _, leaf in few]
             self._look([each for text in texts for each in text.all()])
@@ -290,19 +290,19 @@ class Masker:
             for index, piece in enumerate(some)
         ]
 
-    def _edits(self, part: Part, leaf: Leaf, text: Text) -> Sequence[Edit]:
+    def _edits(self, part: NewPart, leaf: Leaf, text: Text) -> Sequence[TextEdit]:
         """The edits that mask a string outside a history."""
         self._take_values(part, leaf, text)
-        if leaf.use is Use.OBSERVED:
+        if leaf.use is StringUse.OBSERVED:
             return ()
-        if leaf.use is Use.SIGNED:
+        if leaf.use is StringUse.SIGNED:
             return self._as_signed(part, leaf, text, self._known())
-        return self._masked(text, _Place(part, leaf, set()))
+        return self._masked(text, _TextPlace(part, leaf, set()))
 
     def _begun(self, sent: Split, format_: Format, lost: int, done: Progress | None) -> Progress:
         """What an earlier call has done of the very prompt, if it would be done alike now."""
         changes = self._vault.changes(self._run)
-        state = _State(format_.name, self.masks, self._rules.digest, self._knows, lost, changes)
+        state = _MaskingInputs(format_.name, self.masks, self._rules.digest, self._knows, lost, changes)
         alike = done is not None and done.state == state and done.sent.raw == sent.raw
         if done is None or not alike or done.sent.starts != sent.starts or done.sent.ends != sent.ends:
             done = Progress(sent, state)
@@ -311,16 +311,16 @@ class Masker:
 
     def _made(  # noqa: PLR0917 - what was found, and what came before
         self,
-        parts: Sequence[Part],
+        parts: Sequence[NewPart],
         sent: Split,
         before: Before | None,
         known: Before | None,
         format_: Format,
         stands: Callable[[bytes], bool],
-    ) -> Masked:
+    ) -> MaskedPrompt:
         """The masked prompt, of what is new in it and was scanned; `known`: the last one, if its values are known."""
         if not parts and (before is None or before.sent is before.masked):
-            return Masked(sent)
+            return MaskedPrompt(sent)
         members: dict[str, bytes] = {}
         messages: dict[int, bytes] = {}
         originals: dict[int, bytes] = {}
@@ -342,17 +342,17 @@ class Masker:
         if not parts and known is not None and before is not None and are_same(sent, before.sent):
             masked = before.masked
             whole = len(masked)
-            return Masked(masked if masked.same == whole else replace(masked, same=whole), ())
-        noted = [Noted(*where, count) for where, count in self._noted.items()]
-        return Masked(masked_body(sent, before, members, messages, carry=known is not None), noted, originals)
+            return MaskedPrompt(masked if masked.same == whole else replace(masked, same=whole), ())
+        noted = [NotedFinding(*where, count) for where, count in self._noted.items()]
+        return MaskedPrompt(masked_body(sent, before, members, messages, carry=known is not None), noted, originals)
 
     # -- what is new -------------------------------------------------------------------------------------------------
 
-    def _known_part(self, message: int, member: str) -> Part | None:
+    def _known_part(self, message: int, member: str) -> NewPart | None:
         """A message or member that an earlier call has begun to scan, of the very same body."""
         return self.progress.parts.get((message, member)) if self.progress is not None else None
 
-    def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[Part]:
+    def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[NewPart]:
         """The body's members that are new, the system prompt first."""
         names = sorted(sent.fields, key=lambda name: name != system)
         for name in names:
@@ -360,13 +360,13 @@ class Masker:
             if (before is not None and before.sent.field(name) == raw) or raw[:1] not in _HOLDS_TEXT:
                 continue
             apart = name != system
-            yield self._known_part(-1, name) or Part(
+            yield self._known_part(-1, name) or NewPart(
                 -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, apart=apart), JSON, apart=apart
             )
 
     def _messages(
         self, sent: Split, before: Before | None, format_: Format, check: Callable[[], None]
-    ) -> Iterable[Part]:
+    ) -> Iterable[NewPart]:
         """The messages that are new. `check` comes before each long one, which is decoded in one go."""
         for index in range(sent.same if before is not None else 0, len(sent)):
             if before is not None and equal_slice(sent, before.sent, index):
@@ -385,7 +385,7 @@ class Masker:
                 leaves = ambiguous_leaves(raw, where)
             except InvalidRequest:
                 continue  # reading it says what is wrong
-            yield Part(index, "", where, raw, leaves, format_.strings)
+            yield NewPart(index, "", where, raw, leaves, format_.strings)
 
     def _leaves(self, raw: bytes, name: str, *, apart: bool) -> Sequence[Leaf]:
         """The strings of a member; `apart`: of one besides the system prompt."""
@@ -402,10 +402,10 @@ class Masker:
                 raise
             return ()
 
-    def _scan(self, parts: Iterable[Part], check: Callable[[], None], progress: Progress) -> Sequence[Part]:
+    def _scan(self, parts: Iterable[NewPart], check: Callable[[], None], progress: Progress) -> Sequence[NewPart]:
         """Have the rules look at all texts, some at a time."""
-        scanned: list[Part] = []
-        begun: list[Part] = []
+        scanned: list[NewPart] = []
+        begun: list[NewPart] = []
         waiting: list[Text] = []
         size = 0
 
@@ -458,14 +458,14 @@ class Masker:
         for text, finds in zip(texts, found, strict=True):
             text.finds = self._outside_masks(text.text, finds) if finds else ()
 
-    def _taken_apart(self, text: str, use: Use, name: str, depth: int = 0) -> Text:
+    def _taken_apart(self, text: str, use: StringUse, name: str, depth: int = 0) -> Text:
         """A text, with the strings in it; `name`: of the member that it is the value of."""
         inner = None
-        if use is not Use.OBSERVED and depth < MAX_NESTED and (use is Use.ARGUMENTS or "\\" in text):
-            strings = nested(text, keys=use is not Use.ARGUMENTS)
+        if use is not StringUse.OBSERVED and depth < MAX_NESTED and (use is StringUse.ARGUMENTS or "\\" in text):
+            strings = nested(text, keys=use is not StringUse.ARGUMENTS)
             if strings is not None:
                 inner = [
-                    (each.place, self._taken_apart(each.text, Use.TEXT, each.name, depth + 1))
+                    (each.place, self._taken_apart(each.text, StringUse.TEXT, each.name, depth + 1))
                     for each in strings
                     if each.text
                 ]
@@ -492,7 +492,7 @@ class Masker:
         return [
             find
             for find in finds
-            if not _in(find, masks) or (find.rule.group is Group.LOOKALIKES and _in(find, forged))
+            if not _in(find, masks) or (find.rule.group is RuleGroup.LOOKALIKES and _in(find, forged))
         ]
 
     def _is_known(self, mask_id: str) -> bool:
@@ -500,19 +500,19 @@ class Masker:
 
     # -- one message or member ---------------------------------------------------------------------------------------
 
-    def _part(self, part: Part, stands: Callable[[bytes], bool]) -> bytes:
+    def _part(self, part: NewPart, stands: Callable[[bytes], bool]) -> bytes:
         """A message or member, masked."""
         known = self._known()
         later: set[str] = set()
-        changes: dict[int, Sequence[Edit]] = {}
-        signed: dict[int, Sequence[Edit]] = {}
+        changes: dict[int, Sequence[TextEdit]] = {}
+        signed: dict[int, Sequence[TextEdit]] = {}
         for leaf, text in zip(part.leaves, part.texts, strict=True):
-            if leaf.use is Use.OBSERVED:
+            if leaf.use is StringUse.OBSERVED:
                 self._observe(part, leaf, text, known)
-            elif leaf.use is Use.SIGNED:
+            elif leaf.use is StringUse.SIGNED:
                 if edits := self._as_signed(part, leaf, text, known):
                     signed[leaf.place] = edits
-            elif edits := self._masked(text, _Place(part, leaf, later)):
+            elif edits := self._masked(text, _TextPlace(part, leaf, later)):
                 changes[leaf.place] = in_string(leaf, edits)
         made = part.written(changes | signed)
         if not later:
@@ -522,19 +522,19 @@ class Masker:
             leaf.place: in_string(leaf, edits)
             for leaf, text in zip(part.leaves, part.texts, strict=True)
             if leaf.use not in _UNCHANGED
-            and (edits := self._masked(text, _Place(part, leaf, set(), earlier_only=True)))
+            and (edits := self._masked(text, _TextPlace(part, leaf, set(), earlier_only=True)))
         }
         as_before = part.written(earlier | signed)
         return as_before if as_before != made and stands(as_before) else made
 
-    def _observe(self, part: Part, leaf: Leaf, text: Text, known: KnownValues) -> None:
+    def _observe(self, part: NewPart, leaf: Leaf, text: Text, known: KnownValues) -> None:
         """Note the known values in a string that must not be changed, but for those that a rule has found there."""
         spans = [(find.start, find.end) for find in text.finds]
         for start, end, value in known.find(leaf.text):
             if part.message >= value.first and not any(start < last and first < end for first, last in spans):
-                self._note(part, leaf, value.rule, Done.OBSERVED)
+                self._note(part, leaf, value.rule, ActionTaken.OBSERVED)
 
-    def _as_signed(self, part: Part, leaf: Leaf, text: Text, known: KnownValues) -> Sequence[Edit]:
+    def _as_signed(self, part: NewPart, leaf: Leaf, text: Text, known: KnownValues) -> Sequence[TextEdit]:
         """The edits that make a signed call's arguments what the model wrote: values that it knew as masks only.
 
         They are in the call because they were put back for the agent's tool. What the model wrote itself stays.
@@ -545,10 +545,10 @@ class Masker:
         spans = [span for span in known.find(text.text) if _knew_as_mask(span[2], part)]
         kept = _apart(spans, places(text.text))
         for _, _, value in kept:
-            self._note(part, leaf, value.rule, Done.MASKED)
-        return [Edit(start, end, value.mask) for start, end, value in kept]
+            self._note(part, leaf, value.rule, ActionTaken.MASKED)
+        return [TextEdit(start, end, value.mask) for start, end, value in kept]
 
-    def _take_values(self, part: Part, leaf: Leaf, text: Text) -> None:
+    def _take_values(self, part: NewPart, leaf: Leaf, text: Text) -> None:
         """Put what the rules mask into the vault, and note what they only observe.
 
         Raises:
@@ -556,26 +556,26 @@ class Masker:
         """
         for each in text.all():
             for find in each.finds:
-                if find.rule.group is Group.LOOKALIKES and self._is_ours(part, leaf):
+                if find.rule.group is RuleGroup.LOOKALIKES and self._is_ours(part, leaf):
                     continue
-                if self.masks and find.rule.action is Action.DEFANG:
+                if self.masks and find.rule.action is RuleAction.DEFANG:
                     part.imitates = True
-                elif self.masks and find.rule.action is Action.REFUSE:
+                elif self.masks and find.rule.action is RuleAction.REFUSE:
                     raise refusal(part, find.rule.name)
-                elif not (self.masks and find.rule.action is Action.MASK):
+                elif not (self.masks and find.rule.action is RuleAction.MASK):
                     if each.inner is None or not any(
                         other.rule is find.rule for below in each.all() if below is not each for other in below.finds
                     ):
-                        self._note(part, leaf, find.rule.name, Done.OBSERVED)
-                elif leaf.use is Use.OBSERVED:
-                    self._note(part, leaf, find.rule.name, Done.OBSERVED)
-                elif leaf.use is Use.SIGNED:
+                        self._note(part, leaf, find.rule.name, ActionTaken.OBSERVED)
+                elif leaf.use is StringUse.OBSERVED:
+                    self._note(part, leaf, find.rule.name, ActionTaken.OBSERVED)
+                elif leaf.use is StringUse.SIGNED:
                     if not self._was_masked(each.text[find.start : find.end], part):
-                        self._note(part, leaf, find.rule.name, Done.OBSERVED)
+                        self._note(part, leaf, find.rule.name, ActionTaken.OBSERVED)
                 else:
                     self._take(find.rule, each.value(find), part)
 
-    def _defanged(self, part: Part, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
+    def _defanged(self, part: NewPart, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
         """A masked message whose results are broken where a rule says so; the words of users and models stay."""
         if not part.imitates or stands(raw):
             return raw
@@ -583,25 +583,27 @@ class Masker:
             found = part.strings.leaves(raw, part.where)
         except AmbiguousJson:
             return raw  # it is not taken apart, so nothing in it is a result
-        leaves = [leaf for leaf in found if leaf.use is Use.TEXT]
+        leaves = [leaf for leaf in found if leaf.use is StringUse.TEXT]
         results = [item.path for item in format_.read(raw, part.where).items if item.kind is ItemKind.RESULT]
-        changes: dict[int, Sequence[Edit]] = {}
+        changes: dict[int, Sequence[TextEdit]] = {}
         for leaf, finds in zip(leaves, self._rules.scan([leaf.text for leaf in leaves]), strict=True):
-            broken = [find for find in finds if find.rule.action is Action.DEFANG and not _in(find, places(leaf.text))]
+            broken = [
+                find for find in finds if find.rule.action is RuleAction.DEFANG and not _in(find, places(leaf.text))
+            ]
             if not broken or self._is_ours(part, leaf):
                 continue
             inside = any(leaf.path[: len(path)] == path for path in results)
             for find in broken:
-                self._note(part, leaf, find.rule.name, Done.DEFANGED if inside else Done.OBSERVED)
+                self._note(part, leaf, find.rule.name, ActionTaken.DEFANGED if inside else ActionTaken.OBSERVED)
             if inside:
-                changes[leaf.place] = [Edit(0, len(leaf.text), defang(leaf.text, broken))]
+                changes[leaf.place] = [TextEdit(0, len(leaf.text), defang(leaf.text, broken))]
         return part.strings.changed(raw, changes)
 
-    def _is_ours(self, part: Part, leaf: Leaf) -> bool:
+    def _is_ours(self, part: NewPart, leaf: Leaf) -> bool:
         """Whether what looks like text of the sidecar may be that: in the system prompt, or an answer of its tools."""
         return part.message < 0 or recognise(self._key, leaf.text, self._state.other_keys) is not None
 
-    def _take(self, rule: Rule, text: str, part: Part) -> Value:
+    def _take(self, rule: Rule, text: str, part: NewPart) -> Value:
         """A value in the vault. Where that has no room the value has its mask, and no tool gets it back."""
         value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.first))
         if value is None:
@@ -614,7 +616,7 @@ class Masker:
             self._state.changes = self._vault.changes(self._run)
         return value
 
-    def _was_masked(self, text: str, part: Part) -> bool:
+    def _was_masked(self, text: str, part: NewPart) -> bool:
         """Whether a text is a value that the model knew as a mask only when it wrote a message."""
         return any(value.text == text and _knew_as_mask(value, part) for *_, value in self._known().find(text))
 
@@ -630,13 +632,13 @@ class Masker:
             self._known_outside = KnownValues(self._vault.values(self._run), of_tasks=True)
         return self._known_outside
 
-    def _masked(self, text: Text, at: _Place, short: Sequence[Value] = ()) -> Sequence[Edit]:
+    def _masked(self, text: Text, at: _TextPlace, short: Sequence[Value] = ()) -> Sequence[TextEdit]:
         """The edits that put masks into a text. `short` are values that are masked where they are a whole string."""
         if text.inner is not None:
             here = [
                 self._take(find.rule, text.value(find), at.part)
                 for find in text.finds
-                if find.rule.action is Action.MASK
+                if find.rule.action is RuleAction.MASK
             ]
             changes = {place: edits for place, each in text.inner if (edits := self._masked(each, at, (*short, *here)))}
             return nested_edits(text.text, changes) if changes else ()
@@ -650,15 +652,15 @@ class Masker:
             if not more:
                 return edits
             now = applied(now, more)
-            edits = [Edit(0, len(text.text), now)]
+            edits = [TextEdit(0, len(text.text), now)]
         return edits
 
-    def _round(self, text: str, finds: Sequence[Find], at: _Place, short: Sequence[Value]) -> Sequence[Edit]:
+    def _round(self, text: str, finds: Sequence[Find], at: _TextPlace, short: Sequence[Value]) -> Sequence[TextEdit]:
         """The edits that mask what the rules found and what is known."""
         spans = [
             (find.start, find.end, self._take(find.rule, text[find.start : find.end], at.part))
             for find in finds
-            if find.rule.action is Action.MASK
+            if find.rule.action is RuleAction.MASK
         ]
         found = self._known().find(text)
         if at.part.first == OUTSIDE:
@@ -673,19 +675,19 @@ class Masker:
         kept = _apart(spans, places(text)) if spans else ()
         if not at.earlier_only:
             for _, _, value in kept:
-                self._note(at.part, at.leaf, value.rule, Done.MASKED)
-        return [Edit(start, end, value.mask) for start, end, value in kept]
+                self._note(at.part, at.leaf, value.rule, ActionTaken.MASKED)
+        return [TextEdit(start, end, value.mask) for start, end, value in kept]
 
-    def _note(self, part: Part, leaf: Leaf, rule: str, done: Done) -> None:
+    def _note(self, part: NewPart, leaf: Leaf, rule: str, done: ActionTaken) -> None:
         where = part.message, part.member, leaf.path, rule, done
         self._noted[where] = self._noted.get(where, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TextPlace:
     """Where a text stands that is masked."""
 
-    part: Part
+    part: NewPart
     leaf: Leaf
     later: set[str]
     """Gathers the ids of values that were found in a later message than this one."""
@@ -693,14 +695,14 @@ class _Place:
     """Whether such values stay unmasked."""
 
 
-def _knew_as_mask(value: Value, part: Part) -> bool:
+def _knew_as_mask(value: Value, part: NewPart) -> bool:
     """Whether the model knew a value as a mask only when it wrote a message. Outside a history that is assumed."""
     return part.first == OUTSIDE or value.first < part.message
 
 
-def _together(found: Iterable[Piece]) -> Iterable[Sequence[Piece]]:
+def _together(found: Iterable[BodyPiece]) -> Iterable[Sequence[BodyPiece]]:
     """Pieces of a body in their order, some at a time."""
-    begun: list[Piece] = []
+    begun: list[BodyPiece] = []
     size = texts = 0
     for piece in found:
         begun.append(piece)
@@ -742,7 +744,7 @@ def _apart(spans: list[tuple[int, int, Value]], masks: Sequence[tuple[int, int]]
     return kept
 
 
-def _again(masked: Masked, was: Split, sent: Split, before: Before | None) -> Masked:
+def _again(masked: MaskedPrompt, was: Split, sent: Split, before: Before | None) -> MaskedPrompt:
     """A masked prompt whose call had to end, for the retry of that; `was`: as that had sent it."""
     if masked.split is was:
         return replace(masked, split=sent)

@@ -51,7 +51,7 @@ def places(text: str) -> list[tuple[int, int]]:
     return [found.span() for found in _MASK.finditer(text)] if OPENING in text else []
 
 
-class Written(NamedTuple):
+class FoundMask(NamedTuple):
     """A mask found in a text, perhaps escaped."""
 
     start: int
@@ -69,7 +69,7 @@ class Written(NamedTuple):
         return value
 
 
-def written(text: str) -> Iterator[Written]:
+def written(text: str) -> Iterator[FoundMask]:
     """The masks in a text, however they are escaped, from left to right."""
     if _FIRST.search(text) is None:
         return
@@ -77,4 +77,4 @@ def written(text: str) -> Iterator[Written]:
         spelling = found.lastgroup or "plain"
         spelling = spelling.partition("_")[0] if "_" in spelling else "plain"
         prefix = "" if spelling == "plain" else f"{spelling}_"
-        yield Written(*found.span(), found[f"{prefix}kind"].lower(), found[f"{prefix}id"].lower(), spelling)
+        yield FoundMask(*found.span(), found[f"{prefix}kind"].lower(), found[f"{prefix}id"].lower(), spelling)

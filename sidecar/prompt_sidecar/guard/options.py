@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.guard.checks import CHECKS
-from prompt_sidecar.guard.rule import Action, Group
+from prompt_sidecar.guard.rule import RuleAction, RuleGroup
 from prompt_sidecar.values import (
     GIB,
     KIB,
@@ -41,12 +41,12 @@ def _actions() -> Kind:
         said: tuple[str, ...] = _ACTIONS.check(value)
         for each in said:
             name, equals, action = each.partition("=")
-            if not name or not equals or action not in set(Action):
+            if not name or not equals or action not in set(RuleAction):
                 raise ValueError(each)
         return said
 
     return Kind(
-        f"at most 200 texts such as email=mask, each a rule or group and one of {', '.join(Action)}",
+        f"at most 200 texts such as email=mask, each a rule or group and one of {', '.join(RuleAction)}",
         check,
         _ACTIONS.parse,
         _ACTIONS.show,
@@ -94,11 +94,13 @@ class UserRule:
     )
     kind: str = setting("", text(40), "The kind that its masks name; empty: the rule's name.")
     group: str = setting(
-        Group.SECRETS, choice(*Group), "What it looks for, so that guard.actions may name it with others of its group."
+        RuleGroup.SECRETS,
+        choice(*RuleGroup),
+        "What it looks for, so that guard.actions may name it with others of its group.",
     )
     action: str = setting(
         "",
-        choice("", *Action),
+        choice("", *RuleAction),
         "What is done about what it finds; empty: mask for secrets and personal data, observe for look-alikes.",
     )
 

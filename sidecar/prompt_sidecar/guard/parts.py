@@ -16,7 +16,7 @@ from prompt_sidecar.prompt.strings import Leaf, Strings
 
 
 @dataclass(slots=True)
-class Part:
+class NewPart:
     """A message or a member of the body that is new."""
 
     message: int
@@ -95,7 +95,7 @@ def name_of(leaf: Leaf) -> str:
     return ""
 
 
-def refusal(part: Part, rule: str) -> GuardRefused:
+def refusal(part: NewPart, rule: str) -> GuardRefused:
     """The error for a find of a rule whose action is to refuse."""
     return GuardRefused(
         f"{part.where}: the rule {rule} finds something, and its action is to refuse; remove what it finds, or give "

@@ -17,7 +17,7 @@ from typing import Final
 
 from prompt_sidecar.guard.masks import mask, written
 from prompt_sidecar.guard.vault import Value
-from prompt_sidecar.prompt.literals import Edit, changed, nested_edits
+from prompt_sidecar.prompt.literals import TextEdit, changed, nested_edits
 from prompt_sidecar.prompt.strings import MAX_NESTED, values_in
 
 ANY: Final = "*"
@@ -29,7 +29,7 @@ Lookup = Callable[[str], Value | None]
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoredCall:
     """A call's arguments with values in place of masks."""
 
     arguments: bytes
@@ -52,7 +52,7 @@ def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
     return False
 
 
-def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -> Restored:
+def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -> RestoredCall:
     """Fill a call's arguments; what is no JSON stays as it is.
 
     Args:
@@ -61,18 +61,18 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
         pairs: what the settings allow.
         lookup: the run's values.
     """
-    done = Restored(arguments)
+    done = RestoredCall(arguments)
     strings = values_in(arguments)
     if strings is None:
         return done
 
-    def filled(text: str, depth: int) -> Sequence[Edit]:
+    def filled(text: str, depth: int) -> Sequence[TextEdit]:
         is_nested = depth < MAX_NESTED and text.lstrip(" \t\r\n")[:1] in ("{", "[")
         inner = values_in(text.encode()) if is_nested else None
         if inner is not None:
             changes = {place: within for place, each in inner if (within := filled(each, depth + 1))}
             return nested_edits(text, changes) if changes else ()
-        edits: list[Edit] = []
+        edits: list[TextEdit] = []
         for found in written(text):
             known = lookup(found.id)
             if known is None or known.kind != found.kind:
@@ -83,7 +83,7 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
                 done.not_allowed[known.kind] += 1
             else:
                 done.restored[known.kind] += 1
-                edits.append(Edit(found.start, found.end, found.spelled(known.text)))
+                edits.append(TextEdit(found.start, found.end, found.spelled(known.text)))
         return edits
 
     done.arguments = changed(arguments, {place: edits for place, each in strings if (edits := filled(each, 0))})

@@ -14,7 +14,7 @@ BEGIN: Final = r"(?:\b|_)"
 """How the pattern of a value with a form of its own begins: such a value also stands behind an underscore."""
 
 
-class Action(StrEnum):
+class RuleAction(StrEnum):
     """What is done about what a rule finds."""
 
     OFF = "off"
@@ -24,7 +24,7 @@ class Action(StrEnum):
     REFUSE = "refuse"
 
 
-class Group(StrEnum):
+class RuleGroup(StrEnum):
     """What a rule looks for."""
 
     SECRETS = "secrets"
@@ -44,11 +44,11 @@ class Rule:
     """In settings, answers and metrics: lower-case letters, digits and underscores."""
     kind: str
     """What a mask of it says: several rules may find one kind of value."""
-    group: Group
+    group: RuleGroup
     pattern: str
     check: str = ""
     """Name of the check in `prompt_sidecar.guard.checks` that a match must also pass; empty: none."""
-    action: Action = Action.OBSERVE
+    action: RuleAction = RuleAction.OBSERVE
     example: str = ""
     """A text in which the rule finds something. Made up, and put together when the module is loaded, so that the
     source holds nothing that looks like a secret to a scanner."""

@@ -20,10 +20,10 @@ from typing import Final
 from prompt_sidecar.guard import kinds, lookalikes, scanner
 from prompt_sidecar.guard.checks import GENERATION
 from prompt_sidecar.guard.options import AUDIT, GuardOptions, UserRule
-from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.scanner import Scanner, Watch
 
-__all__ = ["Action", "Find", "Group", "Rule", "RuleSet", "Watch", "default_rules", "faults"]
+__all__ = ["Find", "Rule", "RuleAction", "RuleGroup", "RuleSet", "Watch", "default_rules", "faults"]
 
 RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in (*kinds.RULES, *lookalikes.RULES)}
 """Every rule that comes with the sidecar, by its name."""
@@ -33,7 +33,7 @@ class RuleSet:
     """Rules with their actions. Those that are off are not in it."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
-        self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not Action.OFF)
+        self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not RuleAction.OFF)
         said = [
             [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names] for rule in self.rules
         ]
@@ -50,7 +50,7 @@ class RuleSet:
     @property
     def changes_text(self) -> bool:
         """Whether any rule does more than observe: masks, defangs or refuses."""
-        return any(rule.action is not Action.OBSERVE for rule in self.rules)
+        return any(rule.action is not RuleAction.OBSERVE for rule in self.rules)
 
     def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
         """What the rules find in each text, in characters of it, by place.
@@ -112,7 +112,7 @@ def faults(options: GuardOptions) -> Iterator[str]:
         if not of:
             import difflib  # only who misspells needs it
 
-            close = difflib.get_close_matches(name, [*known, *Group], n=1)
+            close = difflib.get_close_matches(name, [*known, *RuleGroup], n=1)
             meant = f"did you mean {close[0]}?" if close else "`prompt-sidecar guard --rules` lists all"
             yield f"guard.actions names {name}, which is neither a rule nor a group; {meant}"
         elif action in _ONLY and not any(rule.group in _ONLY[action] for rule in of):
@@ -120,9 +120,9 @@ def faults(options: GuardOptions) -> Iterator[str]:
 
 
 def _own(user: UserRule) -> Rule:
-    group = Group(user.group)
-    default = Action.OBSERVE if group is Group.LOOKALIKES else Action.MASK
-    action = Action(user.action) if user.action else default
+    group = RuleGroup(user.group)
+    default = RuleAction.OBSERVE if group is RuleGroup.LOOKALIKES else RuleAction.MASK
+    action = RuleAction(user.action) if user.action else default
     return Rule(
         user.name, user.kind or user.name, group, user.pattern, user.check, action, user.example, user.counterexample
     )
@@ -150,7 +150,9 @@ def _faults(user: UserRule) -> Iterator[str]:
     if scanner.matches_nothing(rule.pattern):
         yield "has a pattern that matches the empty text"
         return
-    example, counterexample = Scanner([replace(rule, action=Action.OBSERVE)]).scan([rule.example, rule.counterexample])
+    example, counterexample = Scanner([replace(rule, action=RuleAction.OBSERVE)]).scan(
+        [rule.example, rule.counterexample]
+    )
     if not example:
         yield "finds nothing in its example"
     if counterexample:
@@ -165,17 +167,17 @@ automaton, which a single pattern must not fill."""
 _NAME: Final = re.compile(r"[a-z0-9_]{1,40}")
 _ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
 _UNUSABLE: Final = re.compile(r"\\[ACz]|\(\?[A-Za-z]*-[A-Za-z]*m")
-_ONLY: Final[Mapping[Action, Sequence[Group]]] = {
-    Action.MASK: (Group.SECRETS, Group.PERSONAL),
-    Action.DEFANG: (Group.LOOKALIKES,),
+_ONLY: Final[Mapping[RuleAction, Sequence[RuleGroup]]] = {
+    RuleAction.MASK: (RuleGroup.SECRETS, RuleGroup.PERSONAL),
+    RuleAction.DEFANG: (RuleGroup.LOOKALIKES,),
 }
 """What an action can be done about: a mask represents a value, and a broken value is of no use."""
 
 
-def _said(options: GuardOptions) -> Mapping[str, Action]:
-    return {name: Action(action) for name, _, action in (each.partition("=") for each in options.actions)}
+def _said(options: GuardOptions) -> Mapping[str, RuleAction]:
+    return {name: RuleAction(action) for name, _, action in (each.partition("=") for each in options.actions)}
 
 
-def _in_force(rule: Rule, actions: Mapping[str, Action], mode: str) -> Action:
+def _in_force(rule: Rule, actions: Mapping[str, RuleAction], mode: str) -> RuleAction:
     action = actions.get(rule.name) or actions.get(rule.group) or rule.action
-    return Action.OBSERVE if mode == AUDIT and action is not Action.OFF else action
+    return RuleAction.OBSERVE if mode == AUDIT and action is not RuleAction.OFF else action

@@ -29,7 +29,7 @@ import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
 from prompt_sidecar.guard.reading import HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
-from prompt_sidecar.guard.rule import BEGIN, VALUE, Action, Find, Group, Rule
+from prompt_sidecar.guard.rule import BEGIN, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
 
 _SEPARATOR: Final = "\n\0\n"
@@ -254,7 +254,7 @@ class Scanner:
             finds += self._of_rule(index, seen)
         return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
 
-    def _of_rule(self, index: int, page: Page) -> Iterator[Find]:
+    def _of_rule(self, index: int, page: ScannedText) -> Iterator[Find]:
         rule = self._rules[index]
         places = _Places(page.data, len(page.text))
         alone = self._alone[index]
@@ -275,7 +275,7 @@ class Scanner:
         """Whether a text in base64 holds a secret. One that holds another such text is not taken apart further."""
         text = decoded(value)
         return text is not None and any(
-            find.rule.group is Group.SECRETS and find.rule.check != DECODED for find in self.scan([text])[0]
+            find.rule.group is RuleGroup.SECRETS and find.rule.check != DECODED for find in self.scan([text])[0]
         )
 
 
@@ -301,7 +301,7 @@ class _Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ScannedText:
     """All stretches of a text that rules look at, one after the other, as they are read."""
 
     text: str
@@ -336,7 +336,7 @@ class Page:
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
 
-def page(text: str, matches: Sequence[_Match]) -> Page:
+def page(text: str, matches: Sequence[_Match]) -> ScannedText:
     """Return what rules look at in a text, by where a gate matches in it."""
     readings: list[_Reading] = []
     pieces: list[str] = []
@@ -348,7 +348,7 @@ def page(text: str, matches: Sequence[_Match]) -> Page:
             pieces.append(piece)
             at += len(piece) + len(_SEPARATOR)
     joint = _SEPARATOR.join(pieces)
-    return Page(joint, _encoded(joint), readings, [reading.at for reading in readings])
+    return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings])
 
 
 def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
@@ -444,10 +444,10 @@ def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
         at = bisect_right(starts, find.start) - 1
         return at >= 0 and find.end <= masks[at][1]
 
-    return [find for find in finds if find.rule.group is Group.LOOKALIKES or not inside(find)]
+    return [find for find in finds if find.rule.group is RuleGroup.LOOKALIKES or not inside(find)]
 
 
-_FIRST: Final = ({Action.REFUSE}, {Action.MASK}, {*Action} - {Action.REFUSE, Action.MASK})
+_FIRST: Final = ({RuleAction.REFUSE}, {RuleAction.MASK}, {*RuleAction} - {RuleAction.REFUSE, RuleAction.MASK})
 """Actions in the order in which their finds go first."""
 
 
@@ -456,8 +456,8 @@ def resolved(finds: Iterable[Find]) -> Sequence[Find]:
 
     Those of rules that refuse go first, then those of rules that mask.
     """
-    kept = [find for find in finds if find.rule.group is Group.LOOKALIKES]
-    values = [find for find in finds if find.rule.group is not Group.LOOKALIKES]
+    kept = [find for find in finds if find.rule.group is RuleGroup.LOOKALIKES]
+    values = [find for find in finds if find.rule.group is not RuleGroup.LOOKALIKES]
     values.sort(key=lambda find: (find.start, -find.end))
     taken: Sequence[Find] = ()
     for group in _FIRST:

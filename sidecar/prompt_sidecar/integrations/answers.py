@@ -55,7 +55,7 @@ def places(format: Format, answer: Any) -> Iterator[CallPlace]:
     return APIS[format].call_places(answer) if isinstance(answer, dict) else iter(())
 
 
-class Values:
+class MaskValues:
     """Asks the sidecar for the values of masks in calls of one answer, once for each."""
 
     def __init__(self, engine: Engine, run_id: str) -> None:
@@ -114,7 +114,7 @@ def _is_json(text: str) -> bool:
 class WholeAnswer:
     """An answer that is one JSON text, or an array of them as Gemini streams it without events."""
 
-    def __init__(self, format: Format, values: Values) -> None:
+    def __init__(self, format: Format, values: MaskValues) -> None:
         self._format, self._values = format, values
         self._chunks: list[bytes] = []
         self._size = 0
@@ -152,7 +152,7 @@ class WholeAnswer:
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _StreamedCall:
     """A call of a stream."""
 
     more: Callable[[str], dict[str, Any]]
@@ -196,7 +196,7 @@ class _Call:
         """Return what was not sent, as it came."""
         return paired("".join(self.waits or ()) + self.kept)
 
-    def end(self, values: Values) -> Steps[str]:
+    def end(self, values: MaskValues) -> Steps[str]:
         """Return what was not sent, with values."""
         sent, rest = "".join(self.sent), self.rest()
         if self.waits is None:
@@ -205,12 +205,12 @@ class _Call:
         return made[len(sent) :] if made.startswith(sent) else rest
 
 
-class Events:
+class JsonEvents:
     """The events of a stream, as JSON's objects."""
 
-    def __init__(self, format: Format, values: Values) -> None:
+    def __init__(self, format: Format, values: MaskValues) -> None:
         self._api, self._values = APIS[format], values
-        self._calls: dict[CallKey, _Call] = {}
+        self._calls: dict[CallKey, _StreamedCall] = {}
         """Those that have not ended."""
         self._count = 0
         self._more = 0
@@ -238,7 +238,7 @@ class Events:
                 changed = (yield from self._end(piece.key, here.pop(piece.key, None), before, data)) or changed
                 call = None
             if call is None:
-                call = self._calls[piece.key] = _Call(piece.more)
+                call = self._calls[piece.key] = _StreamedCall(piece.more)
                 self._undo.append(partial(self._calls.pop, piece.key, None))
                 self._count += 1
             changed = self._taken(piece, call) or changed
@@ -258,11 +258,11 @@ class Events:
         return None if call is None else call.name
 
     @staticmethod
-    def _begins(piece: CallPiece, call: _Call) -> bool:
+    def _begins(piece: CallPiece, call: _StreamedCall) -> bool:
         """Whether a piece is the first of another call than the one that has its key."""
         return piece.begins or another(piece.id, piece.name, call.id, call.name, begun=call.begun)
 
-    def _taken(self, piece: CallPiece, call: _Call) -> bool:
+    def _taken(self, piece: CallPiece, call: _StreamedCall) -> bool:
         """Take a piece; return whether it has changed."""
         call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
         if isinstance(piece.name, str) and not call.begun and piece.name != call.name and len(call.name) < LONGEST_NAME:
@@ -304,7 +304,7 @@ class Events:
         self._calls.clear()
         return [self._added(call, rest, None) for call, rest in rests if rest]
 
-    def _added(self, call: _Call, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
+    def _added(self, call: _StreamedCall, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
         """Make an event of its own of what has waited; `behind`: the event that follows it."""
         made = call.more(text)
         if "sequence_number" in made:
@@ -314,11 +314,11 @@ class Events:
         return made
 
 
-class Stream:
+class EventStream:
     """An answer in server-sent events, as bytes."""
 
-    def __init__(self, format: Format, values: Values) -> None:
-        self._events = Events(format, values)
+    def __init__(self, format: Format, values: MaskValues) -> None:
+        self._events = JsonEvents(format, values)
         self._split = EventBytes()
         self._size = 0
         self._gave_up = False
@@ -379,12 +379,14 @@ def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> b
     return b"\n".join([*lines, b"data: " + exact_json.dumps(data).encode()]) + b"\n\n"
 
 
-def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> WholeAnswer | Stream | None:
+def restoring(
+    engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]
+) -> WholeAnswer | EventStream | None:
     """Return what restores masks in an answer with these headers; None: it passes as it comes."""
     if headers.get("content-encoding", "identity") != "identity":
         return None
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    values = Values(engine, run_id)
+    values = MaskValues(engine, run_id)
     if kind == "text/event-stream" and APIS[format].streams_events:
-        return Stream(format, values)
+        return EventStream(format, values)
     return WholeAnswer(format, values) if kind == "application/json" else None

@@ -23,7 +23,7 @@ from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
 from prompt_sidecar.client.model_calls import counted
-from prompt_sidecar.integrations.answers import Stream, WholeAnswer, prompt_has_masks, restoring
+from prompt_sidecar.integrations.answers import EventStream, WholeAnswer, prompt_has_masks, restoring
 from prompt_sidecar.integrations.calls import of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 from prompt_sidecar.providers.api import signs_body
@@ -91,7 +91,7 @@ def _outgoing(request: Any, body: bytes) -> Any:
     return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
-def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> WholeAnswer | Stream | None:
+def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> WholeAnswer | EventStream | None:
     """Return what restores masks in the answer to a prompt, whose length is not known any more then."""
     if not prompt_has_masks(prompt):
         return None
@@ -101,7 +101,7 @@ def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> Who
     return found
 
 
-class _Kept:
+class _KeptAnswer:
     """The bytes of an answer, as far as they are kept."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
             response, trimmed = drive(forward(engine, sending), send)
         except RefusedAnswer as refused:
             return refused.native
-        kept = _Kept()
+        kept = _KeptAnswer()
         if response.status_code == 200:
 
             def ended() -> None:
@@ -254,7 +254,7 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
             response, trimmed = await drive(forward(engine, sending), send)
         except RefusedAnswer as refused:
             return refused.native
-        kept = _Kept()
+        kept = _KeptAnswer()
         if response.status_code == 200:
 
             async def ended() -> None:
@@ -278,7 +278,7 @@ def _watching(library: Any) -> Any:
         """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
         def __init__(
-            self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+            self, stream: Any, kept: _KeptAnswer, ended: Any, masks: WholeAnswer | EventStream | None, drive: Any
         ) -> None:
             self._stream, self._kept, self._ended = stream, kept, ended
             self._masks, self._drive = masks, drive
@@ -307,7 +307,7 @@ def _awatching(library: Any) -> Any:
         """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
         def __init__(
-            self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+            self, stream: Any, kept: _KeptAnswer, ended: Any, masks: WholeAnswer | EventStream | None, drive: Any
         ) -> None:
             self._stream, self._kept, self._ended = stream, kept, ended
             self._masks, self._drive = masks, drive

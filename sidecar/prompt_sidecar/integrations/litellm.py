@@ -32,7 +32,7 @@ from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
 from prompt_sidecar.client.model_calls import too_long
-from prompt_sidecar.integrations.answers import FAILED, TOO_MUCH, Events, Stream, Values, places
+from prompt_sidecar.integrations.answers import FAILED, TOO_MUCH, EventStream, JsonEvents, MaskValues, places
 from prompt_sidecar.integrations.calls import adrive, of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 from prompt_sidecar.providers.messages import Format
@@ -133,7 +133,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             answer = response if isinstance(response, dict) else response.model_dump()
             answer = deepcopy(answer) if answer is response else answer
             found = list(places(format, answer))
-            if not found or not await adrive(self._client, Values(self._engine, run_id).put(found)):
+            if not found or not await adrive(self._client, MaskValues(self._engine, run_id).put(found)):
                 return None
             return answer if isinstance(response, dict) else _with_calls(response, answer)
         except ClientError:
@@ -147,9 +147,9 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
     ) -> AsyncIterator[Any]:
         """Hand on the pieces of a stream, with values in place of masks."""
         run_id = self._run_id(request_data, user_api_key_dict)
-        values = Values(self._engine, run_id)
-        stream = Stream("anthropic_messages", values)
-        events: Events | None = None
+        values = MaskValues(self._engine, run_id)
+        stream = EventStream("anthropic_messages", values)
+        events: JsonEvents | None = None
         classes: dict[Any, Any] = {}
         passes = not run_id
         async for piece in response:
@@ -162,7 +162,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             elif (format := _format_of(piece)) is None:
                 yield piece
             else:
-                events = events or Events(format, values)
+                events = events or JsonEvents(format, values)
                 try:
                     data = piece.model_dump(mode="json")
                     before, changed = await adrive(self._client, events.take(data))
@@ -211,7 +211,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
         return made
 
 
-def _waiting(events: Events, classes: Mapping[Any, Any]) -> list[Any]:
+def _waiting(events: JsonEvents, classes: Mapping[Any, Any]) -> list[Any]:
     """What has waited of a stream, as the objects that LiteLLM gives; what cannot be made into one is left out."""
     found = []
     for each in events.flushed():

@@ -155,7 +155,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _MessagePlace:
     """The place of a message of the JSON in the agent's history."""
 
     message: int
@@ -172,18 +172,18 @@ class _Prompt:
         self.form = Form.of(str(model.system))
         self.tool_names = frozenset(tool.name for tool in parameters.function_tools)
         self.sent: list[dict[str, Any]] = []
-        self.places: list[_Place | None] = []
+        self.places: list[_MessagePlace | None] = []
         system = [part.content for part in parameters.instruction_parts or ()]
         anthropic = self.form.blocks
         for at, message in enumerate(self.given):
             if isinstance(message, ModelResponse):
-                self._add(_Place(at, -1), _said(message, anthropic=anthropic))
+                self._add(_MessagePlace(at, -1), _said(message, anthropic=anthropic))
                 continue
             for index, part in enumerate(message.parts):
                 if anthropic and isinstance(part, SystemPromptPart):
                     system.append(part.content)
                 elif (entry := _asked(part, anthropic=anthropic)) is not None:
-                    self._add(_Place(at, index), entry)
+                    self._add(_MessagePlace(at, index), entry)
         tools = [_definition(tool, anthropic=anthropic) for tool in parameters.function_tools]
         self.system = [{"type": "text", "text": "\n\n".join(system)}] if system else []
         if not anthropic and system:
@@ -198,18 +198,18 @@ class _Prompt:
             **({"max_tokens": most} if most else {}),
         }
 
-    def _add(self, place: _Place, entry: dict[str, Any]) -> None:
+    def _add(self, place: _MessagePlace, entry: dict[str, Any]) -> None:
         self.sent.append(entry)
         self.places.append(place)
 
     def replaced(self, body: Mapping[str, Any]) -> list[Any]:
         """The trimmed messages."""
-        kept: dict[_Place, Any] = {}
+        kept: dict[_MessagePlace, Any] = {}
         """By place, the entry as it was made."""
-        new: dict[_Place | None, list[Any]] = {}
+        new: dict[_MessagePlace | None, list[Any]] = {}
         """After each place, what the agent does not have."""
         own: list[str] = []
-        last: _Place | None = None
+        last: _MessagePlace | None = None
         for made, origin in zip(body["messages"], origins(self.sent, body["messages"]), strict=True):
             place = None if origin is None else self.places[origin]
             if origin is not None and place is None:
@@ -227,7 +227,7 @@ class _Prompt:
         self._begin(messages, own, new.get(None, []))
         for at, message in enumerate(self.given):
             if isinstance(message, ModelResponse):
-                place = _Place(at, -1)
+                place = _MessagePlace(at, -1)
                 if place in kept:
                     messages.append(
                         message if kept[place] is None else _said_again(message, kept[place], anthropic=anthropic)
@@ -248,12 +248,12 @@ class _Prompt:
         if first:
             messages.append(ModelRequest(parts=first))
 
-    def _parts(self, at: int, message: Any, kept: Mapping[_Place, Any], new: Mapping[Any, Any]) -> list[Any]:
+    def _parts(self, at: int, message: Any, kept: Mapping[_MessagePlace, Any], new: Mapping[Any, Any]) -> list[Any]:
         """The parts of a request that stay, each as it was made, with what follows it. Parts not sent stay."""
         known = {place.part for place in self.places if place is not None and place.message == at}
         parts: list[Any] = []
         for index, part in enumerate(message.parts):
-            place = _Place(at, index)
+            place = _MessagePlace(at, index)
             if index not in known or place in kept:
                 made = kept.get(place)
                 parts.append(part if made is None else _asked_again(part, made))

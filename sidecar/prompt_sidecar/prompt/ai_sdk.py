@@ -26,7 +26,7 @@ from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.format import Compaction, Format, ReasoningRule, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
-from prompt_sidecar.prompt.jsontext import Values, array_length, canonical, splice
+from prompt_sidecar.prompt.jsontext import ValuesByPath, array_length, canonical, splice
 from prompt_sidecar.prompt.parts import originals_at, shown_json, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, string_member
 
@@ -153,7 +153,7 @@ def _is_image(part: dict[str, Any]) -> bool:
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     edits, others, label = without_reasoning(replacements)
-    values = Values(raw)
+    values = ValuesByPath(raw)
     if edits and len(edits) == array_length(raw, ("content",)):  # a message must have content
         edits[min(edits)] = orjson.dumps({"type": "text", "text": label})
     for item, text in others.items():

@@ -28,7 +28,7 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson
-from prompt_sidecar.prompt.format import Format, Reader, SystemMember
+from prompt_sidecar.prompt.format import Format, MessageReader, SystemMember
 from prompt_sidecar.prompt.items import WHOLE, Item, ItemKind, Message
 from prompt_sidecar.prompt.jsontext import digest, load, too_deep
 from prompt_sidecar.prompt.readable import readable, without_large_numbers
@@ -61,7 +61,7 @@ def load_any(raw: bytes, field: str) -> Any:
         return orjson.loads(readable(raw))
 
 
-def _tolerant_reader(read: Reader) -> Reader:
+def _tolerant_reader(read: MessageReader) -> MessageReader:
     """A reader that accepts ambiguous messages too; see the module."""
 
     def read_any(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
@@ -116,7 +116,7 @@ def whole_too(items: tuple[Item, ...]) -> tuple[Item, ...]:
     return items if ItemKind.OPAQUE in kinds or kinds == {ItemKind.REASONING} else (*items, WHOLE)
 
 
-def _is_droppable(read: Reader, message: Message, clear: bytes, single: bytes) -> bool:
+def _is_droppable(read: MessageReader, message: Message, clear: bytes, single: bytes) -> bool:
     """Whether originals have all of a message, and other parsers find the same calls and answers in it.
 
     `clear` and `single`: its text without what strict parsers refuse, and without duplicate keys too.
@@ -134,7 +134,7 @@ def _has_unclear_ids(message: Message) -> bool:
     return any(_REPLACED in each for each in (*message.calls, *message.answers))
 
 
-def _pairs_alike(read: Reader, clear: bytes, message: Message) -> bool:
+def _pairs_alike(read: MessageReader, clear: bytes, message: Message) -> bool:
     """Whether a parser that takes the first of two members finds the same calls and answers as one for the last."""
     try:
         other = read(orjson.dumps(json.loads(clear, object_pairs_hook=_firsts, parse_int=float)), "history", False)

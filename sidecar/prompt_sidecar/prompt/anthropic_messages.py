@@ -49,10 +49,10 @@ from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
 from prompt_sidecar.prompt.cache_marks import CacheMarks
-from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Compaction, DeferredTools, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from prompt_sidecar.prompt.jsontext import Values, array_length, canonical, load, splice
+from prompt_sidecar.prompt.jsontext import ValuesByPath, array_length, canonical, load, splice
 from prompt_sidecar.prompt.parts import originals_at, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, block_member
 
@@ -237,14 +237,14 @@ def _document_text(source: dict[str, Any]) -> str:
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     removed, others, label = without_reasoning(replacements)
-    values = Values(raw)
+    values = ValuesByPath(raw)
     edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
     if removed and len(removed) == array_length(raw, ("content",)):  # a message must have content
         edits[min(removed)] = orjson.dumps({"type": "text", "text": label})
     return splice(raw, edits)
 
 
-def _value(values: Values, item: Item, text: Replacement) -> bytes:
+def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
         return text_in_place(values.at(item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS:
@@ -347,7 +347,7 @@ _UNBOUND: Final = tolerant(
         alternating=True,  # Anthropic itself joins messages of one role, but gateways of its format may refuse them
         call_tokens=CALL_TOKENS,
         tool_fields=("tools",),
-        deferred=Deferred(_seen, _definitions),
+        deferred=DeferredTools(_seen, _definitions),
         compaction=Compaction.DROPS,
         reserve_fields=("max_tokens",),
         cache_marks=_MARKS,

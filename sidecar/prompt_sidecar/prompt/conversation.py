@@ -21,7 +21,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts,
 from prompt_sidecar.prompt.items import Message as Decoded
 from prompt_sidecar.prompt.jsontext import canonical, digest
 from prompt_sidecar.prompt.literals import Changes, applied
-from prompt_sidecar.prompt.strings import Leaf, Strings, Use
+from prompt_sidecar.prompt.strings import Leaf, Strings, StringUse
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.v1 import conversation_pb2 as pb
 
@@ -143,21 +143,22 @@ def leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
     for index, part in enumerate(_parse(raw, field).parts):
         kind = part.WhichOneof("kind")
         if kind == "text":
-            found.append(Leaf(index, (index,), part.text, Use.TEXT))
+            found.append(Leaf(index, (index,), part.text, StringUse.TEXT))
         elif kind == "tool_call":
-            found.append(Leaf(index, (index,), part.tool_call.arguments_json, Use.ARGUMENTS))
+            found.append(Leaf(index, (index,), part.tool_call.arguments_json, StringUse.ARGUMENTS))
         elif kind == "tool_result":
-            found.append(Leaf(index, (index,), part.tool_result.text, Use.TEXT))
+            found.append(Leaf(index, (index,), part.tool_result.text, StringUse.TEXT))
             found += [
-                Leaf(index, (index, at), image.uri, Use.OBSERVED) for at, image in enumerate(part.tool_result.images)
+                Leaf(index, (index, at), image.uri, StringUse.OBSERVED)
+                for at, image in enumerate(part.tool_result.images)
             ]
         elif kind == "image":
-            found.append(Leaf(index, (index,), part.image.uri, Use.OBSERVED))
+            found.append(Leaf(index, (index,), part.image.uri, StringUse.OBSERVED))
         elif kind == "reasoning":
-            use = Use.OBSERVED if part.reasoning.encrypted else Use.TEXT
+            use = StringUse.OBSERVED if part.reasoning.encrypted else StringUse.TEXT
             found.append(Leaf(index, (index, "text"), part.reasoning.text, use))
         elif kind == "opaque_json":
-            found.append(Leaf(index, (index,), part.opaque_json, Use.ARGUMENTS))
+            found.append(Leaf(index, (index,), part.opaque_json, StringUse.ARGUMENTS))
     return [leaf for leaf in found if leaf.text]
 
 

@@ -32,7 +32,7 @@ Replacement = str | None
 """New text for an item; None: the empty value that its kind allows, such as `{}` for arguments."""
 
 
-class Reader(Protocol):
+class MessageReader(Protocol):
     """Decodes a message."""
 
     def __call__(self, raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
@@ -139,7 +139,7 @@ class SystemMember:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class DeferredTools:
     """How an agent offers tools whose definitions the model does not see until a message loads them."""
 
     seen: Callable[[Any], Any]
@@ -154,7 +154,7 @@ class Format:
     """One format's reader and writer."""
 
     name: str
-    read: Reader
+    read: MessageReader
     """Decode a message. Raises InvalidJson."""
     write: Callable[[bytes, Mapping[Item, Replacement]], bytes]
     """Return the message's bytes with the items replaced; all other bytes are kept."""
@@ -175,7 +175,7 @@ class Format:
     user message, and the `variant` for it must have the placement `OUTSIDE`."""
     tool_fields: tuple[str, ...] = ()
     """The body's members for tool schemas, whose tokens count; `outer.inner` for a nested one."""
-    deferred: Deferred | None = None
+    deferred: DeferredTools | None = None
     """How tools in these members are deferred; None: all are seen from the first message on."""
     reserve_fields: tuple[str, ...] = ()
     """The body's members for the output limit in tokens, the most common first; dotted as `tool_fields`."""

@@ -215,7 +215,7 @@ def _write_canonical(value: Any, long: Collection[int], write: Callable[[bytes],
         write(end)
 
 
-class Values:
+class ValuesByPath:
     """The values of a text, by their paths. Each array and object on the way is read once, for all of them together."""
 
     def __init__(self, raw: bytes) -> None:
@@ -240,8 +240,8 @@ class Values:
 
 
 def value_at(raw: bytes, path: Path) -> bytes:
-    """Return the raw JSON of the value at `path`; for several, `Values` takes less time."""
-    return Values(raw).at(path)
+    """Return the raw JSON of the value at `path`; for several, `ValuesByPath` takes less time."""
+    return ValuesByPath(raw).at(path)
 
 
 def array_length(raw: bytes, path: Path) -> int:

@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile(
 """Of a literal: an escape, which is one character, or characters that are not escaped."""
 
 
-class Edit(NamedTuple):
+class TextEdit(NamedTuple):
     """Characters `start` to `end` of a text become another text."""
 
     start: int
@@ -31,11 +31,11 @@ class Edit(NamedTuple):
     text: str
 
 
-Changes = Mapping[int, Sequence[Edit]]
+Changes = Mapping[int, Sequence[TextEdit]]
 """Edits of strings by their place; those of one string in order, and apart from each other."""
 
 
-def applied(text: str, edits: Sequence[Edit]) -> str:
+def applied(text: str, edits: Sequence[TextEdit]) -> str:
     """A text with its edits."""
     pieces: list[str] = []
     at = 0
@@ -73,23 +73,25 @@ def values_of_text(raw: bytes) -> Sequence[tuple[int, str]]:
     ]
 
 
-def nested_edits(text: str, changes: Changes) -> Sequence[Edit]:
+def nested_edits(text: str, changes: Changes) -> Sequence[TextEdit]:
     """Edits of strings in a text that is JSON, as edits of the text."""
-    found: list[Edit] = []
+    found: list[TextEdit] = []
     for place, literal in enumerate(_LITERAL_TEXT.finditer(text)):
         edits = changes.get(place)
         if edits is not None:
             first = literal.start() + 1
             found += [
-                Edit(first + edit.start, first + edit.end, edit.text) for edit in _escaped(literal[0][1:-1], edits)
+                TextEdit(first + edit.start, first + edit.end, edit.text) for edit in _escaped(literal[0][1:-1], edits)
             ]
     return found
 
 
-def _escaped(inside: str, edits: Sequence[Edit]) -> Sequence[Edit]:
+def _escaped(inside: str, edits: Sequence[TextEdit]) -> Sequence[TextEdit]:
     """Edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
     place = _Offsets(inside)
-    return [Edit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits]
+    return [
+        TextEdit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits
+    ]
 
 
 class _Offsets:

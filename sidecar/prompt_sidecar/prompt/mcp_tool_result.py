@@ -27,7 +27,7 @@ from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, loaded
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from prompt_sidecar.prompt.jsontext import Values, canonical, digest, load, load_again, splice
+from prompt_sidecar.prompt.jsontext import ValuesByPath, canonical, digest, load, load_again, splice
 from prompt_sidecar.prompt.likeness import check_result
 from prompt_sidecar.prompt.parts import originals_at, shown_json, string, text_in_place
 
@@ -103,7 +103,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
         return raw
     value = load_again(raw)
     edits: dict[Path, bytes] = {}
-    values = Values(raw)
+    values = ValuesByPath(raw)
     moved = ""
     for item, text in replacements.items():
         if item.path == (_STRUCTURED,):

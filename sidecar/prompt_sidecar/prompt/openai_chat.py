@@ -27,7 +27,7 @@ from prompt_sidecar.prompt.cache_marks import CacheMarks
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, pairing_id, text_kind
-from prompt_sidecar.prompt.jsontext import Values, canonical, load_again, splice
+from prompt_sidecar.prompt.jsontext import ValuesByPath, canonical, load_again, splice
 from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
 from prompt_sidecar.providers.caching import caches_at_breakpoints, is_of_openai
 from prompt_sidecar.providers.messages import CACHE_MARKS
@@ -149,7 +149,7 @@ class _Reader(Gathering):
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
     removed, others, label = without_reasoning(replacements)
-    values = Values(raw)
+    values = ValuesByPath(raw)
     edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
     if removed:
         value = load_again(raw)
@@ -160,7 +160,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     return splice(raw, edits)
 
 
-def _value(values: Values, item: Item, text: Replacement) -> bytes:
+def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
         return text_in_place(values.at(item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:

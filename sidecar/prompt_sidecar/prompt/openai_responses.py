@@ -33,10 +33,10 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.cache_marks import CacheMarks
-from prompt_sidecar.prompt.format import Compaction, Deferred, Format, Placement, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Compaction, DeferredTools, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, each_object, identity_of
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, text_kind
-from prompt_sidecar.prompt.jsontext import Values, canonical, identity, load, load_again, splice
+from prompt_sidecar.prompt.jsontext import ValuesByPath, canonical, identity, load, load_again, splice
 from prompt_sidecar.prompt.parts import originals_at, string, text_in_place, without_mark
 from prompt_sidecar.prompt.system_member import string_member
 from prompt_sidecar.providers.caching import caches_at_breakpoints, is_of_openai
@@ -228,11 +228,11 @@ class _Reader(Gathering):
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the item with parts replaced. Raises nothing for one that `read` took."""
-    values = Values(raw)
+    values = ValuesByPath(raw)
     return splice(raw, {item.path: _value(values, item, text) for item, text in replacements.items()})
 
 
-def _value(values: Values, item: Item, text: Replacement) -> bytes:
+def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
         return text_in_place(values.at(item.path), text or "", "input_text")
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:
@@ -340,7 +340,7 @@ FORMAT: Final = tolerant(
         messages_field="input",
         text_message=True,
         tool_fields=("tools", "text.format"),
-        deferred=Deferred(_seen, lambda _: {}),
+        deferred=DeferredTools(_seen, lambda _: {}),
         reserve_fields=("max_output_tokens",),
         variant=variant,
         reasoning=ReasoningRule.KEPT,

@@ -11,7 +11,7 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.items import Item
-from prompt_sidecar.prompt.jsontext import MAX_DEPTH, Values
+from prompt_sidecar.prompt.jsontext import MAX_DEPTH, ValuesByPath
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
@@ -38,7 +38,7 @@ def text_in_place(part: bytes, text: str, kind: str = "text") -> bytes:
 
 def originals_at(raw: bytes, items: Iterable[Item]) -> list[bytes]:
     """The originals of items of a message: the raw JSON at their paths, or their texts."""
-    values = Values(raw)
+    values = ValuesByPath(raw)
     return [values.at(item.path) if item.raw_json or item.spelled else utf8(item.text) for item in items]
 
 

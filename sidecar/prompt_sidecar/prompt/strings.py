@@ -31,7 +31,7 @@ import orjson
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Path
 from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory, too_deep
-from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed, values_of_text
+from prompt_sidecar.prompt.literals import Changes, TextEdit, applied, changed, values_of_text
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.providers.messages import CACHE_MARKS
@@ -136,7 +136,7 @@ _DUMMY_SIGNATURES: Final = frozenset(
 """What the guides offer in place of a signature; the provider does not check them."""
 
 
-class Use(Enum):
+class StringUse(Enum):
     """What a string is; see the module."""
 
     TEXT = "text"
@@ -153,7 +153,7 @@ class Leaf(NamedTuple):
     """Which string literal of the message it is, keys counted; in a typed message which of its fields."""
     path: Path
     text: str
-    use: Use
+    use: StringUse
     prefix: str = ""
     """Of a file: what precedes its base64."""
 
@@ -211,7 +211,7 @@ class _Mode(Enum):
     """A body of an unknown kind."""
 
 
-_USES: Final = {_Mode.OBSERVED: Use.OBSERVED, _Mode.SIGNED: Use.SIGNED}
+_USES: Final = {_Mode.OBSERVED: StringUse.OBSERVED, _Mode.SIGNED: StringUse.SIGNED}
 """What strings are in a list of these modes; in others they are text."""
 
 
@@ -237,7 +237,7 @@ class _Walk:
         kind = type(value)
         if kind is str:
             if mode is not _Mode.KEPT and value:
-                self.found.append(Leaf(self._place, path, value, _USES.get(mode, Use.TEXT)))
+                self.found.append(Leaf(self._place, path, value, _USES.get(mode, StringUse.TEXT)))
             self._place += 1
         elif kind is dict or kind is _Pairs:
             if (mode is _Mode.PART or mode is _Mode.ANY) and _is_observed(value):
@@ -246,7 +246,7 @@ class _Walk:
                 mode = _Mode.ANY
             for name, member in value.items():
                 if mode is _Mode.ANY and len(name) >= LEAST_NAME:
-                    self.found.append(Leaf(self._place, path, name, Use.TEXT))
+                    self.found.append(Leaf(self._place, path, name, StringUse.TEXT))
                 self._place += 1
                 of_member = type(member)
                 if of_member is str:
@@ -270,7 +270,7 @@ class _Walk:
         use = _use(part, name, text, mode)
         if use is not None and text:
             prefix = ""
-            if use is Use.FILE:
+            if use is StringUse.FILE:
                 prefix, text = _prefix(text), _decoded(text)
             self.found.append(Leaf(self._place, (*path, name), text, use, prefix))
         self._place += 1
@@ -342,47 +342,47 @@ def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
     return mode
 
 
-def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
+def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringUse | None:
     """What a string is that is a part's member; None: no text."""
     if mode is _Mode.DATA:
-        return Use.TEXT
+        return StringUse.TEXT
     if mode is _Mode.ANY:
         return _of_any(part, name, text)
     if mode is _Mode.SIGNED or (mode is _Mode.OBSERVED and name in _ARGUMENTS):
-        return Use.SIGNED
+        return StringUse.SIGNED
     if name == "name" and mode is _Mode.PART and part.get("role") in _SPOKEN_NAMES:
-        return Use.TEXT
+        return StringUse.TEXT
     if mode is _Mode.KEPT or name in _SIGNED or name in _KEPT:
         return None
     if name in _BLOBS or name in _ADDRESSES:
         return _of_blob(part, name, text, mode)
     if mode is _Mode.OBSERVED:
-        return Use.OBSERVED
-    return Use.ARGUMENTS if name == "arguments" else Use.TEXT
+        return StringUse.OBSERVED
+    return StringUse.ARGUMENTS if name == "arguments" else StringUse.TEXT
 
 
-def _of_any(part: dict[str, Any], name: str, text: str) -> Use | None:
+def _of_any(part: dict[str, Any], name: str, text: str) -> StringUse | None:
     """What a string is in a body of an unknown kind; None: a file that is no text."""
     if name in _SIGNED:
-        return Use.OBSERVED
+        return StringUse.OBSERVED
     if text[:5] == "data:" or name in _FILES:
         return _of_file(part, text, _LEAST_BLOB)
-    return Use.ARGUMENTS if name == "arguments" else Use.TEXT
+    return StringUse.ARGUMENTS if name == "arguments" else StringUse.TEXT
 
 
-def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
+def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringUse | None:
     """What a file's content or address is."""
     is_address = "://" in text[:16] and text[:5] != "data:"
     if mode is not _Mode.PART:
-        return Use.OBSERVED if is_address or (name in _ADDRESSES and text[:5] != "data:") else None
+        return StringUse.OBSERVED if is_address or (name in _ADDRESSES and text[:5] != "data:") else None
     if name == "data" and part.get("type") == "text":
-        return Use.TEXT
+        return StringUse.TEXT
     if is_address:
-        return Use.OBSERVED
+        return StringUse.OBSERVED
     return _of_file(part, text)
 
 
-def _of_file(part: dict[str, Any], text: str, least: int = 0) -> Use | None:
+def _of_file(part: dict[str, Any], text: str, least: int = 0) -> StringUse | None:
     """What a file is that is in a body: a text in base64, a text as it is, or no text.
 
     `least`: characters of base64 that must be a file.
@@ -391,10 +391,10 @@ def _of_file(part: dict[str, Any], text: str, least: int = 0) -> Use | None:
     if type(kind) is str and ("redacted" in kind or "encrypted" in kind):
         return None
     if text[:5] == "data:" and ";base64," not in text[:_DATA_HEAD]:
-        return Use.TEXT
+        return StringUse.TEXT
     if _decoded(text):
-        return Use.FILE
-    return None if text[:5] == "data:" or (len(text) >= least and _is_base64(text)) else Use.TEXT
+        return StringUse.FILE
+    return None if text[:5] == "data:" or (len(text) >= least and _is_base64(text)) else StringUse.TEXT
 
 
 def _prefix(text: str) -> str:
@@ -435,12 +435,12 @@ _NO_TEXT: Final = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 """Characters that no text has; a terminal's codes begin with the one that is left out."""
 
 
-def in_string(leaf: Leaf, edits: Sequence[Edit]) -> Sequence[Edit]:
+def in_string(leaf: Leaf, edits: Sequence[TextEdit]) -> Sequence[TextEdit]:
     """Edits of a leaf's text as edits of its string; a file's content is encoded again."""
-    if leaf.use is not Use.FILE:
+    if leaf.use is not StringUse.FILE:
         return edits
     encoded = base64.b64encode(applied(leaf.text, edits).encode()).decode()
-    return [Edit(0, _TO_THE_END, leaf.prefix + encoded)]
+    return [TextEdit(0, _TO_THE_END, leaf.prefix + encoded)]
 
 
 _TO_THE_END: Final = 1 << 62

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from prompt_sidecar.providers.messages import (
     Format,
+    FormatMessages,
     Message,
-    Messages,
     has_type,
     parts_of,
     role_of,
@@ -17,30 +17,30 @@ from prompt_sidecar.providers.messages import (
 )
 
 
-class AiSdk(Messages):
+class AiSdk(FormatMessages):
     """See the module."""
 
     format: ClassVar[Format] = "ai_sdk"
     system: ClassVar[tuple[str, ...]] = ("system",)
 
     def from_model(self, message: Message) -> bool:
-        """See `Messages`."""
+        """See `FormatMessages`."""
         return bool(role_of(message) == "assistant")
 
     def calls(self, message: Message) -> list[str]:
-        """See `Messages`."""
+        """See `FormatMessages`."""
         return texts_of([part for part in parts_of(message) if has_type(part, "tool-call")], "toolCallId")
 
     def answers(self, message: Message) -> list[str]:
-        """See `Messages`."""
+        """See `FormatMessages`."""
         return texts_of(parts_of(message), "toolCallId") if role_of(message) == "tool" else []
 
     def compaction(self, message: Message) -> str:
-        """See `Messages`. It is Anthropic's, as a text."""
+        """See `FormatMessages`. It is Anthropic's, as a text."""
         return "".join(texts_of([part for part in parts_of(message) if _is_compaction(part)], "text"))
 
     def words(self, message: Message) -> Message | None:
-        """See `Messages`."""
+        """See `FormatMessages`."""
         return None if role_of(message) in ("assistant", "tool") else message
 
 

@@ -24,7 +24,15 @@ from prompt_sidecar.providers.messages import (
     value_of,
     without_parts,
 )
-from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn, sdk_members
+from prompt_sidecar.providers.sdk import (
+    FunctionCall,
+    PartPiece,
+    SdkApi,
+    StreamedEvent,
+    StreamedTurn,
+    TurnPart,
+    sdk_members,
+)
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import (
     member,
@@ -116,11 +124,11 @@ class Pieces:
 
 
 @dataclass(slots=True, eq=False)
-class _Block(Part):
+class _Block(TurnPart):
     pieces: Pieces = field(default_factory=Pieces)
 
 
-class _Streamed(StreamedTurn):
+class _MessageEvents(StreamedTurn):
     """Events of messages."""
 
     def __init__(self) -> None:
@@ -150,7 +158,7 @@ class _Streamed(StreamedTurn):
         block = self._current.setdefault(index, _Block())
         if kind == "content_block_delta":
             block.pieces.gather(sdk_members(sdk_member(event, "delta")))
-        return StreamedEvent([Piece(block, event, given)])
+        return StreamedEvent([PartPiece(block, event, given)])
 
     def _count(self, usage: Any) -> None:
         found = {name: sdk_member(usage, name) for name in (*INPUTS, "output_tokens")}
@@ -292,7 +300,7 @@ class AnthropicMessages(SdkApi):
 
     def streamed(self) -> StreamedTurn:
         """See `SdkApi`."""
-        return _Streamed()
+        return _MessageEvents()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`. A turn without content is refused when it comes back."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPlace, NameOf
-from prompt_sidecar.providers.messages import Messages
+from prompt_sidecar.providers.messages import FormatMessages
 from prompt_sidecar.providers.untyped import sdk_member
 from prompt_sidecar.providers.usage import UsageMembers
 
@@ -81,7 +81,7 @@ def signs_body(headers: Mapping[str, str]) -> bool:
     return headers.get("authorization", "").startswith("AWS4-")
 
 
-class ProviderApi(Messages):
+class ProviderApi(FormatMessages):
     """One API of a provider."""
 
     provider: ClassVar[Provider]

@@ -41,7 +41,7 @@ _DIGIT: Final = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class ModelPrices:
     """US dollars for a million tokens. None: not published."""
 
     input: float | None
@@ -57,7 +57,7 @@ class Tier:
     """What a whole request costs that has more input than `above` tokens."""
 
     above: int
-    prices: Prices
+    prices: ModelPrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Model:
     most_input: int | None
     """Tokens that a prompt may take, where that is less than the window whatever answer is asked for."""
     most_output: int | None
-    prices: Prices
+    prices: ModelPrices
     tiers: tuple[Tier, ...]
     """Ascending."""
     mid_run_system: bool
@@ -183,8 +183,8 @@ def _whole(text: str) -> int | None:
     return int(text) if text else None
 
 
-def _prices(text: str) -> Prices:
-    return Prices(*(float(price) if price else None for price in (text or ",,,").split(",")))
+def _prices(text: str) -> ModelPrices:
+    return ModelPrices(*(float(price) if price else None for price in (text or ",,,").split(",")))
 
 
 def _tier(text: str) -> Tier:

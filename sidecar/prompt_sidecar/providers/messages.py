@@ -29,7 +29,7 @@ they are no part of a message's content. OpenAI's are on parts of messages and o
 source: its guide on prompt caching, "Prompt cache breakpoints"."""
 
 
-class Messages(ABC):
+class FormatMessages(ABC):
     """The messages of one format."""
 
     format: ClassVar[Format]

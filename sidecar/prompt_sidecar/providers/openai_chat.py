@@ -17,11 +17,11 @@ from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallEvent, CallPi
 from prompt_sidecar.providers.messages import Format, Message, parts_of, role_of, texts_of
 from prompt_sidecar.providers.sdk import (
     FunctionCall,
-    Part,
-    Piece,
+    PartPiece,
     SdkApi,
     StreamedEvent,
     StreamedTurn,
+    TurnPart,
     is_object,
     sdk_changed,
     sdk_members,
@@ -67,7 +67,7 @@ def _more(like: dict[str, Any], choice: Any, index: Any, text: str) -> dict[str,
 
 
 @dataclass(slots=True, eq=False)
-class Called(Part):
+class PiecedCall(TurnPart):
     """A call, as it is pieced together: see `prompt_sidecar.providers.call_pieces`."""
 
     id: str = ""
@@ -110,14 +110,14 @@ class Called(Part):
         return {**named, "type": "function", **self.more, "function": function}
 
 
-class _Streamed(StreamedTurn):
+class _ChatChunks(StreamedTurn):
     """Chunks of chat completions."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {"content": []}
         """Pieces of the message's texts: its content, a refusal, reasoning of OpenAI's kin."""
-        self._calls: list[Called] = []
-        self._current: dict[int | None, Called] = {}
+        self._calls: list[PiecedCall] = []
+        self._current: dict[int | None, PiecedCall] = {}
         """By the provider's index, of which several calls may have the same."""
         self._usage: Any = None
         self._finish: Any = None
@@ -138,16 +138,16 @@ class _Streamed(StreamedTurn):
         begins = not (pieces or says or finish) and bool(sdk_member(delta, "role"))
         return StreamedEvent(pieces, begins=begins, ends=bool(finish), says_more=bool(said.get("content") or finish))
 
-    def _piece(self, call: Any) -> Piece:
+    def _piece(self, call: Any) -> PartPiece:
         if not is_object(call):
-            return Piece(None, call)
+            return PartPiece(None, call)
         given, read = sdk_member(call, "index"), sdk_members(call)
         known = self._current.get(ordinal(given))
         if known is None or known.ends_with(read):
-            known = self._current[ordinal(given)] = Called()
+            known = self._current[ordinal(given)] = PiecedCall()
             self._calls.append(known)
         known.take(read)
-        return Piece(known, call, given)
+        return PartPiece(known, call, given)
 
     def only(self, event: Any, kept: Sequence[Any]) -> Any:
         """See `StreamedTurn`."""
@@ -254,7 +254,7 @@ class OpenAIChat(SdkApi):
 
     def streamed(self) -> StreamedTurn:
         """See `SdkApi`."""
-        return _Streamed()
+        return _ChatChunks()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`."""

@@ -14,7 +14,7 @@ from prompt_sidecar.providers.api import ApiPath, Provider
 from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
 from prompt_sidecar.providers.messages import Format, Message, role_of, texts_of, value_of
 from prompt_sidecar.providers.openai_chat import OPENAI, openai_error
-from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn
+from prompt_sidecar.providers.sdk import FunctionCall, PartPiece, SdkApi, StreamedEvent, StreamedTurn, TurnPart
 from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_member, string, within
 from prompt_sidecar.providers.usage import UsageMembers
 
@@ -59,14 +59,14 @@ def _more(like: dict[str, Any], text: str) -> dict[str, Any]:
     return {**like, "delta": text}
 
 
-class _Streamed(StreamedTurn):
+class _ResponseEvents(StreamedTurn):
     """Events of responses."""
 
     index: ClassVar[str] = "output_index"
 
     def __init__(self) -> None:
         self._whole: Any = None
-        self._items: dict[int, Part] = {}
+        self._items: dict[int, TurnPart] = {}
         """By the provider's index."""
 
     def take(self, event: Any) -> StreamedEvent:
@@ -78,10 +78,10 @@ class _Streamed(StreamedTurn):
         index = ordinal(given)
         if index is None:
             return StreamedEvent(begins=True)
-        part = self._items.setdefault(index, Part())
+        part = self._items.setdefault(index, TurnPart())
         if sdk_member(item, "type") == "function_call":
             part.name = part.name or string(sdk_member(item, "name"))
-        return StreamedEvent([Piece(part, event, given)])
+        return StreamedEvent([PartPiece(part, event, given)])
 
     def response(self) -> Any:
         """See `StreamedTurn`."""
@@ -196,7 +196,7 @@ class OpenAIResponses(SdkApi):
 
     def streamed(self) -> StreamedTurn:
         """See `SdkApi`."""
-        return _Streamed()
+        return _ResponseEvents()
 
     def turn(self, response: Any) -> list[Any]:
         """See `SdkApi`."""

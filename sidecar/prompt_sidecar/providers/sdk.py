@@ -19,7 +19,7 @@ FunctionCall: TypeAlias = tuple[Any, Any, Any, Any]
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class TurnPart:
     """A block, an item or a call of a turn, of which a stream gives pieces."""
 
     name: str = ""
@@ -29,10 +29,10 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PartPiece:
     """A piece of a part."""
 
-    part: Part | None
+    part: TurnPart | None
     """None: it is unreadable, and goes on as it came."""
     native: Any
     """The SDK's object that has the part's index."""
@@ -44,7 +44,7 @@ class Piece:
 class StreamedEvent:
     """What an event of a stream holds."""
 
-    pieces: Sequence[Piece] = ()
+    pieces: Sequence[PartPiece] = ()
     begins: bool = False
     """Whether it does no more than begin an answer."""
     ends: bool = False

@@ -12,7 +12,7 @@ from prompt_sidecar.providers.anthropic_messages import AnthropicMessages
 from prompt_sidecar.providers.api import PassedPrompts, Provider, ProviderApi
 from prompt_sidecar.providers.bedrock_converse import BedrockConverse
 from prompt_sidecar.providers.gemini_contents import GeminiContents
-from prompt_sidecar.providers.messages import Format, Messages
+from prompt_sidecar.providers.messages import Format, FormatMessages
 from prompt_sidecar.providers.openai_chat import OpenAIChat
 from prompt_sidecar.providers.openai_responses import OpenAIResponses
 from prompt_sidecar.providers.sdk import SdkApi
@@ -26,7 +26,7 @@ SDKS: Final[Mapping[str, SdkApi]] = {name: api for name, api in APIS.items() if 
 """APIs whose SDKs `complete` drives, by format."""
 PROVIDERS: Final = tuple(dict.fromkeys(api.provider for api in APIS.values()))
 """The first is whose a request is taken to be for where nothing says otherwise: others' servers speak its APIs too."""
-MESSAGES: Final[Mapping[str, Messages]] = {**APIS, AiSdk.format: AiSdk()}
+MESSAGES: Final[Mapping[str, FormatMessages]] = {**APIS, AiSdk.format: AiSdk()}
 """Formats with a history, by name. A format that is not here has none, such as a single tool result."""
 LONGEST_PATH: Final = 4_096
 """Characters of a path that is looked at; the longest model name in one, an ARN of Amazon, has 2,048."""

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 Name = TypeVar("Name", bound=Hashable)
 
 
-class Counts(Generic[Name]):
+class EventCounts(Generic[Name]):
     """The number of times of each event. Thread-safe."""
 
     def __init__(self) -> None:

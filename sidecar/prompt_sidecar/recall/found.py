@@ -121,7 +121,7 @@ class InPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Result of a search."""
 
     outcome: SearchOutcome

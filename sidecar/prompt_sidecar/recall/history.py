@@ -35,12 +35,12 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from prompt_sidecar import slots
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.found import SearchLimits, SearchQuery
 from prompt_sidecar.recall.index import Best, Hit, Index
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.lending import ANSWERS, Lender
-from prompt_sidecar.recall.record import Allowed, Record
+from prompt_sidecar.recall.record import Allowed, ItemRecords
 
 RECORDED_ITEMS: Final = 100_000
 """Most items in one run's history, 240 bytes each: as many as the stash keeps for a run, so that older ones were
@@ -58,7 +58,7 @@ ITEM_SHARE: Final = 4
 is at most half of a rebuilt index."""
 
 
-class _State(IntEnum):
+class _ItemState(IntEnum):
     """State of an item in the index."""
 
     WAITING = 0
@@ -126,20 +126,20 @@ class History:
         limits: SearchLimits,
         read: Callable[[Sequence[str]], Mapping[str, bytes]],
         alive: Callable[[Sequence[str]], AbstractSet[str]] | None = None,
-        bounds: Counts[str] | None = None,
+        bounds: EventCounts[str] | None = None,
     ) -> None:
         """Create an empty history.
 
         `read` returns the live originals of ids from the run's part of the stash, `alive` the ids that have one.
         `bounds` counts how often the index was halved, and the items beyond `RECORDED_ITEMS`.
         """
-        self._bounds = bounds if bounds is not None else Counts()
+        self._bounds = bounds if bounds is not None else EventCounts()
         self._bound = limits.index_bytes
         self.read = read
         self.alive: Callable[[Sequence[str]], AbstractSet[str]] = alive or (lambda ids: read(ids).keys())
 
         self._record_lock = threading.Lock()
-        self._record = Record()
+        self._record = ItemRecords()
         self._states = array("B")
         """The state of each number."""
         self._costs = array("q")
@@ -200,9 +200,9 @@ class History:
         with self._record_lock:
             number = self._record.number(stash_id)
             item = self._record.item(number) if number >= 0 else None
-            if item is None or self._states[number] == _State.LEFT_OUT:
+            if item is None or self._states[number] == _ItemState.LEFT_OUT:
                 return
-            if self._states[number] == _State.WAITING and number != self._current:
+            if self._states[number] == _ItemState.WAITING and number != self._current:
                 return  # its text has not been read yet
             self._discard(number)
             self._append(item)
@@ -252,10 +252,10 @@ class History:
             if rebuilds == self._rebuilds:
                 waiting = [self._current] if self._current >= 0 else []
                 waiting += self._queue
-                state = _State.WAITING
+                state = _ItemState.WAITING
             else:
                 waiting = list(range(min(end, len(self._states))))
-                state = _State.INDEXED
+                state = _ItemState.INDEXED
             allowed = self._record.allowed(query) if waiting else None
             iterations, states = self._record.iterations(), self._states
         found = [
@@ -278,7 +278,7 @@ class History:
     def drop_index(self) -> None:
         """Drop all postings to free memory. They are made again at the next search."""
         with slots.holding(self._index_lock), self._record_lock:
-            self._rebuild([number for number, state in enumerate(self._states) if state <= _State.INDEXED])
+            self._rebuild([number for number, state in enumerate(self._states) if state <= _ItemState.INDEXED])
             self._resting = True
 
     def item(self, stash_id: str) -> HistoryItem | None:
@@ -384,13 +384,13 @@ class History:
     def _append(self, item: HistoryItem) -> None:
         number = self._record.end
         try:
-            self._states.append(_State.WAITING)
+            self._states.append(_ItemState.WAITING)
             self._costs.append(0)
             self._queue.append(self._record.add(item))
         except BaseException:  # out of memory: none may be longer than the record
             del self._states[self._record.end :], self._costs[self._record.end :]
             if self._record.end > number:
-                self._states[number] = _State.GONE
+                self._states[number] = _ItemState.GONE
             raise
         self._queued_bytes += item.size
         self._recorded_bytes += item.size
@@ -408,24 +408,24 @@ class History:
         """Take a number out of use. If it is still queued, it is skipped later."""
         self._elsewhere.discard(number)
         item = self._record.item(number)
-        if self._states[number] == _State.INDEXED or number == self._current:
+        if self._states[number] == _ItemState.INDEXED or number == self._current:
             self._removed.append(number)
-        elif self._states[number] == _State.WAITING and item is not None:
+        elif self._states[number] == _ItemState.WAITING and item is not None:
             self._queued_bytes -= item.size
         if item is not None:
             self._recorded_bytes -= item.size
-        self._states[number] = _State.GONE
+        self._states[number] = _ItemState.GONE
 
     def _rebuild(self, numbers: Collection[int]) -> None:
         """Start an empty index and queue `numbers` before the waiting ones. Under both locks."""
-        waiting = [number for number in self._queue if self._states[number] == _State.WAITING]
+        waiting = [number for number in self._queue if self._states[number] == _ItemState.WAITING]
         again = sorted({*numbers, *waiting})
         self._current, self._current_left, self._steps = -1, 0, iter(())
         self._index = Index()
         self._rebuilds += 1
         self._removed.clear()
         for number in again:
-            self._states[number] = _State.WAITING
+            self._states[number] = _ItemState.WAITING
         self._queue = deque(again)
         self._queued_bytes = sum(item.size for number in again if (item := self._record.item(number)) is not None)
 
@@ -473,7 +473,7 @@ class History:
         size = 0
         for number in numbers:
             item = self._record.item(number)
-            if item is None or self._states[number] != _State.WAITING:
+            if item is None or self._states[number] != _ItemState.WAITING:
                 continue
             full = piece and (len(piece) == FETCHED or size + item.size > FETCHED_BYTES)
             if full or number not in self._elsewhere:
@@ -496,7 +496,7 @@ class History:
             done = next(self._steps, left)
             cost = self._index.bytes - self._current_start
             if done >= left or cost > self._bound // ITEM_SHARE:
-                self._end(_State.INDEXED, cost)
+                self._end(_ItemState.INDEXED, cost)
                 done = left
             else:
                 self._current_left = left - done
@@ -511,13 +511,13 @@ class History:
                 return None
             number = self._queue.popleft()
             item = self._record.item(number)
-            if item is None or self._states[number] != _State.WAITING:
+            if item is None or self._states[number] != _ItemState.WAITING:
                 return 0
             self._queued_bytes -= item.size
             self._current, self._current_left = number, item.size
         original = self.read([item.stash_id]).get(item.stash_id)
         if original is None:
-            self._end(_State.GONE, 0)
+            self._end(_ItemState.GONE, 0)
             return item.size
         if len(original) != item.size:
             with self._record_lock:
@@ -529,7 +529,7 @@ class History:
         self._steps = self._index.add(number, original, item.content_type)
         return None
 
-    def _end(self, state: _State, cost: int) -> None:
+    def _end(self, state: _ItemState, cost: int) -> None:
         self._steps = iter(())
         with self._record_lock:
             if self._record.item(self._current) is not None:  # otherwise it was removed meanwhile and is in `_removed`
@@ -550,10 +550,10 @@ class History:
     def _shrink(self) -> None:
         """Rebuild the index from the newest iterations, up to half the bound."""
         with self._record_lock:
-            if self._current >= 0 and self._states[self._current] == _State.WAITING:
+            if self._current >= 0 and self._states[self._current] == _ItemState.WAITING:
                 self._costs[self._current] = self._index.bytes - self._current_start
-                self._states[self._current] = _State.INDEXED
-            indexed = [number for number, state in enumerate(self._states) if state == _State.INDEXED]
+                self._states[self._current] = _ItemState.INDEXED
+            indexed = [number for number, state in enumerate(self._states) if state == _ItemState.INDEXED]
             if len(indexed) < 2:
                 return  # a bound below what one item costs
             self._bounds.add("search.index_bytes")
@@ -565,7 +565,7 @@ class History:
             cut = max(1, min(room, len(newest) - 1))
             kept, left = newest[:cut], newest[cut:]
             for number in left:
-                self._states[number] = _State.LEFT_OUT
+                self._states[number] = _ItemState.LEFT_OUT
             # An iteration that alone exceeds the bound is covered in its newer part.
             covered = min(iterations[left[0]] + 1, iterations[kept[0]])
             self._first_iteration = max(self._first_iteration, covered)

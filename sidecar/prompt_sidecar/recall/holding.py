@@ -30,7 +30,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredOriginal:
     """An original, byte for byte, and its media type."""
 
     original: bytes
@@ -73,7 +73,7 @@ class StashTotals:
     retrievals: Mapping[Outcome, int]
 
 
-class Entry:
+class StashedOriginal:
     """One original as stored. `data` is cleared when the entry is removed, so that stale references keep no bytes."""
 
     __slots__ = ("content_type", "data", "run", "size", "stash_id", "used")
@@ -101,7 +101,7 @@ class RunEntries:
     def __init__(self, key: str) -> None:
         self.key = key
         self.owner = ""
-        self.entries: OrderedDict[str, Entry] = OrderedDict()
+        self.entries: OrderedDict[str, StashedOriginal] = OrderedDict()
         self.expired: OrderedDict[str, None] = OrderedDict()
         self.evicted: OrderedDict[str, None] = OrderedDict()
         self.received = -math.inf
@@ -118,7 +118,7 @@ class RunEntries:
         """Entries last used at or before this time are dead, given that those not renewed after `horizon` are."""
         return horizon if self.received <= horizon else self.dead_line
 
-    def oldest(self) -> Entry:
+    def oldest(self) -> StashedOriginal:
         """The least recently used entry: the first to expire and to be evicted."""
         return next(iter(self.entries.values()))
 

@@ -38,7 +38,7 @@ from typing import Final
 
 from prompt_sidecar.recall import analysis
 from prompt_sidecar.recall.passages import passages
-from prompt_sidecar.recall.segment import FRESH_PASSAGES, MOST_PASSAGES, Fresh, Packed, Segment, hash_of, merged
+from prompt_sidecar.recall.segment import FRESH_PASSAGES, MOST_PASSAGES, Fresh, PackedPostings, Segment, hash_of, merged
 
 STEP_BYTES: Final = 7_168
 """Bytes that a step indexes at least, unless the item ends, and a passage more at most: about a millisecond of work."""
@@ -312,7 +312,7 @@ class Index:
         old = self._segments[begin:end]
         first, last = old[0].first, old[-1].first + old[-1].count
         states = self._states[first:last]
-        if len(old) == 1 and isinstance(old[0], Packed) and _REMOVED not in states:
+        if len(old) == 1 and isinstance(old[0], PackedPostings) and _REMOVED not in states:
             self._segments[begin] = replace(old[0], level=level)  # nothing to merge it with
             return
         new = merged(old, states, level)  # what lives has the state 0

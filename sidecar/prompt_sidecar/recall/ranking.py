@@ -44,7 +44,7 @@ _ID_LABEL: Final = re.compile(r"^(?:call_|tool_call_|stash_)?id[=:]", re.IGNOREC
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RankedItem:
     """An item that matches."""
 
     number: int
@@ -75,7 +75,7 @@ class Ranking:
     total: int = 0
     hidden: int = 0
     """The ranked ones that are alive and do not stand whole in the prompt."""
-    regardless: list[Candidate] = field(default_factory=list)
+    regardless: list[RankedItem] = field(default_factory=list)
     """The best ones as they were ranked if none were visible, at most `RANKED`."""
 
     @property
@@ -109,7 +109,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     ranking: Ranking,
     check: Callable[[], None],
     visible: AbstractSet[str] = frozenset(),
-) -> Iterator[Candidate]:
+) -> Iterator[RankedItem]:
     """The items that match within the query's filters, best first; keeps `ranking` up to date.
 
     Items whose ids are `visible` come after all others, unless the query names them.
@@ -122,8 +122,8 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     ranking.regardless = named
     terms = [term for term in query_terms(query.query) if term in weights]  # with repeats: they count as often
     most, ended = RANKED, not terms
-    rest: list[Candidate] = []
-    last: list[Candidate] = []
+    rest: list[RankedItem] = []
+    last: list[RankedItem] = []
     while not ended or named:
         if not ended:
             check()
@@ -159,7 +159,7 @@ def _candidates(
     behind: AbstractSet[int],
     ranking: Ranking,
     matches: Matches | None = None,
-) -> list[Candidate]:
+) -> list[RankedItem]:
     """The items of numbers by strength, of equals the newest first, and whether they are still there.
 
     Without `matches` the query names them, and their strength is infinite.
@@ -168,7 +168,7 @@ def _candidates(
     living = history.alive([item.stash_id for item in items.values()])
     strengths = _strengths(items, found, matches) if matches else {}
     candidates = [
-        Candidate(
+        RankedItem(
             number=number,
             item=item,
             alive=item.stash_id in living,
@@ -218,8 +218,8 @@ def _named(history: History, query: str) -> tuple[list[int], list[str]]:
 
 
 def _reranked(
-    history: History, candidates: list[Candidate], weights: Mapping[str, float], ranking: Ranking, query: str
-) -> list[Candidate]:
+    history: History, candidates: list[RankedItem], weights: Mapping[str, float], ranking: Ranking, query: str
+) -> list[RankedItem]:
     """The candidates, hidden ones first, the best of each ranked again; lost ones keep their place by BM25."""
     hidden = [candidate for candidate in candidates if not candidate.visible]
     visible = [candidate for candidate in candidates if candidate.visible]
@@ -255,20 +255,20 @@ def _answers(history: History, matches: Matches, query: SearchQuery) -> list[int
     return history.within([number for number in numbers if number in items and is_message(items[number])], query)
 
 
-def _first(candidates: list[Candidate]) -> list[Candidate]:
+def _first(candidates: list[RankedItem]) -> list[RankedItem]:
     """Those that are ranked again: the best few, as far as the bound of bytes goes."""
     sizes = accumulate(candidate.item.size for candidate in candidates[:RERANKED])
     return candidates[: sum(size <= RERANKED_BYTES for size in sizes)]
 
 
-def _by_strength(candidates: list[Candidate], strengths: Mapping[int, float]) -> list[Candidate]:
+def _by_strength(candidates: list[RankedItem], strengths: Mapping[int, float]) -> list[RankedItem]:
     """The candidates with the first of them in the order of the second look."""
     count = len(_first(candidates))
     best = [replace(candidate, strength=strengths[candidate.number]) for candidate in candidates[:count]]
     return sorted(best, key=lambda candidate: -candidate.strength) + candidates[count:]
 
 
-def _passage(candidate: Candidate, originals: Mapping[str, bytes]) -> rerank.Candidate:
+def _passage(candidate: RankedItem, originals: Mapping[str, bytes]) -> rerank.Candidate:
     hit = candidate.hit
     if hit is None:
         return rerank.Candidate(item=candidate.number, passage=0, score=0.0, text="")

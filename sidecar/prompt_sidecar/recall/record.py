@@ -35,7 +35,7 @@ Allowed = bytes
 _ROLES: Final = {role: code for code, role in enumerate(Role)}
 
 
-class Record:
+class ItemRecords:
     """The facts of one run's items. Not thread-safe: its owner locks."""
 
     def __init__(self) -> None:

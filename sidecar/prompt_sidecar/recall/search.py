@@ -29,18 +29,18 @@ from prompt_sidecar.recall.found import (
     MOST_SNIPPET_TOKENS,
     MOST_SNIPPETS,
     MOST_TOTAL_TOKENS,
-    Found,
     InPrompt,
     SearchLimits,
     SearchOutcome,
     SearchQuery,
+    SearchResult,
     Snippet,
 )
 from prompt_sidecar.recall.history import History, Unindexed
 from prompt_sidecar.recall.index import Hit
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.recall.ranking import Candidate, Ranking, ranked, weigh
-from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Cut, Range, anchor, cut, neighbourhood
+from prompt_sidecar.recall.ranking import RankedItem, Ranking, ranked, weigh
+from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Range, SnippetRange, anchor, cut, neighbourhood
 
 LEAST_SNIPPET_TOKENS: Final = 16
 """Least tokens of a requested snippet: any character fits, as in a page of a retrieval."""
@@ -92,7 +92,7 @@ class _Facts:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _SnippetsSoFar:
     """The snippets so far, and the state for cutting more."""
 
     history: History
@@ -128,7 +128,7 @@ class _Shown:
         coming = max(1, min(coming, left // (FAIR_TOKENS + QUOTE_TOKENS)))
         return min(self.bounds.snippet_tokens, left // coming - QUOTE_TOKENS)
 
-    def show(self, candidate: Candidate, room: int) -> bool | None:
+    def show(self, candidate: RankedItem, room: int) -> bool | None:
         """Cut and keep a snippet. True if done, False if there is nothing new to show, None if there is no room."""
         item = candidate.item
         original = self.history.read([item.stash_id]).get(item.stash_id) if candidate.alive else None
@@ -177,7 +177,7 @@ class _Shown:
     def _weight(self, terms: AbstractSet[str]) -> float:
         return math.fsum(self.weights[term] for term in terms)
 
-    def _elsewhere(self, original: bytes, held: Held, made: Cut) -> tuple[int, ...]:
+    def _elsewhere(self, original: bytes, held: Held, made: SnippetRange) -> tuple[int, ...]:
         """First lines of the other passages that hold the most of the query's words, at most a few, in order.
 
         Those with words that the shown passages lack come first.
@@ -193,7 +193,7 @@ class _Shown:
         starts = sorted(passage[0] for passage, _ in others[:ELSEWHERE])
         return tuple(dict.fromkeys(1 + original.count(b"\n", 0, start) for start in starts))
 
-    def _within(self, candidate: Candidate, original: bytes, best: Range) -> Range:
+    def _within(self, candidate: RankedItem, original: bytes, best: Range) -> Range:
         """The bytes that a snippet is cut from."""
         tokens = self.bounds.snippet_tokens
         if candidate.hit is None:
@@ -213,7 +213,7 @@ def search(
     check: Callable[[], None],
     enough: Callable[[], bool] = lambda: False,
     visible: AbstractSet[str] = frozenset(),
-) -> Found:
+) -> SearchResult:
     """What a query finds in a run's history.
 
     `visible` has the ids of the items that stand whole in the prompt that was returned last. They come after all
@@ -231,7 +231,7 @@ def search(
     terms = query_terms(query.query)
     weights, left_out = weigh(history, terms, limits.query_terms)
     ranking = Ranking()
-    shown = _Shown(history, weights, bounds, count)
+    shown = _SnippetsSoFar(history, weights, bounds, count)
     shown.used += UNINDEXED_TOKENS * bool(left.items)
     least = (False, -math.inf)
     shortened = started = False
@@ -259,7 +259,7 @@ def search(
         min(query.last_iteration or last_iteration, last_iteration),
         left,
     )
-    found = Found(
+    found = SearchResult(
         outcome=SearchOutcome.FOUND if ranking.matching else SearchOutcome.NOTHING_FOUND,
         message="",
         snippets=shown.snippets,
@@ -310,7 +310,7 @@ def _searched(first: int, last: int, left: Unindexed) -> tuple[int, int]:
     return (first, before) if before - first >= last - after else (after, last)
 
 
-def _in_prompt(history: History, candidates: Sequence[Candidate], most: int) -> list[InPrompt]:
+def _in_prompt(history: History, candidates: Sequence[RankedItem], most: int) -> list[InPrompt]:
     """Those of the first `most` candidates that are visible, with the lines of their best passages."""
     visible = [one for one in [one for one in candidates if one.alive][:most] if one.visible and one.hit]
     originals = history.read([one.item.stash_id for one in visible])
@@ -366,7 +366,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         )
 
 
-def _snippet(item: HistoryItem, made: Cut, score: float, elsewhere: tuple[int, ...]) -> Snippet:
+def _snippet(item: HistoryItem, made: SnippetRange, score: float, elsewhere: tuple[int, ...]) -> Snippet:
     return Snippet(
         item=item,
         start_byte=made.start,
@@ -399,7 +399,7 @@ def _shortened(
     )
 
 
-def _message(found: Found, facts: _Facts) -> str:
+def _message(found: SearchResult, facts: _Facts) -> str:
     """A few short sentences without text of the history."""
     first, last = found.first_iteration, found.last_iteration
     if first > last and found.not_indexed_items:
@@ -434,7 +434,7 @@ def _message(found: Found, facts: _Facts) -> str:
     return f"{shown} of {matching} shown{room}{so_far}; {searched}.{gone}{left_out}{left}"
 
 
-def _not_indexed(found: Found) -> str:
+def _not_indexed(found: SearchResult) -> str:
     """A sentence on what was not searched; empty: all was."""
     if not found.not_indexed_items:
         return ""

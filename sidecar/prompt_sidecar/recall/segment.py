@@ -152,7 +152,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedPostings:
     """The postings of older passages, which do not change any more."""
 
     first: int
@@ -207,7 +207,7 @@ def _read(first: int, long: Mapping[int, int], head: int, tails: Sequence[int]) 
     return places, frequencies
 
 
-def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Packed:
+def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> PackedPostings:
     """One segment in place of neighbouring ones, without the postings of the passages that are gone.
 
     `gone` has a value for each passage from the first segment's first on.
@@ -229,11 +229,11 @@ def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Pack
     return _packed(first, sum(segment.count for segment in segments), numbers, long, level)
 
 
-def _packed(first: int, count: int, numbers: list[int], long: Mapping[int, int], level: int) -> Packed:
+def _packed(first: int, count: int, numbers: list[int], long: Mapping[int, int], level: int) -> PackedPostings:
     counts = Counter(map(_HASH.__and__, numbers))  # in the order of the numbers
     tails = array("H")
     tails.frombytes(memoryview(array("Q", numbers)).cast("B").cast("H")[_LOWEST::4].tobytes())
-    return Packed(
+    return PackedPostings(
         first=first,
         count=count,
         level=level,

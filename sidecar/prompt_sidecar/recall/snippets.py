@@ -38,7 +38,7 @@ _WORD: Final = re.compile(rb"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SnippetRange:
     """A stretch to show: bytes from 0, end not included; lines from 1, both included."""
 
     start: int
@@ -105,7 +105,7 @@ def anchor(original: bytes, content_type: str, within: Range, weights: Mapping[s
     return start, end
 
 
-def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: Callable[[str], int]) -> Cut:
+def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: Callable[[str], int]) -> SnippetRange:
     """The part of `within` that surrounds `around` and takes at most `most_tokens`; at least one character.
 
     `count` gives the tokens of a text; it is called a few times, with about a snippet.
@@ -169,10 +169,10 @@ def _aligned(original: bytes, bounds: Range, around: Range, size: int) -> Range:
     return start, end
 
 
-def _described(original: bytes, shown: Range, tokens: int) -> Cut:
+def _described(original: bytes, shown: Range, tokens: int) -> SnippetRange:
     start, end = shown
     first = 1 + original.count(b"\n", 0, start)
-    return Cut(
+    return SnippetRange(
         start=start,
         end=end,
         first_line=first,

@@ -26,16 +26,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.deadlines import Deadlines
 from prompt_sidecar.recall.holding import (
     COMPRESS_FROM,
     Cause,
-    Entry,
-    Held,
     RunEntries,
+    StashedOriginal,
     StashFigures,
     StashTotals,
+    StoredOriginal,
     squeeze,
     unsqueeze,
 )
@@ -82,7 +82,7 @@ class Stash:
         run_entries: int = RUN_ENTRIES,
         total_entries: int = TOTAL_ENTRIES,
         hold_bytes: int | None = None,
-        bounds: Counts[str] | None = None,
+        bounds: EventCounts[str] | None = None,
     ) -> None:
         """Budgets in bytes as held, the time to live in seconds of `clock`. A run's budget is at most the total.
 
@@ -90,7 +90,7 @@ class Stash:
         so it must be the same in every process, as budgets need not be.
         `bounds` counts what the budgets evict, by budget.
         """
-        self._bounds = bounds if bounds is not None else Counts()
+        self._bounds = bounds if bounds is not None else EventCounts()
         self._total_bytes = total_bytes
         self._run_bytes = min(run_bytes, total_bytes)
         self._hold_bytes = self._run_bytes if hold_bytes is None else hold_bytes
@@ -105,7 +105,7 @@ class Stash:
         self._idle: OrderedDict[str, RunEntries] = OrderedDict()
         self._owners: dict[str, OrderedDict[str, RunEntries]] = {}
         self._deadlines = Deadlines()
-        self._waiting: OrderedDict[Entry, None] = OrderedDict()
+        self._waiting: OrderedDict[StashedOriginal, None] = OrderedDict()
         self._waiting_bytes = 0
         self._held = 0
         self._original = 0
@@ -144,7 +144,9 @@ class Stash:
                     elif size >= COMPRESS_AT_ONCE and stash_id not in run.entries:
                         break
                     left.popleft()
-                    self._keep(owner, Entry(run, stash_id, data, size=size, content_type=content_type, used=now), now)
+                    self._keep(
+                        owner, StashedOriginal(run, stash_id, data, size=size, content_type=content_type, used=now), now
+                    )
                     if self._waiting_bytes > WAITING_BYTES:
                         break
                 excess = self._waiting_bytes - WAITING_BYTES
@@ -163,7 +165,7 @@ class Stash:
                 self._use(known, now)
             return known is not None
 
-    def get(self, run_key: str, stash_id: str) -> Held | Outcome:
+    def get(self, run_key: str, stash_id: str) -> StoredOriginal | Outcome:
         """An original, or why there is none: any outcome but HIT. A hit renews its time to live."""
         with self._lock:
             now = self._now()
@@ -182,7 +184,7 @@ class Stash:
             self._retrievals[outcome] += 1
         if outcome is not Outcome.HIT:
             return outcome
-        return Held(original=unsqueeze(data, size), content_type=content_type)
+        return StoredOriginal(original=unsqueeze(data, size), content_type=content_type)
 
     def size_of(self, run_key: str, stash_id: str) -> int:
         """Bytes of an original, before compression; 0 if there is none. Not a retrieval: renews and counts nothing."""
@@ -217,7 +219,7 @@ class Stash:
             }
         return {stash_id: unsqueeze(data, size) for stash_id, (data, size) in found.items()}
 
-    def copies(self, run_key: str) -> Iterator[tuple[str, Held]]:
+    def copies(self, run_key: str) -> Iterator[tuple[str, StoredOriginal]]:
         """All originals of a run, read one by one. Not a retrieval: renews nothing, counts nothing."""
         with self._lock:
             run = self._runs.get(run_key)
@@ -229,7 +231,7 @@ class Stash:
                 if entry is None:
                     continue
                 data, size, content_type = entry.data, entry.size, entry.content_type
-            yield stash_id, Held(unsqueeze(data, size), content_type)
+            yield stash_id, StoredOriginal(unsqueeze(data, size), content_type)
 
     def alive(self, run_key: str, stash_ids: Sequence[str]) -> set[str]:
         """Those of the ids that could be retrieved now. Not a retrieval, and no bytes are read."""
@@ -350,14 +352,14 @@ class Stash:
             run = self._runs[run_key] = RunEntries(run_key)
         return run
 
-    def _living(self, run: RunEntries, stash_id: str, now: float) -> Entry | None:
+    def _living(self, run: RunEntries, stash_id: str, now: float) -> StashedOriginal | None:
         entry = run.entries.get(stash_id)
         if entry is None or entry.used > run.dead_before(now - self._time_to_live):
             return entry
         self._lose(entry, Cause.EXPIRED)
         return None
 
-    def _use(self, entry: Entry, now: float) -> None:
+    def _use(self, entry: StashedOriginal, now: float) -> None:
         entry.used = now
         entry.run.entries.move_to_end(entry.stash_id)
         self._stir(entry.run)
@@ -367,7 +369,7 @@ class Stash:
             self._idle.move_to_end(run.key)
             self._owners[run.owner].move_to_end(run.key)
 
-    def _keep(self, owner: str, new: Entry, now: float) -> None:
+    def _keep(self, owner: str, new: StashedOriginal, now: float) -> None:
         """Take a new entry, or renew the one that has its id."""
         run = new.run
         if self._deadlines.due(now) is not None:
@@ -378,7 +380,7 @@ class Stash:
         self._insert(owner, new)
         self._make_room(run, now)
 
-    def _insert(self, owner: str, entry: Entry) -> None:
+    def _insert(self, owner: str, entry: StashedOriginal) -> None:
         run, size, held = entry.run, entry.size, len(entry.data)
         # What memory may be lacking for comes first and is undone, so that figures and orders agree at any time.
         try:
@@ -405,7 +407,7 @@ class Stash:
         if not run.timed:
             self._time(run)
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: StashedOriginal) -> None:
         run = entry.run
         del run.entries[entry.stash_id]
         if entry in self._waiting:
@@ -428,7 +430,7 @@ class Stash:
             if not siblings:
                 del self._owners[run.owner]
 
-    def _lose(self, entry: Entry, cause: Cause) -> None:
+    def _lose(self, entry: StashedOriginal, cause: Cause) -> None:
         run = entry.run
         self._remove(entry)
         run.lost[cause] += 1

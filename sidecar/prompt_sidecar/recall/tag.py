@@ -45,7 +45,7 @@ class AnswerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recognised:
+class RecognisedAnswer:
     """An answer of ours that came back; `stash_id` is empty but for RECALLED."""
 
     kind: AnswerKind
@@ -85,7 +85,7 @@ def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str
     return f"{signed}; tag={_tag(key, signed, rest)}]{rest}"
 
 
-def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> Recognised | None:
+def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> RecognisedAnswer | None:
     """Tell whether a tool's result is an answer of ours in this run, as it was made; None if not. Linear time.
 
     `key` is the run's; the answer may also be made with one of `other_keys`.
@@ -103,7 +103,7 @@ def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> Recogn
     signed, rest = found["signed"], text[found.end() :]
     if not any(compare_digest(_tag(key, signed, rest), found["tag"]) for key in (key, *other_keys)):
         return None
-    return Recognised(kind, stash_id, found["tag"])
+    return RecognisedAnswer(kind, stash_id, found["tag"])
 
 
 def tag_of(answer: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from prompt_sidecar.report.figures import RunFigures, Turn
+from prompt_sidecar.report.figures import ReportedRun, TurnFigures
 from prompt_sidecar.report.tool_weights import ToolWeight
 
 Spec = dict[str, Any]
@@ -29,7 +29,7 @@ _CONFIG: Final[Spec] = {
 }
 
 
-def curve(run: RunFigures) -> Spec:
+def curve(run: ReportedRun) -> Spec:
     """Prompt size over the run: as sent, as returned under each preset, the limit, what the provider counted."""
     kinds = [SENT, *(one.preset for one in run.presets), LIMIT]
     rows = [row for place in _drawn(run.turns) for row in _points(run, place)]
@@ -79,7 +79,7 @@ def curve(run: RunFigures) -> Spec:
     )
 
 
-def cuts(run: RunFigures) -> Spec:
+def cuts(run: ReportedRun) -> Spec:
     """What was trimmed when: tokens newly saved at each model call, by action."""
     rows: dict[tuple[int, str], int] = {}
     width = max(1, -(-len(run.turns) // (MOST_POINTS // 2)))
@@ -192,7 +192,7 @@ def _percent(field: str) -> Spec:
     return {"field": field, "type": "quantitative", "format": ".0%"}
 
 
-def _drawn(turns: Sequence[Turn]) -> list[int]:
+def _drawn(turns: Sequence[TurnFigures]) -> list[int]:
     """The places of the turns that are drawn: of each stretch the smallest and the largest, and the last of all."""
     if len(turns) <= MOST_POINTS:
         return list(range(len(turns)))
@@ -207,7 +207,7 @@ def _drawn(turns: Sequence[Turn]) -> list[int]:
     return sorted(drawn)
 
 
-def _points(run: RunFigures, place: int) -> list[Spec]:
+def _points(run: ReportedRun, place: int) -> list[Spec]:
     turn = run.turns[place]
     found = {SENT: turn.before, LIMIT: run.limit} | {one.preset: one.after[place] for one in run.presets}
     if turn.counted:

@@ -11,7 +11,7 @@ from prompt_sidecar.report.figures import Report
 from prompt_sidecar.report.output import as_json, is_figures, table
 from prompt_sidecar.report.transcripts.finding import files_of, find_sessions
 from prompt_sidecar.report.transcripts.model import TranscriptError
-from prompt_sidecar.report.work import Job, measured
+from prompt_sidecar.report.work import Measurement, measured
 
 _MOST_TOLD: Final = 10
 """Files that have no figures and are named on the terminal."""
@@ -67,7 +67,7 @@ class Outputs:
             raise ReportError(f"{self.json} cannot be written: {error.strerror}") from None
 
 
-def report(files: Files, job: Job, outputs: Outputs, out: TextIO, told: TextIO) -> bool:
+def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, told: TextIO) -> bool:
     """Measure the files and write the report; whether every file that was asked for by name has figures.
 
     Raises:

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.report.figures import Counted
+from prompt_sidecar.report.figures import ProviderCounts
 from prompt_sidecar.report.prices import RelativePrices, billed
-from prompt_sidecar.report.strategies import Charge, Sent
-from prompt_sidecar.report.transcripts.model import Prompt
+from prompt_sidecar.report.strategies import Charge, StrategyPrompt
+from prompt_sidecar.report.transcripts.model import RecordedPrompt
 
 COLD: Final = 0.8
 """A call found the cache cold if less than this part of what could have been cached was; blocks explain the rest."""
 
 
 def counted(
-    prompts: Sequence[Prompt],
-    untrimmed: Sequence[Sent],
+    prompts: Sequence[RecordedPrompt],
+    untrimmed: Sequence[StrategyPrompt],
     charged: Sequence[Charge],
     prices: RelativePrices,
-) -> Counted | None:
+) -> ProviderCounts | None:
     """Add up what the provider counted; None: the file has no counts."""
     reported = [
         (prompt.usage, sent, charge)
@@ -34,7 +34,7 @@ def counted(
     if not reported:
         return None
     bills = [billed(charge.price, used) for used, _, charge in reported if charge.price is not None]
-    return Counted(
+    return ProviderCounts(
         calls=len(reported),
         input=sum(used.input for used, _, _ in reported),
         cached=sum(used.cached for used, _, _ in reported),

@@ -12,7 +12,7 @@ from prompt_sidecar.report.tool_weights import ToolWeight
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReportRequest:
     """What to measure. The first of the presets is the one that curve, cuts and tools are shown for."""
 
     limit: float = 0.3
@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnFigures:
     """One model call under the first preset. Tokens."""
 
     turn: int
@@ -50,7 +50,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutFigures:
     """What was newly trimmed at one model call."""
 
     turn: int
@@ -74,7 +74,7 @@ class PresetFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ProviderCounts:
     """What the provider counted where the file says it, and the same calls as estimated here."""
 
     calls: int
@@ -101,7 +101,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TriedSetting:
     """A setting that was tried with the first preset."""
 
     limit: int
@@ -134,7 +134,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFigures:
+class ReportedRun:
     """One run of a transcript."""
 
     name: str
@@ -148,14 +148,14 @@ class RunFigures:
     control: Cost
     control_share: float
     presets: Sequence[PresetFigures]
-    turns: Sequence[Turn]
-    cuts: Sequence[Cut]
+    turns: Sequence[TurnFigures]
+    cuts: Sequence[CutFigures]
     tools: Sequence[ToolWeight]
-    counted: Counted | None
+    counted: ProviderCounts | None
     missing: Sequence[str]
     head: int = 0
     """Tokens of system text, tools and attachments that the file lacks, by the provider's count of the first call."""
-    settings: Sequence[Setting] = ()
+    settings: Sequence[TriedSetting] = ()
     """The settings that were tried; what the model takes comes first."""
     fits: bool = True
     """Whether any setting that was tried keeps all prompts within its limit."""
@@ -214,14 +214,14 @@ class Skipped:
 class Report:
     """All runs, the dearest first."""
 
-    asked: Asked
-    runs: Sequence[RunFigures]
+    asked: ReportRequest
+    runs: Sequence[ReportedRun]
     skipped: Sequence[Skipped]
     tools: Sequence[ToolWeight]
     recommended: Sequence[Recommended] = ()
 
 
-def weighed(runs: Sequence[RunFigures]) -> list[float]:
+def weighed(runs: Sequence[ReportedRun]) -> list[float]:
     """What each run weighs in a share of all: its bill of never trimming, in money where every run has a price."""
     money = [run.never.comparable_money for run in runs]
     priced = [bill for bill in money if bill is not None]

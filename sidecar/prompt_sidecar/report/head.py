@@ -16,14 +16,14 @@ import msgspec
 
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.report.transcripts.files import members_of
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.model import RecordedPrompt, Transcript
 
 LEAST: Final = 256
 """Tokens below which nothing is missing but the error of an estimate."""
 _WORD: Final = " a"
 """One token in every vocabulary that is used."""
 
-Size = Callable[[Prompt], tuple[int, float]]
+Size = Callable[[RecordedPrompt], tuple[int, float]]
 """Gives a prompt's tokens as estimated, and the factor that is in them."""
 
 
@@ -46,7 +46,7 @@ def headed(transcript: Transcript, size: Size) -> tuple[Transcript, int]:
         value = bytes(members[name]) if name in members else None
         return msgspec.json.encode({**members, name: msgspec.Raw(member.add(value, text))})
 
-    def whole(prompt: Prompt) -> Prompt:
+    def whole(prompt: RecordedPrompt) -> RecordedPrompt:
         if prompt.head not in heads:
             heads[prompt.head] = with_text(prompt.head)
         return replace(prompt, head=heads[prompt.head])

@@ -14,15 +14,22 @@ from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
-from prompt_sidecar.guard.ceilings import Prices
+from prompt_sidecar.guard.ceilings import CeilingPrices
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.report.counted import counted
-from prompt_sidecar.report.figures import Asked, Cut, PresetFigures, RunFigures, Setting, Turn
+from prompt_sidecar.report.figures import (
+    CutFigures,
+    PresetFigures,
+    ReportedRun,
+    ReportRequest,
+    TriedSetting,
+    TurnFigures,
+)
 from prompt_sidecar.report.head import headed
 from prompt_sidecar.report.sizes import Sizes, steps
-from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
+from prompt_sidecar.report.strategies import Cost, StrategyPrompt, charges, control, cost, never
 from prompt_sidecar.report.tool_weights import weigh_tools
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.model import RecordedPrompt, Transcript
 from prompt_sidecar.tokens.calibration import PLAUSIBLE
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.trim.entries import Action
@@ -49,7 +56,7 @@ UNKNOWN_LIMIT: Final = 0.3
 """Share of the largest prompt that is the limit where all that the model takes is asked for and not known."""
 
 
-def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: Counter) -> RunFigures:
+def measure(transcript: Transcript, asked: ReportRequest, settings: Settings, counter: Counter) -> ReportedRun:
     """Measure one run.
 
     Raises:
@@ -70,18 +77,18 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
     estimates = first.before
     own = steps(sizes, estimates, first.factor, head)
     made = steps(sizes, counts(transcript.prompts, estimates), first.factor, head)
-    money = Money(Prices(asked.money or settings.prices), known, settings.currency)
+    money = Money(CeilingPrices(asked.money or settings.prices), known, settings.currency)
     charged = charges(transcript.prompts, made, window, money, model)
 
-    def priced(sent: list[Sent], limit: int = limit) -> Cost:
+    def priced(sent: list[StrategyPrompt], limit: int = limit) -> Cost:
         return cost(sent, charged, asked.prices, (limit, window))
 
-    def tried(replay: _Replay) -> Setting:
+    def tried(replay: _Replay) -> TriedSetting:
         sent = scaled(replay.sent, replay.before, whole)
         most = replay.limit if replay.limit < WIDE else 0
         spent, plain = priced(sent, most), priced(control(made, replay.ceiling or replay.limit), most)
         seen = sum(one.tokens for one in sent) / (sum(one.tokens for one in whole) or 1)
-        return Setting(
+        return TriedSetting(
             limit=most,
             whole_window=replay.limit == (takes or WIDE),
             cost=spent,
@@ -105,7 +112,7 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         for one in replays
         for spent in [priced(scaled(one.sent, one.before, whole))]
     ]
-    return RunFigures(
+    return ReportedRun(
         name=transcript.name,
         source=transcript.source,
         form=transcript.form,
@@ -134,7 +141,9 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
     )
 
 
-def _others(sizes: Sizes, asked: Asked, settings: Settings, tokens: tuple[int, int, int, int]) -> Iterator[_Replay]:
+def _others(
+    sizes: Sizes, asked: ReportRequest, settings: Settings, tokens: tuple[int, int, int, int]
+) -> Iterator[_Replay]:
     """What else is tried; `tokens`: the limit asked for, what the model takes, the largest prompt, the window."""
     limit, takes, largest, window = tokens
     name = asked.presets[0]
@@ -156,7 +165,7 @@ def policy_of(settings: Settings, name: str) -> Policy:
     return preset(name).override(settings.policy_overrides)
 
 
-def counts(prompts: Sequence[Prompt], estimates: Sequence[int]) -> list[int]:
+def counts(prompts: Sequence[RecordedPrompt], estimates: Sequence[int]) -> list[int]:
     """The tokens of each prompt: as the provider counted them, where the file says so, else as estimated.
 
     Counts that cannot be those of the prompts, as where a file was put together, are not used at all.
@@ -180,16 +189,16 @@ class _Replay:
     """`policy.ceiling_tokens`; 0: as the settings have it."""
     condense: str = ""
     """`policy.condense`; empty: as the settings have it."""
-    turns: list[Turn] = field(default_factory=list)
-    cuts: list[Cut] = field(default_factory=list)
+    turns: list[TurnFigures] = field(default_factory=list)
+    cuts: list[CutFigures] = field(default_factory=list)
     saved: dict[tuple[int, int], int] = field(default_factory=dict)
     """Message (its object's id) and item → tokens that trimming has saved of it."""
     factor: float = 1.0
 
     @property
-    def sent(self) -> list[Sent]:
+    def sent(self) -> list[StrategyPrompt]:
         """The returned prompts, by the sidecar's count."""
-        return [Sent(turn.after, turn.kept, turn.batch_point) for turn in self.turns]
+        return [StrategyPrompt(turn.after, turn.kept, turn.batch_point) for turn in self.turns]
 
     @property
     def before(self) -> list[int]:
@@ -212,9 +221,9 @@ class _Replay:
         ceiling = {"ceiling_tokens": self.ceiling} if self.ceiling else {}
         return {**ceiling, **({"condense": Condense(self.condense)} if self.condense else {})}
 
-    def _turn(self, turn: int, prompt: Prompt, answer: TrimAnswer) -> Turn:
+    def _turn(self, turn: int, prompt: RecordedPrompt, answer: TrimAnswer) -> TurnFigures:
         used = prompt.usage
-        return Turn(
+        return TurnFigures(
             turn=turn,
             messages=len(prompt.messages),
             before=answer.tokens.before,
@@ -229,7 +238,7 @@ class _Replay:
             counted_cached=used.cached if used else 0,
         )
 
-    def _cut(self, turn: int, prompt: Prompt, answer: TrimAnswer) -> None:
+    def _cut(self, turn: int, prompt: RecordedPrompt, answer: TrimAnswer) -> None:
         found: dict[tuple[Action, ItemKind], list[int]] = {}
         leading = self.sizes.leading(prompt) if answer.news.trims else 0
         for trim in answer.news.trims:
@@ -240,12 +249,14 @@ class _Replay:
             self.saved[item] = self.saved.get(item, 0) + trim.tokens_saved
         if len(self.cuts) < MOST_CUTS:
             self.cuts += [
-                Cut(turn, action.value, kind.value, items, tokens, answer.cache.batch_point)
+                CutFigures(turn, action.value, kind.value, items, tokens, answer.cache.batch_point)
                 for (action, kind), (items, tokens) in found.items()
             ]
 
 
-def scaled(sent: Sequence[Sent], before: Sequence[int], untrimmed: Sequence[Sent]) -> list[Sent]:
+def scaled(
+    sent: Sequence[StrategyPrompt], before: Sequence[int], untrimmed: Sequence[StrategyPrompt]
+) -> list[StrategyPrompt]:
     """Returned prompts in the provider's tokens, where it counted the untrimmed ones.
 
     What is new in a prompt is new in the untrimmed one as well: less would be an error of counting, and no saving.
@@ -255,12 +266,12 @@ def scaled(sent: Sequence[Sent], before: Sequence[int], untrimmed: Sequence[Sent
         before: tokens of the untrimmed ones, by the same count.
         untrimmed: these, as the provider counted them.
     """
-    made: list[Sent] = []
+    made: list[StrategyPrompt] = []
     for one, count, other in zip(sent, before, untrimmed, strict=True):
         ratio = other.tokens / count if count else 1.0
         tokens = round(one.tokens * ratio)
         new = max(other.tokens - other.kept, tokens - round(one.kept * ratio))
-        made.append(Sent(tokens, max(0, tokens - new), one.cut))
+        made.append(StrategyPrompt(tokens, max(0, tokens - new), one.cut))
     return made
 
 
@@ -285,7 +296,7 @@ def _limit(asked: float, head: int, largest: int) -> int:
     return int(asked) if asked >= 1 else max(LEAST_LIMIT, int(head + asked * max(0, largest - head)))
 
 
-def _largest(transcript: Transcript, asked: Asked, settings: Settings, sizes: Sizes) -> int:
+def _largest(transcript: Transcript, asked: ReportRequest, settings: Settings, sizes: Sizes) -> int:
     """Tokens of the run's largest prompt."""
     counted = max((prompt.usage.input for prompt in transcript.prompts if prompt.usage is not None), default=0)
     largest = max(transcript.prompts, key=lambda prompt: sum(sizes.tokens(prompt)))
@@ -293,7 +304,12 @@ def _largest(transcript: Transcript, asked: Asked, settings: Settings, sizes: Si
 
 
 def size(  # noqa: PLR0917 - what a call of the core takes
-    transcript: Transcript, model: str, asked: Asked, settings: Settings, counter: Counter, prompt: Prompt
+    transcript: Transcript,
+    model: str,
+    asked: ReportRequest,
+    settings: Settings,
+    counter: Counter,
+    prompt: RecordedPrompt,
 ) -> tuple[int, float]:
     """A prompt's tokens by the sidecar's count, and the factor that is in them."""
     call = _call(transcript, prompt, model, WIDE, asked.presets[0], dry_run=True)
@@ -302,7 +318,7 @@ def size(  # noqa: PLR0917 - what a call of the core takes
 
 
 def _call(
-    transcript: Transcript, prompt: Prompt, model: str, limit: int, preset: str, *, dry_run: bool = False
+    transcript: Transcript, prompt: RecordedPrompt, model: str, limit: int, preset: str, *, dry_run: bool = False
 ) -> TrimCall:
     return TrimCall(
         caller=_CALLER,

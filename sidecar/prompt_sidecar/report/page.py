@@ -20,7 +20,7 @@ from jinja2 import Environment, StrictUndefined
 
 from prompt_sidecar.facts.money import OWN_CURRENCY
 from prompt_sidecar.report import charts
-from prompt_sidecar.report.figures import Report, RunFigures, weighed
+from prompt_sidecar.report.figures import Report, ReportedRun, weighed
 from prompt_sidecar.report.recommending import sentences
 from prompt_sidecar.report.strategies import Cost
 
@@ -35,7 +35,7 @@ CONTROL: Final = "plain control"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StrategyRow:
     """A strategy's line in a table."""
 
     name: str
@@ -95,7 +95,7 @@ def page(report: Report) -> str:
     return made
 
 
-def _rows(run: RunFigures) -> list[Row]:
+def _rows(run: ReportedRun) -> list[StrategyRow]:
     return [
         _row(NEVER, run.never, run.never),
         _row(CONTROL, run.control, run.never),
@@ -103,22 +103,22 @@ def _rows(run: RunFigures) -> list[Row]:
     ]
 
 
-def _row(name: str, cost: Cost, untrimmed: Cost) -> Row:
+def _row(name: str, cost: Cost, untrimmed: Cost) -> StrategyRow:
     share = cost.share_of(untrimmed)
-    return Row(name, cost.tokens, cost.cost, share, cost.over_limit, cost.refused, cost.cuts, cost.money)
+    return StrategyRow(name, cost.tokens, cost.cost, share, cost.over_limit, cost.refused, cost.cuts, cost.money)
 
 
-def _totals(runs: Sequence[RunFigures]) -> list[Row]:
+def _totals(runs: Sequence[ReportedRun]) -> list[StrategyRow]:
     """All runs together, by strategy."""
     together = [_rows(run) for run in runs]
     weights = weighed(runs)
-    made: list[Row] = []
+    made: list[StrategyRow] = []
     for place, first in enumerate(together[0] if together else ()):
         rows = [one[place] for one in together]
         spent = sum(row.share * weight for row, weight in zip(rows, weights, strict=True))
         paid = [row.money for row in rows if row.money is not None]
         made.append(
-            Row(
+            StrategyRow(
                 name=first.name,
                 tokens=sum(row.tokens for row in rows),
                 cost=sum(row.cost for row in rows),

@@ -7,7 +7,7 @@ from typing import Final
 
 from prompt_sidecar.facts.money import ModelPrice
 from prompt_sidecar.guard.ceilings import AS_INPUT, Price
-from prompt_sidecar.report.transcripts.model import Usage
+from prompt_sidecar.report.transcripts.model import CallUsage
 
 HIGHEST: Final = 1_000_000.0
 """Of a price for a million tokens, in any currency; more is a mistake."""
@@ -25,7 +25,7 @@ class RelativePrices:
         return self.cached * kept + self.written * rest
 
 
-def billed(price: ModelPrice, used: Usage) -> float:
+def billed(price: ModelPrice, used: CallUsage) -> float:
     """What a call cost by the provider's own counts; a provider that reports no written tokens wrote all the rest."""
     written = used.written or used.input - used.cached
     hour = min(written, used.written_hour)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.report.figures import Recommended, RunFigures, Setting, weighed
+from prompt_sidecar.report.figures import Recommended, ReportedRun, TriedSetting, weighed
 from prompt_sidecar.trim.policy import AUTO_FROM, AUTO_TOKENS
 
 WORTH: Final = 0.1
@@ -25,10 +25,10 @@ recorded runs the evidence that the next step needs goes with it (docs/when-to-c
 CONDENSE_WORTH: Final = 0.05
 """Share of the bill that condensing must save."""
 
-Choice = Callable[[Setting], bool]
+Choice = Callable[[TriedSetting], bool]
 
 
-def recommended(runs: Sequence[RunFigures], *, ignored: bool = False) -> list[Recommended]:
+def recommended(runs: Sequence[ReportedRun], *, ignored: bool = False) -> list[Recommended]:
     """Return what to set for these runs: a ceiling or none first, then condensing if it is worth it.
 
     Args:
@@ -41,7 +41,7 @@ def recommended(runs: Sequence[RunFigures], *, ignored: bool = False) -> list[Re
     return [replace(_ceiling(tried), ignored=ignored), *_condensing(tried)]
 
 
-def _ceiling(runs: Sequence[RunFigures]) -> Recommended:
+def _ceiling(runs: Sequence[ReportedRun]) -> Recommended:
     sizes = sorted({one.ceiling for run in runs for one in run.settings if one.ceiling}, reverse=True)
     made = [_sums(runs, [_with_ceiling(run, size) for run in runs], ceiling=size) for size in sizes]
     worth = [one for one in made if 1 - one.share >= WORTH]
@@ -54,18 +54,18 @@ def _ceiling(runs: Sequence[RunFigures]) -> Recommended:
     return replace(chosen, smaller=after[0] if after and after[0].share < chosen.share else None)
 
 
-def _with_ceiling(run: RunFigures, ceiling: int) -> Setting:
+def _with_ceiling(run: ReportedRun, ceiling: int) -> TriedSetting:
     """What was tried with it; a run that never comes near it was not, and stays as it is."""
     return next((one for one in run.settings if one.ceiling == ceiling), _as_set(run))
 
 
-def _as_set(run: RunFigures) -> Setting:
+def _as_set(run: ReportedRun) -> TriedSetting:
     """The run with all that its model takes; a short one whose window is not known is as good as never trimmed."""
     found = (one for one in run.settings if one.whole_window and not (one.ceiling or one.condense))
-    return next(found, Setting(0, True, run.never, share=1.0, control_share=1.0, visible=1.0))
+    return next(found, TriedSetting(0, True, run.never, share=1.0, control_share=1.0, visible=1.0))
 
 
-def _condensing(runs: Sequence[RunFigures]) -> Iterator[Recommended]:
+def _condensing(runs: Sequence[ReportedRun]) -> Iterator[Recommended]:
     """The level that hides least of those that are worth it."""
     now = _sums(runs, [_as_set(run) for run in runs])
     for level in dict.fromkeys(one.condense for run in runs for one in run.settings if one.condense):
@@ -82,7 +82,7 @@ def _condensing(runs: Sequence[RunFigures]) -> Iterator[Recommended]:
 
 
 def _sums(
-    runs: Sequence[RunFigures], chosen: Sequence[Setting], *, ceiling: int = 0, condense: str = ""
+    runs: Sequence[ReportedRun], chosen: Sequence[TriedSetting], *, ceiling: int = 0, condense: str = ""
 ) -> Recommended:
     bills = [run.never.comparable_money for run in runs]
     priced = [(bill, one) for bill, one in zip(bills, chosen, strict=True) if bill is not None]
@@ -106,7 +106,7 @@ def _sums(
     )
 
 
-def _ceiling_value(runs: Sequence[RunFigures], ceiling: int) -> str:
+def _ceiling_value(runs: Sequence[ReportedRun], ceiling: int) -> str:
     """As the settings file has it: `auto` where that is the same for all of these runs."""
     if not ceiling:
         return ""

@@ -22,13 +22,13 @@ import grpc
 from prompt_sidecar.facts.money import OWN_CURRENCY, Money
 from prompt_sidecar.providers.models import first_factor
 from prompt_sidecar.report.counted import counted
-from prompt_sidecar.report.figures import Counted, Recommended, RunFigures, Setting
+from prompt_sidecar.report.figures import ProviderCounts, Recommended, ReportedRun, TriedSetting
 from prompt_sidecar.report.measuring import counts, reported_tokens, scaled
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.report.recommending import recommended, sentences
 from prompt_sidecar.report.sizes import Sizes, steps
-from prompt_sidecar.report.strategies import Cost, Sent, charges, control, cost, never
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
+from prompt_sidecar.report.strategies import Cost, StrategyPrompt, charges, control, cost, never
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript
 from prompt_sidecar.tokens.count import Counter as TokenCounter
 from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2, usage_pb2
 
@@ -71,12 +71,12 @@ class Plan:
     """Prices by model."""
     window: int = 0
     """The model's window in tokens; 0: it is not known, and no prompt is refused for it."""
-    figures: RunFigures | None = None
+    figures: ReportedRun | None = None
     """The same run measured with this and other limits; None: it was not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ReplayedTurn:
     """One turn's prompt and its answer. Tokens, except for `milliseconds`."""
 
     turn: int
@@ -98,7 +98,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ReplaySummary:
     """A replay as a whole. Costs are in input tokens; see the module."""
 
     turns: int
@@ -125,12 +125,12 @@ class Summary:
     """In the currency of the prices, answers included; None: there are no prices."""
     untrimmed_money: float | None
     control_money: float | None
-    counted: Counted | None
+    counted: ProviderCounts | None
     """What the provider counted of the run as it was; None: the file does not have it."""
     currency: str
     head: int
     """Tokens of system text, tools and attachments that the file lacks."""
-    settings: Sequence[Setting]
+    settings: Sequence[TriedSetting]
     """That were tried; what the model takes comes first."""
     setting_fits: bool
     """Whether any of them keeps all prompts within its limit."""
@@ -158,7 +158,7 @@ def read_limit(text: str) -> float:
     )
 
 
-def replay(plan: Plan, address: str) -> Generator[Turn]:
+def replay(plan: Plan, address: str) -> Generator[ReplayedTurn]:
     """Send the run's prompts to the server at `address`, in a new run, which is ended afterwards.
 
     Raises:
@@ -186,10 +186,10 @@ def replay(plan: Plan, address: str) -> Generator[Turn]:
 
 
 def show(
-    turns: Iterable[Turn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
-) -> Summary:
+    turns: Iterable[ReplayedTurn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
+) -> ReplaySummary:
     """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
-    shown: list[Turn] = []
+    shown: list[ReplayedTurn] = []
     moving = progress.isatty() and not out.isatty()
     for turn in turns:
         if not shown and not as_json:
@@ -208,7 +208,7 @@ def show(
     return summary
 
 
-def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summary:
+def summarise(turns: Sequence[ReplayedTurn], plan: Plan, counter: TokenCounter) -> ReplaySummary:
     """Sum up a replay of a whole transcript; `counter` counts what other strategies would have sent."""
     model = plan.model or plan.run.model
     sizes = Sizes(plan.run, counter, model)
@@ -219,16 +219,16 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
     charged = charges(plan.run.prompts, made, plan.window, plan.money, model)
     limit = turns[-1].limit
 
-    def priced(sent: list[Sent]) -> Cost:
+    def priced(sent: list[StrategyPrompt]) -> Cost:
         return cost(sent, charged, plan.prices, (limit, plan.window))
 
-    sent = [Sent(turn.after, turn.kept, turn.batch_point) for turn in turns]
+    sent = [StrategyPrompt(turn.after, turn.kept, turn.batch_point) for turn in turns]
     own = priced(scaled(sent, estimates, never(made)))
     untrimmed, plain = priced(never(made)), priced(control(made, limit))
     estimate = never(steps(sizes, estimates, first_factor(model), head))
     times = [turn.milliseconds for turn in turns]
     cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
-    return Summary(
+    return ReplaySummary(
         turns=len(turns),
         limit=limit,
         over_limit=sum(not turn.fits for turn in turns),
@@ -258,7 +258,7 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
     )
 
 
-def _request(plan: Plan, run_id: str, prompt: Prompt) -> trim_pb2.TrimPromptRequest:
+def _request(plan: Plan, run_id: str, prompt: RecordedPrompt) -> trim_pb2.TrimPromptRequest:
     preset = policy_pb2.Preset.Value(f"PRESET_{plan.preset.upper()}") if plan.preset else policy_pb2.PRESET_UNSPECIFIED
     return trim_pb2.TrimPromptRequest(
         run_id=run_id,
@@ -282,8 +282,10 @@ def _reported(run_id: str, answer: trim_pb2.TrimPromptResponse, counted: int) ->
     )
 
 
-def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float, used: Usage | None) -> Turn:
-    return Turn(
+def _turn(
+    turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float, used: CallUsage | None
+) -> ReplayedTurn:
+    return ReplayedTurn(
         turn=turn,
         messages=count,
         before=answer.tokens.before,
@@ -303,7 +305,7 @@ def _reason(number: trim_pb2.NoFitReason.ValueType) -> str:
     return trim_pb2.NoFitReason.Name(number).removeprefix("NO_FIT_REASON_").lower()
 
 
-def _line(turn: Turn) -> str:
+def _line(turn: ReplayedTurn) -> str:
     fits = "yes" if turn.fits else "NO"
     reason = f"  {turn.no_fit_reason}" if turn.no_fit_reason else ""
     return (
@@ -312,7 +314,7 @@ def _line(turn: Turn) -> str:
     )
 
 
-def _summary_lines(summary: Summary) -> str:
+def _summary_lines(summary: ReplaySummary) -> str:
     reasons = (f"  {count} {name}: {NO_FIT.get(name, name)}\n" for name, count in summary.no_fit_reasons.items())
     refused = (
         f"untrimmed, {summary.untrimmed_refused} prompts are larger than the window of {summary.window:,} tokens and "
@@ -334,7 +336,7 @@ def _summary_lines(summary: Summary) -> str:
     )
 
 
-def _recommended_lines(found: RunFigures) -> str:
+def _recommended_lines(found: ReportedRun) -> str:
     """What is recommended, and the settings that were tried."""
     lines: list[str] = []
     for one in recommended([found], ignored=found.ceilings_ignored):
@@ -347,14 +349,14 @@ def _recommended_lines(found: RunFigures) -> str:
     return "".join(line + "\n" for line in [*lines, ""]) if lines else ""
 
 
-def _tried_line(one: Setting) -> str:
+def _tried_line(one: TriedSetting) -> str:
     return (
         f"{one.name:<{_NAMED}} {one.share:>5.2f}  {one.control_share:>7.2f}  {one.visible:>14.0%}"
         f"  {one.cost.over_limit:>22}"
     )
 
 
-def _money_lines(summary: Summary) -> str:
+def _money_lines(summary: ReplaySummary) -> str:
     """The share of the bill, and the control's next to it."""
     control = "the plain control, which drops the oldest iterations down to half of the limit"
     if summary.money is None or summary.untrimmed_money is None or summary.control_money is None:
@@ -368,7 +370,7 @@ def _money_lines(summary: Summary) -> str:
     )
 
 
-def _counted_lines(summary: Summary) -> str:
+def _counted_lines(summary: ReplaySummary) -> str:
     """What the provider counted, and what was estimated for the same calls."""
     counted = summary.counted
     if counted is None:

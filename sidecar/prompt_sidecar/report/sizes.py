@@ -14,7 +14,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Message, Role
 from prompt_sidecar.providers.messages import CACHE_MARKS
 from prompt_sidecar.report.transcripts.files import members_of
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript
+from prompt_sidecar.report.transcripts.model import RecordedPrompt, Transcript
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.encodings import encoding_for
 from prompt_sidecar.tokens.weigh import Weight, weigh
@@ -53,11 +53,11 @@ class Sizes:
             found = self.known[id(raw)] = Sized(message, weight)
         return found
 
-    def tokens(self, prompt: Prompt) -> list[int]:
+    def tokens(self, prompt: RecordedPrompt) -> list[int]:
         """The tokens of a prompt's messages, before any factor."""
         return [self.of(raw).weight.total for raw in prompt.messages]
 
-    def leading(self, prompt: Prompt) -> int:
+    def leading(self, prompt: RecordedPrompt) -> int:
         """How many leading system messages a prompt has, which the sidecar's indices of messages do not count."""
         if not FORMATS[self.transcript.form].leading_system:
             return 0
@@ -73,7 +73,7 @@ class Sizes:
         return [(raw, self.of(raw)) for raw in seen.values()]
 
 
-def _begin(prompt: Prompt, seen: Mapping[int, bytes]) -> int:
+def _begin(prompt: RecordedPrompt, seen: Mapping[int, bytes]) -> int:
     """Where a prompt's unseen messages begin, if it only adds some at its end; else 0."""
     start = len(prompt.messages)
     while start and id(prompt.messages[start - 1]) not in seen:
@@ -148,7 +148,7 @@ def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
     )
 
 
-def _answered(sizes: Sizes, prompt: Prompt, following: Prompt | None) -> int:
+def _answered(sizes: Sizes, prompt: RecordedPrompt, following: RecordedPrompt | None) -> int:
     if following is None or _common(prompt.messages, following.messages) < len(prompt.messages):
         return 0
     tokens = 0

@@ -28,14 +28,14 @@ from typing import Final
 from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.report.prices import RelativePrices
 from prompt_sidecar.report.sizes import Step
-from prompt_sidecar.report.transcripts.model import Prompt
+from prompt_sidecar.report.transcripts.model import RecordedPrompt
 
 CONTROL_DEPTH: Final = 0.5
 """Share of the limit that the control drops to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class StrategyPrompt:
     """One prompt as a strategy sends it. Tokens."""
 
     tokens: int
@@ -59,11 +59,11 @@ class Charge:
     price: ModelPrice | None = None
     """Of the call's model; None: it has none."""
 
-    def cached(self, sent: Sent) -> float:
+    def cached(self, sent: StrategyPrompt) -> float:
         """Tokens of a prompt that the provider had cached."""
         return sent.kept * self.warmth + (sent.tokens - sent.kept) * self.found
 
-    def bill(self, sent: Sent) -> float:
+    def bill(self, sent: StrategyPrompt) -> float:
         """What a prompt and its answer cost in money; 0 where the model has no price."""
         if self.price is None:
             return 0.0
@@ -106,18 +106,20 @@ class Cost:
         return self.comparable_cost / untrimmed.comparable_cost if untrimmed.comparable_cost else 1.0
 
 
-def never(steps: Sequence[Step]) -> list[Sent]:
+def never(steps: Sequence[Step]) -> list[StrategyPrompt]:
     """Every prompt as the agent sent it."""
-    made: list[Sent] = []
+    made: list[StrategyPrompt] = []
     for step in steps:
         last = made[-1].tokens if made else 0
-        made.append(Sent(step.before, min(step.kept, last, step.before), cut=bool(made) and step.kept < last * 0.99))
+        made.append(
+            StrategyPrompt(step.before, min(step.kept, last, step.before), cut=bool(made) and step.kept < last * 0.99)
+        )
     return made
 
 
-def control(steps: Sequence[Step], limit: int) -> list[Sent]:
+def control(steps: Sequence[Step], limit: int) -> list[StrategyPrompt]:
     """Every prompt as the plain control sends it."""
-    made: list[Sent] = []
+    made: list[StrategyPrompt] = []
     dropped, last_messages = 0, 0
     for step in steps:
         if step.common < last_messages:
@@ -135,12 +137,12 @@ def control(steps: Sequence[Step], limit: int) -> list[Sent]:
         cut = dropped > earlier
         last = made[-1].tokens if made else 0
         kept = opening if cut else step.kept - sum(groups[:dropped])
-        made.append(Sent(total, max(0, min(kept if step.same_head else 0, last, total)), cut))
+        made.append(StrategyPrompt(total, max(0, min(kept if step.same_head else 0, last, total)), cut))
     return made
 
 
 def charges(
-    prompts: Sequence[Prompt], steps: Sequence[Step], window: int, money: Money | None = None, model: str = ""
+    prompts: Sequence[RecordedPrompt], steps: Sequence[Step], window: int, money: Money | None = None, model: str = ""
 ) -> list[Charge]:
     """What decides the price of each call.
 
@@ -159,7 +161,7 @@ def charges(
     return made
 
 
-def _charge(prompt: Prompt, sent: Sent) -> Charge:
+def _charge(prompt: RecordedPrompt, sent: StrategyPrompt) -> Charge:
     used = prompt.usage
     if used is None or not used.input or not sent.tokens:
         return Charge(1.0, accepted=True, output=0)
@@ -176,7 +178,7 @@ def _charge(prompt: Prompt, sent: Sent) -> Charge:
 
 
 def cost(
-    sent: Sequence[Sent],
+    sent: Sequence[StrategyPrompt],
     charged: Sequence[Charge],
     prices: RelativePrices,
     limits: tuple[int, int],
@@ -206,6 +208,6 @@ def cost(
     )
 
 
-def _refused(sent: Sent, charge: Charge, window: int) -> bool:
+def _refused(sent: StrategyPrompt, charge: Charge, window: int) -> bool:
     """Whether the provider would have refused a prompt; one that is no larger than what it accepted it takes, too."""
     return bool(window) and sent.tokens > window and not charge.accepted

@@ -14,7 +14,7 @@ from typing import Final, TextIO
 
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.errors import SidecarError
-from prompt_sidecar.report.figures import Asked, Report, RunFigures, Skipped
+from prompt_sidecar.report.figures import Report, ReportedRun, ReportRequest, Skipped
 from prompt_sidecar.report.measuring import measure, settings_for_replay
 from prompt_sidecar.report.recommending import recommended
 from prompt_sidecar.report.tool_weights import over_runs
@@ -27,14 +27,14 @@ MOST_PROCESSES: Final = 8
 """Each takes some 150 MB and the vocabulary's third of a second."""
 _BAR: Final = 30
 
-Done = tuple[list[RunFigures], list[Skipped]]
+Done = tuple[list[ReportedRun], list[Skipped]]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Measurement:
     """What every file is measured by."""
 
-    asked: Asked
+    asked: ReportRequest
     settings: Settings
     named: str | None = None
     """The messages' format, where a file does not say it."""
@@ -43,7 +43,7 @@ class Job:
 class Measurer:
     """Measures files, one after the other, with one cache of counts."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Measurement) -> None:
         """Load nothing yet: the vocabulary is loaded when the first text is counted."""
         self._job = replace(job, settings=settings_for_replay(job.settings))
         fast = job.settings.tokens.counter != "tiktoken"
@@ -51,7 +51,7 @@ class Measurer:
 
     def measure(self, path: Path) -> Done:
         """A file's runs, and what of it has no figures."""
-        runs: list[RunFigures] = []
+        runs: list[ReportedRun] = []
         skipped: list[Skipped] = []
         try:
             transcripts = read_transcripts(path, self._job.named)
@@ -65,9 +65,9 @@ class Measurer:
         return runs, skipped
 
 
-def measured(paths: Sequence[Path], job: Job, progress: TextIO) -> Report:
+def measured(paths: Sequence[Path], job: Measurement, progress: TextIO) -> Report:
     """Measure all files; a bar on a terminal shows how far it is."""
-    runs: list[RunFigures] = []
+    runs: list[ReportedRun] = []
     skipped: list[Skipped] = []
     with _bar(progress, len(paths)) as step:
         for done, failed in _all(paths, job):
@@ -85,7 +85,7 @@ def measured(paths: Sequence[Path], job: Job, progress: TextIO) -> Report:
     )
 
 
-def _all(paths: Sequence[Path], job: Job) -> Iterator[Done]:
+def _all(paths: Sequence[Path], job: Measurement) -> Iterator[Done]:
     processes = min(len(paths), os.cpu_count() or 1, MOST_PROCESSES)
     if processes < 2:
         measurer = Measurer(job)
@@ -107,7 +107,7 @@ _own: list[Measurer] = []
 """The measurer of a process that works for another."""
 
 
-def _begin(job: Job) -> None:
+def _begin(job: Measurement) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _own.append(Measurer(job))
 
@@ -132,15 +132,15 @@ def _size(path: Path) -> int:
 
 
 @contextmanager
-def _bar(progress: TextIO, total: int) -> Iterator[_Step]:
-    step = _Step(progress, total)
+def _bar(progress: TextIO, total: int) -> Iterator[_Progress]:
+    step = _Progress(progress, total)
     yield step
     if step.shown:
         progress.write("\n")
 
 
 @dataclass(slots=True)
-class _Step:
+class _Progress:
     """Shows on a terminal how many of the files are done; elsewhere nothing."""
 
     progress: TextIO

@@ -32,7 +32,7 @@ a reply of three bytes for each would else take sixty times the memory of its by
 every 256th of their bytes ends a line: they count for half as much again."""
 
 
-class Use:
+class ConnectionUse:
     """What one use of a connection may still take."""
 
     def __init__(self, seconds: float, size: int) -> None:
@@ -57,7 +57,7 @@ class Use:
 class _Socket:
     """What the library needs of a socket. `use` tells the use at hand of its connection."""
 
-    def __init__(self, connected: socket.socket, use: Callable[[], Use]) -> None:
+    def __init__(self, connected: socket.socket, use: Callable[[], ConnectionUse]) -> None:
         self._socket, self._use = connected, use
         self._most = inf
 
@@ -104,20 +104,20 @@ class _Bounded(AbstractConnection):
         """`given`: the library's other options."""
         self._seconds, self._reply_bytes = socket_timeout, reply_bytes
         self._connect_seconds = socket_timeout if socket_connect_timeout is None else socket_connect_timeout
-        self._use: Use | None = None
+        self._use: ConnectionUse | None = None
         super().__init__(socket_timeout=socket_timeout, **given)
 
-    def use(self) -> Use:
+    def use(self) -> ConnectionUse:
         """Return the use at hand; it begins with the first look at it."""
         if self._use is None:
-            self._use = Use(self._seconds, self._reply_bytes)
+            self._use = ConnectionUse(self._seconds, self._reply_bytes)
         return self._use
 
     def connect(self) -> None:
         """Connect, unless that is done."""
         if self._sock is not None:
             return
-        self._use = Use(self._connect_seconds, self._reply_bytes)
+        self._use = ConnectionUse(self._connect_seconds, self._reply_bytes)
         try:
             super().connect()  # type: ignore[no-untyped-call]
         finally:
@@ -164,7 +164,7 @@ _KINDS: Final[dict[Any, Any]] = {
 }
 
 
-class Pool(ConnectionPool):
+class BoundedPool(ConnectionPool):
     """A pool of such connections."""
 
     def __init__(self, *, reply_bytes: int, connection_class: Any = Connection, **given: Any) -> None:
@@ -177,5 +177,5 @@ class Pool(ConnectionPool):
         super().release(connection)
 
 
-class FoundPool(SentinelConnectionPool, Pool):
+class FoundPool(SentinelConnectionPool, BoundedPool):
     """A pool of such connections to the primary that Sentinels name, asked for at each connecting."""

@@ -21,7 +21,7 @@ LONGEST_PAUSE: Final = 1.0
 back has to be found soon; and to be tried once a second harms no server."""
 
 
-class Breaker:
+class ServerBreaker:
     """Says whether to ask one server. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -85,12 +85,12 @@ class Breakers:
         """`clock` gives seconds that never step."""
         self._clock = clock
         self._lock = Lock()
-        self._all: dict[str, Breaker] = {}
+        self._all: dict[str, ServerBreaker] = {}
 
-    def of(self, node: str) -> Breaker:
+    def of(self, node: str) -> ServerBreaker:
         """The breaker of a server."""
         with self._lock:
-            return self._all.setdefault(node, Breaker(self._clock))
+            return self._all.setdefault(node, ServerBreaker(self._clock))
 
     def keep(self, nodes: Collection[str]) -> None:
         """Forget those of other servers: they have left the cluster."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, TaskState
+from prompt_sidecar.facts.archived import ArchivedRun, Batch, Everything, Original, TaskState
 from prompt_sidecar.store.sealing import Sealer
 
 UNKNOWN: Final = -1
@@ -36,7 +36,7 @@ class RunPlace:
     """Whether the store has the run, as far as is known."""
     birth: bytes = b""
     """Which of its births there that is."""
-    left: Restored | None = None
+    left: ArchivedRun | None = None
     """What another process had left there when it was looked for."""
     look: Future[None] | None = None
     """Under way, or done."""
@@ -58,7 +58,7 @@ class RunPlace:
     """The last of them that the store has."""
     renewed: float = 0.0
     """When its time to live last began there."""
-    jobs: deque[Job] = field(default_factory=deque)
+    jobs: deque[PendingWrite] = field(default_factory=deque)
     """What waits to be written of it, the oldest first."""
     tasks: TaskState = field(default_factory=TaskState)
     """Its tasks with all changes that are known here: this process's own, and those that it has read of others."""
@@ -78,7 +78,7 @@ class RunPlace:
 
 
 @dataclass(slots=True)
-class Job:
+class PendingWrite:
     """What waits to be written of a run: what a call handed over, or the end of a run."""
 
     place: RunPlace

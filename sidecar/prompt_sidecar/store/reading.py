@@ -12,14 +12,14 @@ import msgspec
 
 from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
-from prompt_sidecar.facts.archived import Original, Restored, StoreCommand, StoreLoss, StoreReply, TaskState
+from prompt_sidecar.facts.archived import ArchivedRun, Original, StoreCommand, StoreLoss, StoreReply, TaskState
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.commands import NO_ANSWER, Commands
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
 from prompt_sidecar.store.sealing import Unreadable
-from prompt_sidecar.store.server import Backend, Failure, names_in, values_in
+from prompt_sidecar.store.server import Failure, ScriptRunner, names_in, values_in
 from prompt_sidecar.store.task_values import digest, unpacked
 
 _Decoded = TypeVar("_Decoded")
@@ -34,10 +34,10 @@ _items: Final = msgspec.msgpack.Decoder(list[HistoryItem])
 _original: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
-class Reader:
+class RunReader:
     """Reads runs. Thread-safe."""
 
-    def __init__(self, backend: Backend, commands: Commands, time_to_live: float, lock: threading.RLock) -> None:
+    def __init__(self, backend: ScriptRunner, commands: Commands, time_to_live: float, lock: threading.RLock) -> None:
         """`lock` guards the runs' places; a run stays in the store for `time_to_live` seconds after it was read."""
         self._backend, self._commands, self._life, self._lock = backend, commands, time_to_live, lock
 
@@ -59,9 +59,9 @@ class Reader:
         if live and not run.detached:
             run.left = self._left(run, dict(zip(_FOUND[1:], values, strict=True)))
 
-    def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
+    def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> ArchivedRun:
         self.take_tasks(run, values[layout.TASKS])
-        return Restored(
+        return ArchivedRun(
             self._opened(run, layout.REVISION, values[layout.REVISION]) or b"",
             self._decoded(self._opened(run, layout.FIGURES, values[layout.FIGURES]), _figures),
             run.tasks,

@@ -17,7 +17,7 @@ from valkey.sentinel import MasterNotFoundError, Sentinel
 
 from prompt_sidecar.facts.archived import StoreReply
 from prompt_sidecar.files import read_file
-from prompt_sidecar.store.bounded import FoundPool, Pool
+from prompt_sidecar.store.bounded import BoundedPool, FoundPool
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.values import MIB, split_address
 
@@ -86,7 +86,7 @@ def names_in(reply: Any) -> list[bytes]:
     return reply
 
 
-class Backend(Protocol):
+class ScriptRunner(Protocol):
     """Runs scripts, each on one run's key. Thread-safe but for `write`, which one thread uses."""
 
     def run(self, script: str, name: str, arguments: Sequence[Argument]) -> Any:
@@ -110,7 +110,7 @@ class Backend(Protocol):
         ...
 
 
-class Client(Protocol):
+class StoreClient(Protocol):
     """The library's client of a server or a cluster. Each method may raise one of `ERRORS`."""
 
     def all(self) -> Any:
@@ -122,11 +122,11 @@ class Client(Protocol):
         ...
 
     def node(self, name: str) -> str:
-        """See `Backend.node`."""
+        """See `ScriptRunner.node`."""
         ...
 
     def nodes(self) -> Collection[str]:
-        """See `Backend.nodes`."""
+        """See `ScriptRunner.nodes`."""
         ...
 
     def lost(self, error: Exception) -> None:
@@ -142,31 +142,31 @@ class Single:
     """A client of one server; the library connects again by itself."""
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
-        """`given`: the library's options, and those of `Pool`."""
-        pool: Any = Pool
+        """`given`: the library's options, and those of `BoundedPool`."""
+        pool: Any = BoundedPool
         self._client: Any = valkey.Valkey.from_pool(pool.from_url(url, **given))
 
     def all(self) -> Any:
-        """See `Client.all`."""
+        """See `StoreClient.all`."""
         return self._client
 
     def of(self, name: str) -> Any:  # noqa: ARG002 - it has all keys
-        """See `Client.of`."""
+        """See `StoreClient.of`."""
         return self._client
 
     def node(self, name: str) -> str:  # noqa: ARG002 - it has all keys
-        """See `Backend.node`."""
+        """See `ScriptRunner.node`."""
         return ""
 
     def nodes(self) -> Collection[str]:
-        """See `Backend.nodes`."""
+        """See `ScriptRunner.nodes`."""
         return ("",)
 
     def lost(self, error: Exception) -> None:
-        """See `Client.lost`."""
+        """See `StoreClient.lost`."""
 
     def close(self) -> None:
-        """See `Client.close`."""
+        """See `StoreClient.close`."""
         self._client.close()
 
 
@@ -174,9 +174,9 @@ class _Sentinels(Sentinel):
     """Sentinels by the library, whose order it changes: here one thread at a time."""
 
     def __init__(self, addresses: Sequence[str], given: Mapping[str, Any]) -> None:
-        """`given`: the library's options of connections to them, and those of `Pool`."""
+        """`given`: the library's options of connections to them, and those of `BoundedPool`."""
         super().__init__([])  # type: ignore[no-untyped-call]
-        pool: Any = Pool
+        pool: Any = BoundedPool
         places = map(split_address, addresses)
         self.sentinels = [valkey.Valkey.from_pool(pool(host=host, port=port, **given)) for host, port in places]
         self._lock = Lock()
@@ -198,7 +198,7 @@ class Watched:
     """A client of the primary that Sentinels name. A connection that is lost is made to the primary of that time."""
 
     def __init__(self, options: StoreOptions, given: Mapping[str, Any], password: str) -> None:
-        """`given`: the library's options of connections to the primary, and those of `Pool`; `password`: theirs."""
+        """`given`: the library's options of connections to the primary, and of `BoundedPool`; `password`: theirs."""
         shared = {name: value for name, value in given.items() if name != "password"}
         place = {name: value for name, value in parse_url(options.url).items() if name in {"username", "db"}}
         tls: dict[str, Any] = {"connection_class": SSLConnection} if options.uses_tls else {}
@@ -209,26 +209,26 @@ class Watched:
         self._client: Any = valkey.Valkey.from_pool(pool)
 
     def all(self) -> Any:
-        """See `Client.all`."""
+        """See `StoreClient.all`."""
         return self._client
 
     def of(self, name: str) -> Any:  # noqa: ARG002 - it has all keys
-        """See `Client.of`."""
+        """See `StoreClient.of`."""
         return self._client
 
     def node(self, name: str) -> str:  # noqa: ARG002 - it has all keys
-        """See `Backend.node`."""
+        """See `ScriptRunner.node`."""
         return ""
 
     def nodes(self) -> Collection[str]:
-        """See `Backend.nodes`."""
+        """See `ScriptRunner.nodes`."""
         return ("",)
 
     def lost(self, error: Exception) -> None:
-        """See `Client.lost`."""
+        """See `StoreClient.lost`."""
 
     def close(self) -> None:
-        """See `Client.close`."""
+        """See `StoreClient.close`."""
         self._client.close()
         for each in self._sentinels:
             each.close()
@@ -242,10 +242,10 @@ class Cluster:
     """
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
-        """`given`: the library's options, and those of `Pool`."""
+        """`given`: the library's options, and those of `BoundedPool`."""
         self._url = url
         given = dict(given)
-        pool = partial(Pool, reply_bytes=given.pop("reply_bytes"))
+        pool = partial(BoundedPool, reply_bytes=given.pop("reply_bytes"))
         self._given = {**given, "connection_pool_class": pool, "cluster_error_retry_attempts": FIRST_TRIES}
         self._known: Any = None
         """The client at hand, or the last one: what is known of the nodes."""
@@ -253,7 +253,7 @@ class Cluster:
         self._lock = Lock()
 
     def all(self) -> Any:
-        """See `Client.all`."""
+        """See `StoreClient.all`."""
         with self._lock:
             if self._client is None:
                 node: Any = ClusterNode
@@ -266,12 +266,12 @@ class Cluster:
             return self._client
 
     def of(self, name: str) -> Any:
-        """See `Client.of`."""
+        """See `StoreClient.of`."""
         cluster = self.all()
         return cluster.get_valkey_connection(cluster.get_node_from_key(name))
 
     def node(self, name: str) -> str:
-        """See `Backend.node`."""
+        """See `ScriptRunner.node`."""
         known = self._known
         if known is None:
             return ""
@@ -281,19 +281,19 @@ class Cluster:
             return ""
 
     def nodes(self) -> Collection[str]:
-        """See `Backend.nodes`."""
+        """See `ScriptRunner.nodes`."""
         known = self._known
         return ("", *(node.name for node in known.get_primaries())) if known is not None else ("",)
 
     def lost(self, error: Exception) -> None:
-        """See `Client.lost`. Other threads may be using the client: its connections end when the last one is done."""
+        """See `StoreClient.lost`. Other threads may use the client: its connections end when the last one is done."""
         if isinstance(error, FOUND_AGAIN):
             return
         with self._lock:
             self._client = None
 
     def close(self) -> None:
-        """See `Client.close`."""
+        """See `StoreClient.close`."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -327,22 +327,22 @@ class Server:
         file = options.sentinel_password_file
         self._sentinels_password = read_file(file).decode().strip() if file else ""
         self._timeout = options.timeout
-        self._any: Client = self._client(options, given)
-        self._writer: Client = self._client(options, given)
+        self._any: StoreClient = self._client(options, given)
+        self._writer: StoreClient = self._client(options, given)
         """For one thread, whose commands so have one connection for each server."""
         self._loaded: dict[str, str] = {}
 
-    def _client(self, options: StoreOptions, given: Mapping[str, Any]) -> Client:
+    def _client(self, options: StoreOptions, given: Mapping[str, Any]) -> StoreClient:
         if options.sentinels:
             return Watched(options, given, self._sentinels_password)
         return Cluster(options.url, given) if options.cluster else Single(options.url, given)
 
     def run(self, script: str, name: str, arguments: Sequence[Argument]) -> Any:
-        """See `Backend.run`."""
+        """See `ScriptRunner.run`."""
         return self._eval(self._any, script, name, arguments)
 
     def write(self, script: str, name: str, arguments: Sequence[Argument], replicas: int) -> Any:
-        """See `Backend.write`."""
+        """See `ScriptRunner.write`."""
         reply = self._eval(self._writer, script, name, arguments)
         if replicas:
             try:
@@ -358,11 +358,11 @@ class Server:
         return reply
 
     def node(self, name: str) -> str:
-        """See `Backend.node`."""
+        """See `ScriptRunner.node`."""
         return self._any.node(name) or self._writer.node(name)
 
     def nodes(self) -> Collection[str]:
-        """See `Backend.nodes`."""
+        """See `ScriptRunner.nodes`."""
         return {*self._any.nodes(), *self._writer.nodes()}
 
     def ping(self) -> None:
@@ -375,11 +375,11 @@ class Server:
             raise Failure(StoreReply.FAILED, NO_STORE) from None
 
     def close(self) -> None:
-        """See `Backend.close`."""
+        """See `ScriptRunner.close`."""
         self._any.close()
         self._writer.close()
 
-    def _eval(self, client: Client, script: str, name: str, arguments: Sequence[Argument]) -> Any:
+    def _eval(self, client: StoreClient, script: str, name: str, arguments: Sequence[Argument]) -> Any:
         try:
             commands = client.all()
             digest = self._loaded.get(script)
@@ -396,7 +396,7 @@ class Server:
             raise Failure(StoreReply.FAILED, NO_STORE) from None
         return reply
 
-    def _failure(self, client: Client, error: Exception) -> Failure:
+    def _failure(self, client: StoreClient, error: Exception) -> Failure:
         reply = _reply_of(error)
         if isinstance(error, AWAY):
             client.lost(error)

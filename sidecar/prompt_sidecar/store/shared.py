@@ -38,10 +38,10 @@ from prompt_sidecar import slots
 from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import (
+    ArchivedRun,
     Batch,
     Everything,
     Original,
-    Restored,
     StoreCommand,
     StoreLoss,
     StoreReply,
@@ -49,15 +49,15 @@ from prompt_sidecar.facts.archived import (
     TaskState,
 )
 from prompt_sidecar.facts.figures import StoreFigures
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import FAILURES, Breakers
 from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
-from prompt_sidecar.store.place import UNKNOWN, Job, RunPlace
-from prompt_sidecar.store.reading import READ_ITEMS, Reader, original_field
+from prompt_sidecar.store.place import UNKNOWN, PendingWrite, RunPlace
+from prompt_sidecar.store.reading import READ_ITEMS, RunReader, original_field
 from prompt_sidecar.store.sealing import Sealer, caller_name, is_run_name
-from prompt_sidecar.store.server import Argument, Backend, Failure, names_in, values_in
+from prompt_sidecar.store.server import Argument, Failure, ScriptRunner, names_in, values_in
 from prompt_sidecar.store.task_values import digest, packed
 
 PIECE_BYTES: Final = 262_144
@@ -92,7 +92,7 @@ class SharedArchive:
     def __init__(
         self,
         options: StoreOptions,
-        backend: Backend,
+        backend: ScriptRunner,
         time_to_live: float,
         *,
         clock: Callable[[], float] = monotonic,
@@ -119,8 +119,8 @@ class SharedArchive:
         self._ended: FIFOCache[str, int] = FIFOCache(ENDS)
         """The epoch that follows the one that this process has ended, by the run's name."""
         self._commands = Commands(self._breakers, backend.node)
-        self.reader: Final = Reader(backend, self._commands, time_to_live, self._lock)
-        self._bounds: Counts[str] = Counts()
+        self.reader: Final = RunReader(backend, self._commands, time_to_live, self._lock)
+        self._bounds: EventCounts[str] = EventCounts()
         self.idle: Callable[[float], object] = lambda _: None
         """Waits for calls in flight, so many seconds at most."""
         self._woken = threading.Event()
@@ -168,14 +168,14 @@ class SharedArchive:
             run.handed += 1
             if batch.edits:
                 run.edits = run.handed
-            job = Job(run, self._clock(), replace(batch, originals=originals), run.handed, size)
+            job = PendingWrite(run, self._clock(), replace(batch, originals=originals), run.handed, size)
             if self._queued + size > self._options.queue_bytes:
                 self._commands.lose(StoreLoss.QUEUE_FULL, len(originals))
                 self._bounds.add("store.queue_bytes")
                 if run.lacking:
                     return  # it waits to be written as a whole
                 run.lacking = True
-                job = Job(run, self._clock(), Batch(), run.handed)
+                job = PendingWrite(run, self._clock(), Batch(), run.handed)
             self._enqueue(job)
             self._queued += job.size
         self._woken.set()
@@ -221,7 +221,7 @@ class SharedArchive:
                 known = True
         with self._lock:
             if run.owes_tasks and run.begun and not run.jobs and not run.detached:  # an earlier version wrote over them
-                self._enqueue(Job(run, self._clock(), Batch(), run.handed))
+                self._enqueue(PendingWrite(run, self._clock(), Batch(), run.handed))
                 self._woken.set()
             return run.tasks, known
 
@@ -253,7 +253,7 @@ class SharedArchive:
             if self._clock() - run.renewed < self._life / RENEWALS or run.detached or not run.begun:
                 return
             run.renewed = self._clock()
-            self._enqueue(Job(run, self._clock(), Batch(), run.handed))
+            self._enqueue(PendingWrite(run, self._clock(), Batch(), run.handed))
         self._woken.set()
 
     def end(self, run: RunPlace) -> None:
@@ -266,7 +266,7 @@ class SharedArchive:
                 self._commands.lose(StoreLoss.UNCERTAIN)
                 return
             self._ended[run.sealer.name] = run.epoch + 1
-        job = Job(run, self._clock(), None)
+        job = PendingWrite(run, self._clock(), None)
         try:
             self._tell_end(job)
         except Failure:
@@ -315,7 +315,7 @@ class SharedArchive:
                 bounds=self._bounds.read(),
             )
 
-    def restored(self, run: RunPlace, wait: float | None) -> Restored | None:
+    def restored(self, run: RunPlace, wait: float | None) -> ArchivedRun | None:
         """See `Place.restored`."""
         if run.look is not None:
             try:
@@ -407,7 +407,7 @@ class SharedArchive:
                     self._woken.wait(FAILED_PAUSE)
                     self._woken.clear()
 
-    def _enqueue(self, job: Job) -> None:
+    def _enqueue(self, job: PendingWrite) -> None:
         """Have it wait; the lock is held."""
         run = job.place
         run.jobs.append(job)
@@ -446,7 +446,7 @@ class SharedArchive:
             if run.jobs:
                 self._stand(run, self._backend.node(run.sealer.name))
 
-    def _tell_end(self, job: Job) -> bool:
+    def _tell_end(self, job: PendingWrite) -> bool:
         run = job.place
         with self._lock:
             late = self._clock() - job.born > self._life
@@ -457,7 +457,7 @@ class SharedArchive:
         self._commands.ask(StoreCommand.END, run.sealer.name, ask, Failure)
         return True
 
-    def _write_piece(self, job: Job) -> bool:
+    def _write_piece(self, job: PendingWrite) -> bool:
         """Write a piece; whether the job is done. Raises Failure."""
         run, batch = job.place, job.batch
         assert batch is not None
@@ -511,7 +511,7 @@ class SharedArchive:
         self._commands.ask(StoreCommand.WRITE, run.caller_name, ask, Failure)
         run.noted = self._clock()
 
-    def _next_piece(self, job: Job, birth: bytes) -> bool:
+    def _next_piece(self, job: PendingWrite, birth: bytes) -> bool:
         run = job.place
         assert job.pieces is not None
         following = next(job.pieces, None)
@@ -537,7 +537,7 @@ class SharedArchive:
         if piece:
             yield piece
 
-    def _send(self, job: Job) -> bytes | list[bytes | None]:
+    def _send(self, job: PendingWrite) -> bytes | list[bytes | None]:
         run, batch, piece = job.place, job.batch, job.piece
         assert batch is not None
         assert piece is not None
@@ -592,7 +592,7 @@ class SharedPlace:
         self._archive = archive
         self.run = run
 
-    def restored(self, wait: float | None) -> Restored | None:
+    def restored(self, wait: float | None) -> ArchivedRun | None:
         """See `Place.restored`."""
         return self._archive.restored(self.run, wait)
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL, Door, FindingAction, Unread, UnreadOutcome
+from prompt_sidecar.facts.guard_calls import UNANSWERED_CALL, FindingAction, SendingDoor, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.http_calls import CallOutcome
 from prompt_sidecar.facts.money import Unpriced
@@ -45,7 +45,7 @@ OTHER: Final = "other"
 """Label value for everything outside a closed set."""
 
 
-class Kind(StrEnum):
+class InstrumentKind(StrEnum):
     """Kind of instrument. A COUNTER only grows; a GAUGE is read at each collection."""
 
     COUNTER = "counter"
@@ -58,7 +58,7 @@ class Metric:
     """One instrument."""
 
     name: str
-    kind: Kind
+    kind: InstrumentKind
     unit: str
     """UCUM, as OpenTelemetry writes it."""
     description: str
@@ -186,21 +186,24 @@ BOUNDS: Final = (
 
 RPC_DURATION: Final = Metric(
     "rpc.server.call.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time from the arrival of a call to its answer, by method and status.",
     {"rpc.system.name": ("grpc",), "rpc.method": (), "rpc.response.status_code": ()},
     _SECONDS,
 )
 CALLS_ACTIVE: Final = Metric(
-    "prompt_sidecar.calls.active", Kind.GAUGE, "{call}", "Calls of the service that wait, run or are being answered."
+    "prompt_sidecar.calls.active",
+    InstrumentKind.GAUGE,
+    "{call}",
+    "Calls of the service that wait, run or are being answered.",
 )
 QUEUE_WAIT: Final = Metric(
-    "prompt_sidecar.queue.wait", Kind.HISTOGRAM, "s", "Time that a call waited for a thread.", {}, _SECONDS
+    "prompt_sidecar.queue.wait", InstrumentKind.HISTOGRAM, "s", "Time that a call waited for a thread.", {}, _SECONDS
 )
 SCHEDULER_LAG: Final = Metric(
     "prompt_sidecar.scheduler.lag",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "How late a timer of the sidecar woke up: how long a thread waits for the interpreter.",
     {},
@@ -208,7 +211,7 @@ SCHEDULER_LAG: Final = Metric(
 )
 BOUND_HITS: Final = Metric(
     "prompt_sidecar.bound.hits",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{hit}",
     "How often a resource limit of the sidecar was reached.",
     {"bound": BOUNDS},
@@ -230,7 +233,7 @@ HTTP_ROUTES: Final = (
 guardrail."""
 HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Requests through the HTTP door: answered by the provider; failed_open (answered, but the prompt went on "
     "untrimmed); sent_to_http (a WebSocket for prompts, whose agent was told to use HTTP); opened (such a WebSocket, "
@@ -254,7 +257,7 @@ HTTP_REQUESTS: Final = Metric(
 )
 HTTP_HELD: Final = Metric(
     "prompt_sidecar.http.held_connections",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{connection}",
     "Connections that the system holds until the HTTP door accepts them, as while its process starts: waiting now; "
     "at_start, which waited when the door began to accept them; limit, which may wait (http.held_connections, or what "
@@ -263,7 +266,7 @@ HTTP_HELD: Final = Metric(
 )
 HANDLED: Final = Metric(
     "prompt_sidecar.handled",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Requests that went on, by what was done about their prompt: trimmed, or why it was not (docs/untrimmed.md). "
     f"large: with {LARGE_BYTES:,} bytes of body or more, or stored_by_provider. Each counts once, whatever its hidden "
@@ -272,7 +275,7 @@ HANDLED: Final = Metric(
 )
 RECALL_OFFERS: Final = Metric(
     "prompt_sidecar.recall.offers",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Prompts that went on, by whether the model was offered tools for recall, by the sidecar, its agent or its "
     "gateway, or why not.",
@@ -280,7 +283,7 @@ RECALL_OFFERS: Final = Metric(
 )
 FOREIGN_REQUESTS: Final = Metric(
     "prompt_sidecar.foreign.requests",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Requests that were refused as a web page of another site may have sent them, by listener and by the header that "
     "shows it.",
@@ -288,20 +291,20 @@ FOREIGN_REQUESTS: Final = Metric(
 )
 HTTP_UPSTREAM: Final = Metric(
     "prompt_sidecar.http.upstream.answers",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{answer}",
     "Last answers of providers to requests through the HTTP door, by class of their status; none: there was none.",
     {"route": HTTP_ROUTES, "status": ("1xx", "2xx", "3xx", "4xx", "5xx", "none")},
 )
 HTTP_HIDDEN: Final = Metric(
     "prompt_sidecar.http.hidden.turns",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{turn}",
     "Turns of the model that called the sidecar's tools alone and that the HTTP door answered.",
 )
 HTTP_HIDDEN_LOSSES: Final = Metric(
     "prompt_sidecar.http.hidden.losses",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{turn}",
     "Hidden turns that are not put back where they were: unmatched (the agent has sent back nothing that shows where: "
     "call and answer are at the end of that request, and there in later ones), rewritten (the agent has changed its "
@@ -318,7 +321,7 @@ _TURNS: Final = ("shown", "hidden")
 """Whether the agent gets the answer, or the sidecar answers its calls: a hidden turn."""
 PROVIDER_CALLS: Final = Metric(
     "prompt_sidecar.provider.calls",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{call}",
     "Calls of providers that the HTTP door has made, hidden turns too, by how they ended: answered; refused (4xx); "
     "rate_limited (429); failed (5xx); unreachable (no answer); broken_off (an answer without its end, or one that "
@@ -327,7 +330,7 @@ PROVIDER_CALLS: Final = Metric(
 )
 PROVIDER_FIRST_BYTE: Final = Metric(
     "prompt_sidecar.provider.first_byte",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time from a call of a provider to its answer's headers, in a stream to the first bytes of its body. Where the "
     "agent left before: the time that it waited. Calls that failed without an answer are left out.",
@@ -336,7 +339,7 @@ PROVIDER_FIRST_BYTE: Final = Metric(
 )
 PROVIDER_DURATION: Final = Metric(
     "prompt_sidecar.provider.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time from a call of a provider to the end of its answer, of calls that were answered with 2xx or 3xx.",
     {"route": ROUTES_OF_PROVIDERS, "turn": _TURNS},
@@ -345,7 +348,7 @@ PROVIDER_DURATION: Final = Metric(
 
 HTTP_SERVER_DURATION: Final = Metric(
     "http.server.request.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time from the arrival of a request at the HTTP door to the end of its answer; WebSockets are left out.",
     {
@@ -367,7 +370,7 @@ _GENAI_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5
 """As the conventions advise, like the other boundaries of metrics that they name."""
 GENAI_TOKENS: Final = Metric(
     "gen_ai.client.token.usage",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "{token}",
     "Tokens of calls of providers through the HTTP door, as the provider has counted them; cached ones are input.",
     {**_GENAI, "gen_ai.response.model": (), "gen_ai.token.type": ("input", "output")},
@@ -375,7 +378,7 @@ GENAI_TOKENS: Final = Metric(
 )
 GENAI_DURATION: Final = Metric(
     "gen_ai.client.operation.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time of calls of providers through the HTTP door, to the end of their answers; error_type of those that failed: "
     "the status, or a kind of error.",
@@ -384,7 +387,7 @@ GENAI_DURATION: Final = Metric(
 )
 GENAI_FIRST_CHUNK: Final = Metric(
     "gen_ai.client.operation.time_to_first_chunk",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time from a call of a provider through the HTTP door to the first bytes of its answer, of streams alone.",
     {**_GENAI, "gen_ai.response.model": ()},
@@ -392,7 +395,7 @@ GENAI_FIRST_CHUNK: Final = Metric(
 )
 GENAI_OUTPUT_CHUNK: Final = Metric(
     "gen_ai.client.operation.time_per_output_chunk",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time between two pieces of a provider's stream as they come through the HTTP door; a piece may hold many events.",
     _GENAI,
@@ -403,7 +406,7 @@ GENAI: Final = (GENAI_TOKENS, GENAI_DURATION, GENAI_FIRST_CHUNK, GENAI_OUTPUT_CH
 
 PROMPTS: Final = Metric(
     "prompt_sidecar.prompts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts taken: trimmed, condensed (results were made smaller at first sight, and nothing was cut), untouched, "
     "over_budget (answered, but too large still) or refused with an error.",
@@ -415,20 +418,20 @@ PROMPTS: Final = Metric(
 )
 PROMPTS_RECEIVED: Final = Metric(
     "prompt_sidecar.prompts.received",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts whose handling began, dry runs and side calls included; those in flight have no outcome yet.",
 )
 PROMPTS_ASIDE: Final = Metric(
     "prompt_sidecar.prompts.aside",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts that changed nothing: dry runs and side calls. No other metric counts them.",
     {"mode": ("dry_run", "side_call")},
 )
 PROMPT_TOKENS: Final = Metric(
     "prompt_sidecar.prompt.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens of all prompts, before trimming and after. One that is sent again before there is a report on "
     "it counts once, here and in all that sums tokens up: the provider did not answer it, as far as is known.",
@@ -436,7 +439,7 @@ PROMPT_TOKENS: Final = Metric(
 )
 PROMPT_SIZE: Final = Metric(
     "prompt_sidecar.prompt.size",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "{token}",
     "Estimated tokens of a prompt, before trimming and after.",
     {"state": ("before", "after")},
@@ -444,14 +447,14 @@ PROMPT_SIZE: Final = Metric(
 )
 HISTORY_TOKENS: Final = Metric(
     "prompt_sidecar.history.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens of all prompts by kind of content, before trimming and after.",
     {"state": ("before", "after"), "kind": tuple(kind.value for kind in SizeKind)},
 )
 WINDOW_SHARE: Final = Metric(
     "prompt_sidecar.window.share",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "1",
     "Part of its limit that a returned prompt takes; above 1 it does not fit.",
     {},
@@ -459,14 +462,14 @@ WINDOW_SHARE: Final = Metric(
 )
 WINDOW_CROSSINGS: Final = Metric(
     "prompt_sidecar.window.crossings",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{crossing}",
     "Runs whose prompts reached this per cent of their limit for the first time.",
     {"mark": ("50", "80", "95")},
 )
 TRIMS: Final = Metric(
     "prompt_sidecar.trims",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{item}",
     "Items newly trimmed, or trimmed further.",
     {
@@ -477,14 +480,14 @@ TRIMS: Final = Metric(
 )
 TRIMMED_TOKENS: Final = Metric(
     "prompt_sidecar.trimmed.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens that new trims took out, once each: later prompts without them are not counted again.",
     {"action": tuple(action.value for action in Action), "reason": tuple(reason.value for reason in Reason)},
 )
 CONDENSED_TOKENS: Final = Metric(
     "prompt_sidecar.condensed.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens that condensing results at first sight took out, once each, by what was taken out.",
     {"reduction": tuple(reduction.name for reduction in REDUCTIONS)},
@@ -493,7 +496,7 @@ AIMS: Final = ("window", "ceiling")
 """What cuts go by: the limit, which is of the window, or `policy.ceiling_tokens` below it."""
 CUTS: Final = Metric(
     "prompt_sidecar.cuts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{cut}",
     "Cuts: prompts in which old items went in a batch, by what they were too large for: the limit, which is of the "
     "window, or a ceiling below it (policy.ceiling_tokens).",
@@ -501,7 +504,7 @@ CUTS: Final = Metric(
 )
 CUT_TOKENS: Final = Metric(
     "prompt_sidecar.cut.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens that trims took out, once each, but for what was condensed or capped at first sight: by what the "
     "prompt was trimmed to then, the limit or a ceiling below it.",
@@ -509,24 +512,27 @@ CUT_TOKENS: Final = Metric(
 )
 UNFIT: Final = Metric(
     "prompt_sidecar.unfit",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts that stayed over their limit, by reason.",
     {"reason": tuple(reason.value for reason in NoFit)},
 )
 OWN_TEXT_TOKENS: Final = Metric(
-    "prompt_sidecar.own_text.tokens", Kind.COUNTER, "{token}", "Tokens of the sidecar's own text in all prompts."
+    "prompt_sidecar.own_text.tokens",
+    InstrumentKind.COUNTER,
+    "{token}",
+    "Tokens of the sidecar's own text in all prompts.",
 )
 PREFIX_TOKENS: Final = Metric(
     "prompt_sidecar.prefix.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Tokens of returned prompts: kept since the prompt before, which a provider reads from its cache, or rewritten.",
     {"state": ("kept", "rewritten")},
 )
 COMPARED_TOKENS: Final = Metric(
     "prompt_sidecar.comparison.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Tokens of the prompts that untrimmed would fit the model's window, as they were returned and untrimmed: "
     "what the prompt before began with as well, and what is new to the provider's cache. Calls for recall alone are "
@@ -535,7 +541,7 @@ COMPARED_TOKENS: Final = Metric(
 )
 COMPARED_PROMPTS: Final = Metric(
     "prompt_sidecar.comparison.prompts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts by how their cost is compared with never trimming: compared; recall, which only the sidecar causes; or "
     "refused, as untrimmed they are larger than the model's window and on neither side.",
@@ -543,7 +549,7 @@ COMPARED_PROMPTS: Final = Metric(
 )
 RECOUNTED_TOKENS: Final = Metric(
     "prompt_sidecar.comparison.recounted.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Tokens of the prompts whose counts by the provider were reported, on both sides of the comparison: as estimated, "
     "which comparison.tokens has of them, and by the report, which belongs in their place.",
@@ -551,7 +557,7 @@ RECOUNTED_TOKENS: Final = Metric(
 )
 RECOUNTED_PROMPTS: Final = Metric(
     "prompt_sidecar.comparison.recounted.prompts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts whose counts by the provider were reported, by how their cost is compared with never trimming since then; "
     "refused by the provider, or untrimmed larger than the window by its measure; failed, as there was no answer.",
@@ -559,7 +565,7 @@ RECOUNTED_PROMPTS: Final = Metric(
 )
 TOOL_RESULT_SIZE: Final = Metric(
     "prompt_sidecar.tool.result.size",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "{token}",
     "Estimated tokens of each new result of an agent's tool, untrimmed, by tool: those of the setting telemetry.tools, "
     "or the largest.",
@@ -568,21 +574,21 @@ TOOL_RESULT_SIZE: Final = Metric(
 )
 TOOL_RESULTS: Final = Metric(
     "prompt_sidecar.tool.results",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{result}",
     "New results of agents' tools, by tool: first ones, or repeated, which a call that was made before had too.",
     {"tool": (), "seen": ("first", "repeated")},
 )
 TOOL_TOKENS: Final = Metric(
     "prompt_sidecar.tool.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens by tool, each once: brought in by new results, trimmed of results, and recalled.",
     {"tool": (), "flow": ("brought", "trimmed", "recalled")},
 )
 CACHE_BREAKS: Final = Metric(
     "prompt_sidecar.cache.breaks",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{break}",
     "Prompts whose beginning is not that of the prompt before: the sidecar cut a batch, or the agent changed its "
     "history.",
@@ -590,21 +596,21 @@ CACHE_BREAKS: Final = Metric(
 )
 WINDOWS_ASSUMED: Final = Metric(
     "prompt_sidecar.windows.assumed",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts without a known window: the request has none and the model is unknown, so limits.default_window was used.",
     {"format": _FORMATS},
 )
 AMBIGUOUS_MESSAGES: Final = Metric(
     "prompt_sidecar.messages.ambiguous",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{message}",
     "New messages that two parsers may read differently: with an unpaired surrogate, which are trimmed like others; or "
     "with a repeated key or a number too large, which are never edited, only dropped whole.",
 )
 TRIM_DURATION: Final = Metric(
     "prompt_sidecar.trim.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time that the sidecar took to answer a prompt, through whichever door it came; waiting for a thread aside.",
     {},
@@ -612,14 +618,14 @@ TRIM_DURATION: Final = Metric(
 )
 TRIM_TIME: Final = Metric(
     "prompt_sidecar.trim.time",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "s",
     "Time spent in the phases of TrimPrompt.",
     {"phase": ("scan", "count", "trim", "encode")},
 )
 REPEATED_CALLS: Final = Metric(
     "prompt_sidecar.repeated_calls",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{call}",
     "Tool calls that repeat an earlier one, result included, by whether that result was still in the prompt.",
     {"older": ("whole", "trimmed")},
@@ -627,7 +633,7 @@ REPEATED_CALLS: Final = Metric(
 
 CEILINGS_PASSED: Final = Metric(
     "prompt_sidecar.ceilings.passed",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts with which a ceiling is passed, by whose use it bounds, of what, and what is done: those of refuse are "
     "refused with RUN_CEILING or CALLER_CEILING, unless the sidecar only observes.",
@@ -639,13 +645,13 @@ CEILINGS_PASSED: Final = Metric(
 )
 UNPRICED: Final = Metric(
     "prompt_sidecar.prompts.unpriced",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts for models without a price although there are prices or ceilings on cost, which do not count them.",
 )
 COST: Final = Metric(
     "prompt_sidecar.cost",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{currency_unit}",
     "Cost of the model calls that providers have answered and counted, input and answer, by the model that answered: "
     "the prices of [prices], else the catalogue's list prices. What has no price is in cost.unpriced instead.",
@@ -653,7 +659,7 @@ COST: Final = Metric(
 )
 COST_COMPARED: Final = Metric(
     "prompt_sidecar.cost.estimate",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{currency_unit}",
     "ESTIMATE of what trimming saved: of calls that are in cost, the input as returned, and what the same prompts "
     "untrimmed would have cost. Nobody was charged for these: the difference is an estimate, and no part of cost.",
@@ -661,7 +667,7 @@ COST_COMPARED: Final = Metric(
 )
 CALLER_PROMPTS: Final = Metric(
     "prompt_sidecar.caller.prompts",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts taken, by caller and outcome. caller: those that the settings or a token of the sidecar name, local and "
     "unix, 32 at most; others are `other`.",
@@ -669,28 +675,28 @@ CALLER_PROMPTS: Final = Metric(
 )
 CALLER_TOKENS: Final = Metric(
     "prompt_sidecar.caller.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Estimated tokens of all prompts, before trimming and after, by caller; counted as those of prompt.tokens.",
     {"caller": (), "state": ("before", "after")},
 )
 CALLER_COST: Final = Metric(
     "prompt_sidecar.caller.cost",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{currency_unit}",
     "What is in cost, by caller.",
     {"caller": (), "currency": ()},
 )
 CALLER_FINDINGS: Final = Metric(
     "prompt_sidecar.caller.findings",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{finding}",
     "What the guard's rules found in new text of prompts, by caller and by what was done about it.",
     {"caller": (), "action": tuple(action.value for action in FindingAction)},
 )
 COST_UNPRICED: Final = Metric(
     "prompt_sidecar.cost.unpriced",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{call}",
     "Model calls that providers have answered and counted, and cost does not hold: their model has no price, they were "
     "served in a tier without a known price, not all of their input tokens were reported, or the report was too late.",
@@ -698,7 +704,7 @@ COST_UNPRICED: Final = Metric(
 )
 OBSERVING: Final = Metric(
     "prompt_sidecar.observing",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "1",
     "1 where the sidecar only observes (mode = observe): prompts are returned as they were sent, and figures say what "
     "would have been done.",
@@ -706,63 +712,71 @@ OBSERVING: Final = Metric(
 
 ADVERTISED: Final = Metric(
     "prompt_sidecar.recall.advertised",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{id}",
     "Stash ids newly shown to models in markers and registry: the start of the recall funnel.",
 )
 RETRIEVALS: Final = Metric(
     "prompt_sidecar.retrievals",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{retrieval}",
     "Originals asked for by id, by outcome.",
     {"outcome": tuple(outcome.value for outcome in Outcome), "via": _VIA},
 )
 SEARCHES: Final = Metric(
     "prompt_sidecar.searches",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{search}",
     "Searches of histories, by outcome.",
     {"outcome": tuple(outcome.value for outcome in SearchOutcome), "via": _VIA},
 )
 SEARCH_DURATION: Final = Metric(
     "prompt_sidecar.search.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time of a search, including the indexing of waiting items.",
     {},
     _SECONDS,
 )
 SEARCH_SNIPPETS: Final = Metric(
-    "prompt_sidecar.search.snippets", Kind.COUNTER, "{snippet}", "Snippets that searches returned.", {"via": _VIA}
+    "prompt_sidecar.search.snippets",
+    InstrumentKind.COUNTER,
+    "{snippet}",
+    "Snippets that searches returned.",
+    {"via": _VIA},
 )
 TOOL_CALLS: Final = Metric(
     "prompt_sidecar.tool_calls",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{call}",
     "Calls that models made of the sidecar's tools.",
     {"tool": _TOOLS, "outcome": tuple(outcome.value for outcome in ToolOutcome)},
 )
 TASKS: Final = Metric(
-    "prompt_sidecar.tasks", Kind.COUNTER, "{task}", "Tasks created and completed.", {"event": ("created", "completed")}
+    "prompt_sidecar.tasks",
+    InstrumentKind.COUNTER,
+    "{task}",
+    "Tasks created and completed.",
+    {"event": ("created", "completed")},
 )
 
 USAGE_REPORTS: Final = Metric(
     "prompt_sidecar.usage.reports",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{report}",
     "Reports of what a model call used, by outcome.",
     {"outcome": tuple(outcome.value for outcome in UsageOutcome)},
 )
 CALIBRATIONS: Final = Metric(
     "prompt_sidecar.calibrations",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{report}",
     "Reports by whether they corrected the estimate.",
     {"outcome": tuple(outcome.value for outcome in Calibrated)},
 )
 ESTIMATE_RATIO: Final = Metric(
     "prompt_sidecar.estimate.ratio",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "1",
     "Ratio of estimated tokens to real ones.",
     _MODEL,
@@ -770,7 +784,7 @@ ESTIMATE_RATIO: Final = Metric(
 )
 REPORTED_TOKENS: Final = Metric(
     "prompt_sidecar.reported.tokens",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{token}",
     "Tokens that agents reported: input (cached ones included), cached, cache_expected (tokens of the kept "
     "prefix), output.",
@@ -778,14 +792,14 @@ REPORTED_TOKENS: Final = Metric(
 )
 PROVIDER_CACHE: Final = Metric(
     "prompt_sidecar.provider_cache",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{report}",
     "Reports by whether the provider read the kept prefix from its cache.",
     {"outcome": tuple(use.value for use in CacheUse)},
 )
 PROVIDER_REFUSALS: Final = Metric(
     "prompt_sidecar.provider.refusals",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{refusal}",
     "Prompts that a provider rejected as too long, by whether its message had the limit.",
     {"limit": ("named", "unnamed")},
@@ -793,7 +807,7 @@ PROVIDER_REFUSALS: Final = Metric(
 
 FINDINGS: Final = Metric(
     "prompt_sidecar.guard.findings",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{finding}",
     "What the guard's rules found in new text, by rule and by what was done about it; unanswered_call: calls without "
     "results in a history that goes on.",
@@ -801,14 +815,14 @@ FINDINGS: Final = Metric(
 )
 RESTORED: Final = Metric(
     "prompt_sidecar.guard.restored",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{value}",
     "Masks in the arguments of tools' calls that became values again, by tool and kind of value.",
     {"tool": (), "kind": KINDS},
 )
 MASKS_LEFT: Final = Metric(
     "prompt_sidecar.guard.masks.left",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{mask}",
     "Masks in the arguments of tools' calls that stayed masks: guard.restore does not allow them (not_allowed), or "
     "their value is not known (unknown).",
@@ -816,43 +830,45 @@ MASKS_LEFT: Final = Metric(
 )
 GUARD_REFUSALS: Final = Metric(
     "prompt_sidecar.guard.refusals",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{prompt}",
     "Prompts that the guard refused: they hold what a rule refuses that a user has set to refuse.",
 )
 GUARD_UNREAD: Final = Metric(
     "prompt_sidecar.guard.unread",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "Requests, and messages of WebSockets, that a door was to send on and that the guard could not read, by door and "
     "reason: refused, or passed as they came (guard.unread).",
     {
-        "door": tuple(door.value for door in Door),
+        "door": tuple(door.value for door in SendingDoor),
         "reason": tuple(why.value for why in Unread),
         "outcome": tuple(outcome.value for outcome in UnreadOutcome),
     },
 )
 VAULT_VALUES: Final = Metric(
-    "prompt_sidecar.vault.values", Kind.GAUGE, "{value}", "Values that masks stand for, of all runs."
+    "prompt_sidecar.vault.values", InstrumentKind.GAUGE, "{value}", "Values that masks stand for, of all runs."
 )
-VAULT_SIZE: Final = Metric("prompt_sidecar.vault.size", Kind.GAUGE, "By", "Bytes, estimated, of these values.")
+VAULT_SIZE: Final = Metric(
+    "prompt_sidecar.vault.size", InstrumentKind.GAUGE, "By", "Bytes, estimated, of these values."
+)
 VAULT_LOSSES: Final = Metric(
     "prompt_sidecar.vault.losses",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{value}",
     "Values that the vault gave up for others' (evicted), or had no room for (refused).",
     {"cause": ("evicted", "refused")},
 )
 ENVOY_REQUESTS: Final = Metric(
     "prompt_sidecar.envoy.requests",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{request}",
     "HTTP requests that Envoy showed to the sidecar, by outcome: all but answered and refused went on as they came.",
     {"outcome": tuple(outcome.value for outcome in EnvoyOutcome)},
 )
 ENVOY_MASKS_STAYED: Final = Metric(
     "prompt_sidecar.envoy.masks.stayed",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{response}",
     "Responses through Envoy, in runs with masks that may be restored, that went on with the masks that they, or the "
     "rest of them, may hold, by reason.",
@@ -860,51 +876,58 @@ ENVOY_MASKS_STAYED: Final = Metric(
 )
 ENVOY_DURATION: Final = Metric(
     "prompt_sidecar.envoy.duration",
-    Kind.HISTOGRAM,
+    InstrumentKind.HISTOGRAM,
     "s",
     "Time that Envoy waited for the answer to a prompt, from the arrival of its whole body.",
     {},
     _SECONDS,
 )
 
-STASH_ENTRIES: Final = Metric("prompt_sidecar.stash.entries", Kind.GAUGE, "{entry}", "Originals in the stash.")
+STASH_ENTRIES: Final = Metric(
+    "prompt_sidecar.stash.entries", InstrumentKind.GAUGE, "{entry}", "Originals in the stash."
+)
 STASH_SIZE: Final = Metric(
     "prompt_sidecar.stash.size",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "By",
     "Bytes of the originals: held, as the budget counts them, and original, before compression.",
     {"state": ("held", "original")},
 )
-STASH_LIMIT: Final = Metric("prompt_sidecar.stash.limit", Kind.GAUGE, "By", "Bytes that the stash may hold.")
+STASH_LIMIT: Final = Metric("prompt_sidecar.stash.limit", InstrumentKind.GAUGE, "By", "Bytes that the stash may hold.")
 STASH_LOSSES: Final = Metric(
     "prompt_sidecar.stash.losses",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{entry}",
     "Originals that the stash lost: their time to live ended, or a budget evicted them.",
     {"cause": tuple(cause.value for cause in Cause)},
 )
-RUNS_ACTIVE: Final = Metric("prompt_sidecar.runs.active", Kind.GAUGE, "{run}", "Runs that the sidecar remembers.")
-RUNS_STARTED: Final = Metric("prompt_sidecar.runs.started", Kind.COUNTER, "{run}", "Runs first seen.")
+RUNS_ACTIVE: Final = Metric(
+    "prompt_sidecar.runs.active", InstrumentKind.GAUGE, "{run}", "Runs that the sidecar remembers."
+)
+RUNS_STARTED: Final = Metric("prompt_sidecar.runs.started", InstrumentKind.COUNTER, "{run}", "Runs first seen.")
 RUNS_FORGOTTEN: Final = Metric(
     "prompt_sidecar.runs.forgotten",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{run}",
     "Runs that the sidecar forgot: ended by the agent, idle, or too many.",
     {"cause": ("ended", "idle", "too_many")},
 )
 UNFINISHED_TASKS: Final = Metric(
-    "prompt_sidecar.tasks.unfinished", Kind.COUNTER, "{task}", "Tasks that were unfinished when their run ended."
+    "prompt_sidecar.tasks.unfinished",
+    InstrumentKind.COUNTER,
+    "{task}",
+    "Tasks that were unfinished when their run ended.",
 )
 MEMORY_SIZE: Final = Metric(
     "prompt_sidecar.memory.size",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "By",
     "Bytes, estimated, that runs keep besides their originals: last prompts, ledgers, indexes, records of histories, "
     "and what the HTTP and Envoy doors keep of them, such as hidden turns.",
 )
 BUFFERS_SIZE: Final = Metric(
     "prompt_sidecar.buffers.size",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "By",
     "Bytes, estimated, that are kept for a while besides runs, each kind within a bound of its own: drafts of prompts "
     "whose calls had to end, answers that their callers have yet to take, encoded parts of answers, calibration "
@@ -913,7 +936,7 @@ BUFFERS_SIZE: Final = Metric(
 )
 PROCESS_MEMORY: Final = Metric(
     "prompt_sidecar.process.memory",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "By",
     "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
     "(0: there is no limit); free, blocks that the C library keeps for what comes next, at most: pages that it has "
@@ -922,29 +945,32 @@ PROCESS_MEMORY: Final = Metric(
 )
 CPU_LIMIT: Final = Metric(
     "prompt_sidecar.process.cpu.limit",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{core}",
     "Processor cores that the process's control group (its container, or its service) may use; 0: there is no limit.",
 )
 CPU_THROTTLED: Final = Metric(
     "prompt_sidecar.process.cpu.throttled",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "s",
     "Time for which the process's control group was stopped, as it had used up its limit on processor time.",
 )
 MEMORY_LIMIT: Final = Metric(
-    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep besides their originals."
+    "prompt_sidecar.memory.limit", InstrumentKind.GAUGE, "By", "Bytes that runs may keep besides their originals."
 )
 HISTORY_SIZE: Final = Metric(
-    "prompt_sidecar.history.size", Kind.GAUGE, "By", "Bytes of originals recorded in all histories, before compression."
+    "prompt_sidecar.history.size",
+    InstrumentKind.GAUGE,
+    "By",
+    "Bytes of originals recorded in all histories, before compression.",
 )
-INDEX_SIZE: Final = Metric("prompt_sidecar.index.size", Kind.GAUGE, "By", "Bytes, estimated, of all indexes.")
+INDEX_SIZE: Final = Metric("prompt_sidecar.index.size", InstrumentKind.GAUGE, "By", "Bytes, estimated, of all indexes.")
 INDEX_WAITING: Final = Metric(
-    "prompt_sidecar.index.waiting", Kind.GAUGE, "By", "Bytes of originals that wait to be indexed."
+    "prompt_sidecar.index.waiting", InstrumentKind.GAUGE, "By", "Bytes of originals that wait to be indexed."
 )
 STORE_COMMANDS: Final = Metric(
     "prompt_sidecar.store.commands",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{command}",
     "Commands to the shared store by outcome; outdated: of a run that was ended, or that the store has lost; skipped: "
     "not asked, as the last commands had no answer. Zero where there is no store.",
@@ -955,7 +981,7 @@ STORE_COMMANDS: Final = Metric(
 )
 STORE_LOSSES: Final = Metric(
     "prompt_sidecar.store.losses",
-    Kind.COUNTER,
+    InstrumentKind.COUNTER,
     "{value}",
     "Values that the shared store lacks or cannot give: the queue was full (written later, while the stash has them), "
     "they waited too long, they are too large, their run was ended elsewhere, it is uncertain whether it was, or what "
@@ -964,28 +990,28 @@ STORE_LOSSES: Final = Metric(
 )
 STORE_QUEUE: Final = Metric(
     "prompt_sidecar.store.queue",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "By",
     "Bytes that wait to be written to the shared store, before compression, and those that may wait.",
     {"state": ("waiting", "limit")},
 )
 STORE_LAG: Final = Metric(
     "prompt_sidecar.store.lag",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "s",
     "How long the oldest of what waits to be written to the shared store has waited: what a killed process loses to "
     "the others. 0 where nothing waits.",
 )
 STORE_REACHABLE: Final = Metric(
     "prompt_sidecar.store.reachable",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "{store}",
     "Whether the shared store answered its last commands: 1; 0: it did not, and is asked now and then only. 1 where "
     "there is none.",
 )
 BUILD_INFO: Final = Metric(
     "prompt_sidecar.build.info",
-    Kind.GAUGE,
+    InstrumentKind.GAUGE,
     "",
     "Always 1; its labels are the running versions.",
     {"version": (), "python": ()},

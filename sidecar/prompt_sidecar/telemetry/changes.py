@@ -19,7 +19,7 @@ from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.guard.ceilings import CeilingAction
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.recall.found import Found
+from prompt_sidecar.recall.found import SearchResult
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.tallies import Change
@@ -232,7 +232,7 @@ def retrieval(answer: RetrieveAnswer, via: str) -> list[Change]:
     return [(catalog.RETRIEVALS, (answer.outcome.value, via), 1)]
 
 
-def search(found: Found, via: str) -> list[Change]:
+def search(found: SearchResult, via: str) -> list[Change]:
     """A history was searched."""
     changes: list[Change] = [
         (catalog.SEARCHES, (found.outcome.value, via), 1),

@@ -33,7 +33,7 @@ _RETRY: Final = re.compile(r",? retrying in [\d.]+ ?s\.?")
 _log = logging.getLogger(__name__)
 
 
-class _Said(threading.local):
+class _ExporterState(threading.local):
     """What an exporter has said in the current thread since its last export."""
 
     words = ""
@@ -46,7 +46,7 @@ class Collector:
         self._lock = threading.Lock()
         self._lost: set[str] = set()
         """Signals whose last export failed."""
-        self._said = _Said()
+        self._said = _ExporterState()
 
     def heard(self, line: str) -> None:
         """Keep what an exporter says in the current thread, for the line that is logged if its export fails."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Final
 
-from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 from prompt_sidecar.telemetry.tallies import Values
 
 SCALE: Final = 4
@@ -85,7 +85,7 @@ class Distributions:
         self._lock = threading.Lock()
         self._noted: list[_Noted] = []
         self._series: dict[str, dict[Values, Distribution]] = {
-            metric.name: {} for metric in metrics if metric.kind is Kind.HISTOGRAM
+            metric.name: {} for metric in metrics if metric.kind is InstrumentKind.HISTOGRAM
         }
 
     @property

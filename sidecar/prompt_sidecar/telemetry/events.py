@@ -37,7 +37,7 @@ INTERNAL: Final = "INTERNAL"
 _ALTERED: Final = frozenset({FindingAction.MASKED, FindingAction.DEFANGED})
 
 
-class Events:
+class EventLog:
     """Writes records with a logger, or none if it is None. Thread-safe."""
 
     def __init__(self, logger: Logger | None) -> None:

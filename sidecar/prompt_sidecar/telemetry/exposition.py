@@ -26,9 +26,9 @@ from prometheus_client.samples import Exemplar, Sample
 
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution
-from prompt_sidecar.telemetry.instruments import Collected, Instruments
+from prompt_sidecar.telemetry.instruments import CollectedMetric, Instruments
 from prompt_sidecar.telemetry.readings import Series
 from prompt_sidecar.telemetry.slices import Sliced, pause
 from prompt_sidecar.telemetry.tallies import Values
@@ -49,7 +49,7 @@ _NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9]+")
 """What becomes an underscore in a label, as in OpenTelemetry's own Prometheus reader."""
 
 
-class Exposed(Collector):
+class ExposedMetrics(Collector):
     """The resource, the metrics of the SDK where it is used, and, once there are instruments, ours. Thread-safe."""
 
     def __init__(self, methods: Sequence[str] = ()) -> None:
@@ -74,7 +74,7 @@ class Exposed(Collector):
         }
         info = InfoMetricFamily("target", "Target metadata", labels=[*labels])
         info.add_metric([*labels], labels)
-        self._own = [info, family_of(Collected(catalog.BUILD_INFO, build), ())]
+        self._own = [info, family_of(CollectedMetric(catalog.BUILD_INFO, build), ())]
 
     def show(self, instruments: Instruments) -> None:
         """Expose these from now on."""
@@ -101,16 +101,16 @@ class Exposed(Collector):
         return made
 
 
-def family_of(collected: Collected, methods: Sequence[str]) -> Family:
+def family_of(collected: CollectedMetric, methods: Sequence[str]) -> Family:
     """A metric as the Prometheus client has it."""
     metric = collected.metric
     name, labels = family(metric), tuple(label.replace(".", "_") for label in metric.labels)
     made: Family
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is InstrumentKind.HISTOGRAM:
         made = HistogramMetricFamily(name, metric.description)
         samples: Iterable[Sample] = _histogram(name, metric, labels, _started(collected, methods))
     else:
-        counter = metric.kind is Kind.COUNTER
+        counter = metric.kind is InstrumentKind.COUNTER
         made = (CounterMetricFamily if counter else GaugeMetricFamily)(name, metric.description)
         name += "_total" if counter else ""
         samples = (
@@ -130,7 +130,7 @@ def _label(key: str) -> str:
     return _NO_LABEL.sub("_", f"_{key[1:]}" if key[:1].isdigit() else key)
 
 
-def _started(collected: Collected, methods: Sequence[str]) -> Mapping[Values, Distribution]:
+def _started(collected: CollectedMetric, methods: Sequence[str]) -> Mapping[Values, Distribution]:
     """The series of a histogram, those without a value too."""
     metric = collected.metric
     empty = Distribution([0] * (len(metric.boundaries) + 1))

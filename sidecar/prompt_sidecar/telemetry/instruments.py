@@ -15,7 +15,7 @@ from typing import Final
 from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import CATALOG, InstrumentKind, Metric
 from prompt_sidecar.telemetry.distributions import Distribution, Distributions
 from prompt_sidecar.telemetry.readings import Series, figures, held, process, processor
 from prompt_sidecar.telemetry.tallies import Tallies, Values
@@ -24,7 +24,7 @@ _NONE: Final[Mapping[Values, Distribution]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedMetric:
     """A metric as one collection finds it."""
 
     metric: Metric
@@ -66,16 +66,16 @@ class Instruments:
         """
         self._totals, self._active, self._memory, self._buffers, self._cpu = totals, active, memory, buffers, cpu
 
-    def collect(self) -> Iterator[Collected]:
+    def collect(self) -> Iterator[CollectedMetric]:
         """Every metric but the build's, in the catalogue's order. All of them are of the same totals."""
         readings = self._readings()
         for metric in CATALOG:
             if metric is catalog.BUILD_INFO:
                 continue  # an instrument of the SDK, whose readers pass nothing on where it has none
-            if metric.kind is Kind.HISTOGRAM:
-                yield Collected(metric, distributions=self._distributions.read(metric))
+            if metric.kind is InstrumentKind.HISTOGRAM:
+                yield CollectedMetric(metric, distributions=self._distributions.read(metric))
             else:
-                yield Collected(metric, self._numbers(metric, readings.get(metric.name, {})))
+                yield CollectedMetric(metric, self._numbers(metric, readings.get(metric.name, {})))
 
     def _readings(self) -> dict[str, Series]:
         readings = figures(self._totals()) if self._totals is not None else {}
@@ -92,7 +92,7 @@ class Instruments:
 
     def _numbers(self, metric: Metric, readings: Series) -> Series:
         """A counter's or gauge's series. Some are the sum of what calls and the core counted."""
-        if metric.kind is Kind.GAUGE:
+        if metric.kind is InstrumentKind.GAUGE:
             return readings
         series = self._tallies.read(metric)
         for values, value in readings.items():

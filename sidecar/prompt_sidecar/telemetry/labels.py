@@ -86,7 +86,7 @@ class ModelNames:
         return model if plain and self.label(model) != OTHER else ""
 
 
-class CallerNames:
+class CallerLabels:
     """Turns a caller into a label: names that operators have given, `local` and `unix`. Thread-safe.
 
     What a caller brings itself, such as the digest of its key or the subject of its certificate, is `other`, as there

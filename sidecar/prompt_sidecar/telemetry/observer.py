@@ -18,7 +18,14 @@ from opentelemetry.trace import use_span
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
+from prompt_sidecar.facts.guard_calls import (
+    MaskAnswer,
+    RestoreCall,
+    RestoredArguments,
+    SendingDoor,
+    Unread,
+    UnreadOutcome,
+)
 from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.facts.http_calls import AgentAnswered, AgentRequest, ProviderAnswered, ProviderAsked
 from prompt_sidecar.facts.log_lines import members, run_digest
@@ -28,12 +35,12 @@ from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
-from prompt_sidecar.recall.found import Found
+from prompt_sidecar.recall.found import SearchResult
 from prompt_sidecar.telemetry import catalog, changes, provider_calls
-from prompt_sidecar.telemetry.catalog import OTHER, Kind, Metric
-from prompt_sidecar.telemetry.events import Events
+from prompt_sidecar.telemetry.catalog import OTHER, InstrumentKind, Metric
+from prompt_sidecar.telemetry.events import EventLog
 from prompt_sidecar.telemetry.instruments import Instruments
-from prompt_sidecar.telemetry.labels import AgentTools, CallerNames, ModelNames, ToolNames
+from prompt_sidecar.telemetry.labels import AgentTools, CallerLabels, ModelNames, ToolNames
 from prompt_sidecar.telemetry.lag import LagMeter
 from prompt_sidecar.telemetry.spans import Spans, ids_of, traceparent
 from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
@@ -48,7 +55,7 @@ _failures = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class BegunCall:
     """A call that has begun."""
 
     method: str
@@ -108,11 +115,11 @@ class Observer:
         metadata: Callable[[], Metadata],  # noqa: ARG002 - used by `Telemetry`
         *,
         traced: bool,  # noqa: ARG002 - as above
-    ) -> Called:
+    ) -> BegunCall:
         """A call has started in its thread; `traced`: it gets a span. `ended` must follow."""
-        return Called(method, arrived)
+        return BegunCall(method, arrived)
 
-    def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
+    def ended(self, called: BegunCall, code: str, error: BaseException | None = None) -> None:
         """A call has ended with a status, in the same thread."""
 
     def failed(self, error: BaseException) -> None:
@@ -200,7 +207,7 @@ class Observer:
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
         """A program requested an original."""
 
-    def searched(self, run_id: str, found: Found, began: int) -> None:
+    def searched(self, run_id: str, found: SearchResult, began: int) -> None:
         """A program searched a history."""
 
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
@@ -218,7 +225,7 @@ class Observer:
         self._count(*changes.findings(answer.findings))
 
     @_harmless
-    def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
+    def unread(self, door: SendingDoor, why: Unread, outcome: UnreadOutcome) -> None:
         """The guard could not read what a door would send on."""
         self._count((catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1))
 
@@ -252,17 +259,17 @@ class Telemetry(Observer):
         tallies: Tallies,
         *,
         spans: Spans,
-        events: Events,
+        events: EventLog,
         models: ModelNames,
         agent_tools: Collection[str] = (),
-        callers: CallerNames | None = None,
+        callers: CallerLabels | None = None,
     ) -> None:
         self._instruments = instruments
         self._tallies = tallies
         self._spans = spans
         self._models = models
         self._tools = ToolNames()
-        self._callers = callers or CallerNames()
+        self._callers = callers or CallerLabels()
         self._agent_tools = AgentTools(agent_tools)
         self._events = events
         self.lag = LagMeter(self.late)
@@ -283,10 +290,10 @@ class Telemetry(Observer):
         """Read it at each collection."""
         self._instruments.held = held
 
-    def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:
+    def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> BegunCall:
         """Begin the server's span of a call, if there are spans."""
         span = self._spans.begin(method, metadata(), perf_counter() - arrived) if traced and self._spans.on else None
-        return Called(method, arrived, span)
+        return BegunCall(method, arrived, span)
 
     def request_begun(self, request: AgentRequest) -> object:
         """Begin the span of a request, if there are spans."""
@@ -340,7 +347,7 @@ class Telemetry(Observer):
         return traceparent() if self._spans.on else ""
 
     @_harmless
-    def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
+    def ended(self, called: BegunCall, code: str, error: BaseException | None = None) -> None:
         """Count a call, and end its span."""
         if error is not None:
             self.failed(error)
@@ -410,7 +417,7 @@ class Telemetry(Observer):
             self._spans.retrieved(call.run_id, call.stash_id, answer, changes.RPC, began)
 
     @_harmless
-    def searched(self, run_id: str, found: Found, began: int) -> None:
+    def searched(self, run_id: str, found: SearchResult, began: int) -> None:
         """Count a search."""
         self._search(run_id, found, changes.search(found, changes.RPC), changes.RPC, began)
 
@@ -464,7 +471,7 @@ class Telemetry(Observer):
             labels = (self._agent_tools.known(answer.tool), "recalled")
             self._tallies.add([(catalog.TOOL_TOKENS, labels, answer.page.content_tokens)])
 
-    def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
+    def _search(self, run_id: str, found: SearchResult, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)
         if found.seconds:  # 0: nothing was searched, as the run is not known
             self._record(catalog.SEARCH_DURATION, found.seconds)
@@ -474,4 +481,4 @@ class Telemetry(Observer):
 
 def counters() -> Tallies:
     """The numbers of all counters, at zero."""
-    return Tallies(metric for metric in catalog.CATALOG if metric.kind is Kind.COUNTER)
+    return Tallies(metric for metric in catalog.CATALOG if metric.kind is InstrumentKind.COUNTER)

@@ -30,10 +30,10 @@ from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
 from prompt_sidecar.telemetry.collector import Collector, exporters_heard, watched
 from prompt_sidecar.telemetry.distributions import Distributions
-from prompt_sidecar.telemetry.events import Events
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.events import EventLog
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.instruments import Instruments
-from prompt_sidecar.telemetry.labels import CallerNames, ModelNames
+from prompt_sidecar.telemetry.labels import CallerLabels, ModelNames
 from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.readings import build_info, version
@@ -134,7 +134,7 @@ def start(
     os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # to count what queues drop
     collector = Collector()
     push = exporters(options, environment, collector)
-    exposition = None if address is None else Exposition(address, Exposed(methods), options)
+    exposition = None if address is None else Exposition(address, ExposedMetrics(methods), options)
     readers = [] if push.metrics is None else [_push_reader(push.metrics)]
     if exposition is None and not push.any:
         return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
@@ -209,10 +209,10 @@ def assemble(
         instruments,
         tallies,
         spans=Spans(tracer, genai=genai),
-        events=Events(logger),
+        events=EventLog(logger),
         models=ModelNames(options.models, models),
         agent_tools=options.tools,
-        callers=CallerNames(callers),
+        callers=CallerLabels(callers),
     )
     if exposition is not None:
         exposition.exposed.show(instruments)

@@ -29,9 +29,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.export import Metric as Data
 
-from prompt_sidecar.telemetry.catalog import Kind
+from prompt_sidecar.telemetry.catalog import InstrumentKind
 from prompt_sidecar.telemetry.distributions import SCALE, Distribution
-from prompt_sidecar.telemetry.instruments import Collected, Instruments
+from prompt_sidecar.telemetry.instruments import CollectedMetric, Instruments
 from prompt_sidecar.telemetry.slices import pause
 from prompt_sidecar.telemetry.tallies import Values
 
@@ -85,9 +85,9 @@ class Producer:
         for collected in self._instruments.collect():
             pause()
             metric = collected.metric
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is InstrumentKind.HISTOGRAM:
                 found: Sum | Gauge | ExponentialHistogram = self._histogram(collected, last, now)
-            elif metric.kind is Kind.COUNTER:
+            elif metric.kind is InstrumentKind.COUNTER:
                 found = self._sum(collected, last, now)
             else:
                 found = Gauge(
@@ -99,7 +99,7 @@ class Producer:
             yield Data(metric.name, metric.description, metric.unit, found)
         self._last = now
 
-    def _sum(self, collected: Collected, last: int, now: int) -> Sum:
+    def _sum(self, collected: CollectedMetric, last: int, now: int) -> Sum:
         points = []
         delta = self._counters is DELTA
         for values, value in collected.numbers.items():
@@ -110,7 +110,7 @@ class Producer:
             points.append(NumberDataPoint(_attributes(collected, values), last if delta else self._begun, now, new))
         return Sum(points, self._counters, is_monotonic=True)
 
-    def _histogram(self, collected: Collected, last: int, now: int) -> ExponentialHistogram:
+    def _histogram(self, collected: CollectedMetric, last: int, now: int) -> ExponentialHistogram:
         points = []
         delta = self._histograms is DELTA
         for values, found in collected.distributions.items():
@@ -212,7 +212,7 @@ _NUMBERS: Final = frozenset({"http.response.status_code"})
 """Labels that are numbers by OpenTelemetry's conventions; in Prometheus's exposition every label is a text."""
 
 
-def _attributes(collected: Collected, values: Values) -> Attributes:
+def _attributes(collected: CollectedMetric, values: Values) -> Attributes:
     """A series's labels; one that is empty is an attribute that there is not, as `error.type` of what went well."""
     pairs = zip(collected.metric.labels, values, strict=True)
     return {label: int(value) if label in _NUMBERS else value for label, value in pairs if value}

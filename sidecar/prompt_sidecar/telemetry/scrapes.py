@@ -22,8 +22,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
-from prompt_sidecar.browsers import Sent, Sites, Visitors
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.browsers import BrowserHeaders, Sites, Visitors
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.values import is_loopback_host
 
@@ -34,7 +34,7 @@ LOOK_SECONDS: Final = 0.25
 class Exposition:
     """Answers scrapes."""
 
-    def __init__(self, address: tuple[str, int], exposed: Exposed, options: TelemetryOptions) -> None:
+    def __init__(self, address: tuple[str, int], exposed: ExposedMetrics, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
         # Beyond loopback any client may read it, and scrapers call it by names that nobody has listed.
         sites = Sites.of(options.hosts, any_host=not is_loopback_host(address[0]), links=True)
@@ -64,10 +64,10 @@ App = Callable[[Any, Any], Iterable[bytes]]
 """A WSGI application."""
 
 
-def sent(environment: Mapping[str, Any]) -> Sent:
+def sent(environment: Mapping[str, Any]) -> BrowserHeaders:
     """The headers of a request by which a stranger's page is known."""
     names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "HTTP_SEC_FETCH_MODE")
-    return Sent(*(str(environment.get(name, "")) for name in names))
+    return BrowserHeaders(*(str(environment.get(name, "")) for name in names))
 
 
 def _without_strangers(visitors: Visitors, app: App) -> App:
@@ -104,7 +104,7 @@ class Bounds:
     seconds_bound: str
 
 
-class _Handler(WSGIRequestHandler):
+class _ScrapeHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: any client could fill the log."""
 
@@ -128,7 +128,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         """Connections that have not sent their request, with the time of connection."""
         self._asking: OrderedDict[socket.socket, float] = OrderedDict()
         self._of_thread = threading.local()
-        super().__init__((str(resolved[0]), port), _Handler)
+        super().__init__((str(resolved[0]), port), _ScrapeHandler)
         self.set_app(self._answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:

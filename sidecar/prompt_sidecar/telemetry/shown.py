@@ -13,7 +13,7 @@ from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.exposition import family
 
 
-class Shown:
+class MetricFamilies:
     """Families of counters and gauges, asked for by their metric or their name; one that is not there is empty."""
 
     def __init__(self, families: Iterable[Family] = ()) -> None:

@@ -37,7 +37,7 @@ from prompt_sidecar.facts.http_calls import CREATED, AgentAnswered, AgentRequest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
-from prompt_sidecar.recall.found import Found
+from prompt_sidecar.recall.found import SearchResult
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import changes
 from prompt_sidecar.telemetry.catalog import OTHER
@@ -325,7 +325,7 @@ class Spans:
             attributes["prompt_sidecar.stash.id"] = stash_id
         self._write("retrieve", began, attributes)
 
-    def searched(self, run_id: str, found: Found, via: str, began: int) -> None:
+    def searched(self, run_id: str, found: SearchResult, via: str, began: int) -> None:
         """Write a search. The conventions for generative AI want a span of its own for it."""
         if self._sampled_out():
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
-from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 
 Values = tuple[str, ...]
 """A series: the values of its labels, in the order of the metric's."""
@@ -26,7 +26,7 @@ class Tallies:
         self._series: dict[str, dict[Values, float]] = {
             metric.name: {tuple(labels.values()): 0 for labels in metric.series()}
             for metric in metrics
-            if metric.kind is Kind.COUNTER
+            if metric.kind is InstrumentKind.COUNTER
         }
 
     def add(self, changes: Sequence[Change]) -> None:

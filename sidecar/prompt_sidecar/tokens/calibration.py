@@ -93,7 +93,7 @@ class InForce:
     """As the fold uses it: our tokens."""
 
 
-class Counted(NamedTuple):
+class CountedPrompt(NamedTuple):
     """One prompt's tokens by our count, without any factor, and by the provider's."""
 
     text: int
@@ -112,7 +112,7 @@ class Counted(NamedTuple):
         return left / self.text if self.text > 0 and left > 0 else self.real / max(1, self.text + self.opaque)
 
 
-def opaque_factor(one: Counted, other: Counted) -> float | None:
+def opaque_factor(one: CountedPrompt, other: CountedPrompt) -> float | None:
     """The factor of encrypted text by two prompts; None if their shares of encrypted text are too similar."""
     if abs(one.share - other.share) < MIXTURE:
         return None
@@ -135,7 +135,7 @@ class Correction:
 
 
 @dataclass(slots=True)
-class _State:
+class _Factor:
     """One factor and the reports that it is computed from."""
 
     factor: float = 1.0
@@ -144,12 +144,12 @@ class _State:
     reports: int = 0
     prior: float = 1.0
     """The factor before the first report."""
-    recent: deque[Counted] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    recent: deque[CountedPrompt] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """Oldest first."""
     mixtures: deque[float] = field(default_factory=lambda: deque(maxlen=OPAQUE_WINDOW))
     """Factors of encrypted text, one from each cut."""
 
-    def take(self, counted: Counted, before: Counted | None) -> None:
+    def take(self, counted: CountedPrompt, before: CountedPrompt | None) -> None:
         self.reports += 1
         self.recent.append(counted)
         found = opaque_factor(before, counted) if before is not None else None
@@ -174,7 +174,7 @@ class Calibration:
         self._most = most_keys
         self._reached = reached
         self._lock = Lock()
-        self._callers: OrderedDict[str, OrderedDict[tuple[str, str], _State]] = OrderedDict()
+        self._callers: OrderedDict[str, OrderedDict[tuple[str, str], _Factor]] = OrderedDict()
         self._keys = 0
 
     def __len__(self) -> int:
@@ -209,9 +209,9 @@ class Calibration:
         caller: str,
         model: str,
         format: str,
-        counted: Counted,
+        counted: CountedPrompt,
         *,
-        before: Counted | None = None,
+        before: CountedPrompt | None = None,
         told_with: Factors | None = None,
     ) -> Correction:
         """Learn from one prompt.
@@ -231,7 +231,7 @@ class Calibration:
         with self._lock:
             state = self._find(caller, (model, format))
             if state is None:
-                state = self._new(caller, (model, format)) if plausible else _State()
+                state = self._new(caller, (model, format)) if plausible else _Factor()
                 if told_with is not None:
                     state.factor = state.prior = told_with.text
                     state.opaque = told_with.opaque
@@ -243,7 +243,7 @@ class Calibration:
             error = estimate / real - 1 if real > 0 else 0.0
             return Correction(current.text, state.factor, error, plausible, state.reports)
 
-    def _find(self, caller: str, key: tuple[str, str]) -> _State | None:
+    def _find(self, caller: str, key: tuple[str, str]) -> _Factor | None:
         keys = self._callers.get(caller)
         state = keys.get(key) if keys is not None else None
         if keys is None or state is None:
@@ -252,10 +252,10 @@ class Calibration:
         keys.move_to_end(key)
         return state
 
-    def _new(self, caller: str, key: tuple[str, str]) -> _State:
+    def _new(self, caller: str, key: tuple[str, str]) -> _Factor:
         keys = self._callers.setdefault(caller, OrderedDict())
         self._callers.move_to_end(caller)
-        state = keys[key] = _State()
+        state = keys[key] = _Factor()
         self._keys += 1
         if len(keys) > CALLER_KEYS:
             keys.popitem(last=False)
@@ -271,7 +271,7 @@ class Calibration:
         return state
 
 
-def _weight(counted: Counted) -> float:
+def _weight(counted: CountedPrompt) -> float:
     """The weight of a prompt, which is low if it is small."""
     raw = counted.text + counted.opaque
     return raw / (raw + HALF_WEIGHT_TOKENS)

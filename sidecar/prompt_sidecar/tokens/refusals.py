@@ -97,7 +97,7 @@ _LAST: Final = ("context (?:length|window|size|limit)(?: [a-z]+){{0,4}}[ :(]{{1,
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusalNumbers:
     """The numbers in a message. None: absent, or implausible."""
 
     limit: int | None = None
@@ -120,7 +120,7 @@ class Refusal:
         return max(self.limit - kept, self.limit // 2)
 
 
-def read_refusal(message: str) -> Refusal:
+def read_refusal(message: str) -> RefusalNumbers:
     """Read a provider's message. Any text is accepted; nothing is learned from unknown wordings.
 
     Takes less than a millisecond, whatever the text.
@@ -131,20 +131,20 @@ def read_refusal(message: str) -> Refusal:
         if found is not None:
             named = {name: _plausible(name, value) for name, value in found.groupdict().items() if value is not None}
             return _refusal(named, input_only=input_only)
-    return Refusal()
+    return RefusalNumbers()
 
 
-def _refusal(named: dict[str, int | None], *, input_only: bool) -> Refusal:
+def _refusal(named: dict[str, int | None], *, input_only: bool) -> RefusalNumbers:
     limit, real, output = named.get("limit"), named.get("real"), named.get("output")
     if "output" not in named and "total" in named:
         real = None  # prompt and answer in one sum
     elif real is None and (total := named.get("total")) is not None and output is not None and total > output:
         real = total - output
     if limit is None:
-        return Refusal(real_tokens=real)
+        return RefusalNumbers(real_tokens=real)
     if real is not None and real + (0 if input_only else output or 0) <= limit:
         real = None  # a prompt that fits is not rejected: one of the numbers means something else
-    return Refusal(limit, real, output, input_only)
+    return RefusalNumbers(limit, real, output, input_only)
 
 
 def _plausible(name: str, digits: str) -> int | None:

@@ -35,7 +35,7 @@ _NEAR: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptBytes:
     """Bytes of an original's UTF-8 that an elision keeps."""
 
     head: int
@@ -145,7 +145,7 @@ def _plural(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> Kept | None:
+def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> KeptBytes | None:
     """Choose what to keep of a text so that the elided text has at most `budget` bytes, marker included.
 
     Args:
@@ -164,11 +164,11 @@ def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, 
         return None
     want_head = int(room * head_share)
     want_tail = room - want_head
-    kept = Kept(_cut_head(head, want_head), _cut_tail(tail, want_tail))
+    kept = KeptBytes(_cut_head(head, want_head), _cut_tail(tail, want_tail))
     return kept if kept.head + kept.tail < size else None
 
 
-def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> str:
+def elided(head: bytes, tail: bytes, size: int, kept: KeptBytes, stash_id: str) -> str:
     """Render an elision. `head` and `tail` as for `cut`."""
     first = head[: kept.head].decode(errors="replace")
     last = tail[len(tail) - kept.tail :].decode(errors="replace")
@@ -177,7 +177,7 @@ def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> st
     return f"{first}{before}{marker(stash_id, size - kept.head - kept.tail)}{after}{last}"
 
 
-def refitted(text: bytes, kept: Kept, opening: bytes, closing: bytes) -> Kept | None:
+def refitted(text: bytes, kept: KeptBytes, opening: bytes, closing: bytes) -> KeptBytes | None:
     """What an elision keeps of a text in which words have become labels since; None if the whole is no longer.
 
     No character and no label, which is between `opening` and `closing`, is cut in two.
@@ -191,7 +191,7 @@ def refitted(text: bytes, kept: Kept, opening: bytes, closing: bytes) -> Kept | 
     at, first = tail.find(closing), tail.find(opening)
     if at >= 0 and (first < 0 or at < first):
         tail = tail[at + len(closing) :]
-    return Kept(len(head), len(tail))
+    return KeptBytes(len(head), len(tail))
 
 
 def water_level(sizes: list[int], budget: int) -> int:

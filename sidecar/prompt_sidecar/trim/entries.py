@@ -11,9 +11,9 @@ from typing import Final
 
 from prompt_sidecar.prompt.injected import Injected
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.condensing import Level, Saving
-from prompt_sidecar.trim.elide import Kept
+from prompt_sidecar.trim.elide import KeptBytes
 
 
 class Action(StrEnum):
@@ -126,7 +126,7 @@ class Entry:
     fixed: bool = False
     """Whether it is never edited, and only dropped with its message."""
     action: Action | None = None
-    kept: Kept | None = None
+    kept: KeptBytes | None = None
     reason: Reason | None = None
     decided: int = 0
     """The iteration in whose prompt the last decision was made."""
@@ -158,7 +158,7 @@ class Entry:
     """The part of `full_tokens` that is encrypted text; only items that are removed whole have any."""
     condensable: bool = False
     """Whether it is a result that may be condensed: a text of some length that nobody quotes by its places."""
-    call: Call | None = None
+    call: SourceCall | None = None
     """For such a result, what its call says of it; None: it is not known."""
     condensed: Condensing | None = None
     """How it was condensed; it stays that where it was elided or clipped later."""
@@ -255,7 +255,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Group:
+class BlockGroup:
     """An assistant block and what follows it."""
 
     start: int

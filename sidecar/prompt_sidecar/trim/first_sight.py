@@ -27,7 +27,7 @@ from prompt_sidecar.trim.policy import Condense, Policy
 _LEVELS: Final = {Condense.EXACT: Level.EXACT, Condense.SAFE: Level.SAFE, Condense.FULL: Level.FULL}
 
 
-class Made(NamedTuple):
+class CondensedResult(NamedTuple):
     """A condensed result."""
 
     text: str
@@ -54,7 +54,7 @@ class Condenser:
         """The one that a policy asks for."""
         return cls(_LEVELS.get(policy.condense), policy.condense_skip_tools, policy.condense_fetch_tools, recall, count)
 
-    def condense(self, entry: Entry, text: str) -> Made | None:
+    def condense(self, entry: Entry, text: str) -> CondensedResult | None:
         """Condense a result; None: it stays as it is."""
         if self.level is None or entry.tool in self.skip_tools:
             return None
@@ -78,7 +78,7 @@ class Condenser:
         if size >= entry.size or tokens >= entry.full_tokens:
             return None
         page = call is not None and call.tool in self.fetch_tools
-        return Made(shown, Condensing(VERSION, self.level, page, size, tokens, made.savings), self.recall)
+        return CondensedResult(shown, Condensing(VERSION, self.level, page, size, tokens, made.savings), self.recall)
 
 
 def again(entry: Entry, text: str) -> str:

@@ -90,7 +90,7 @@ _HOST: Final = re.compile(
 """The beginning of an address without a scheme. Host names cannot be told from dotted names but by their endings."""
 
 
-class Shown(Protocol):
+class PromptView(Protocol):
     """Source of what the prompt shows of an item."""
 
     def shown(self, entry: Entry) -> str:
@@ -185,7 +185,7 @@ def _like_prose(name: str) -> bool:
     return sum(word.lower() in PROSE for word in _WORD.findall(name)) >= PROSE_WORDS
 
 
-def list_names(ledger: Ledger, texts: Shown) -> None:
+def list_names(ledger: Ledger, texts: PromptView) -> None:
     """Choose the names to list again, if the history has grown by `GROWTH` since they were chosen.
 
     A choice looks at what is shown, so that all choices of a run together cost in proportion to its history.
@@ -196,7 +196,7 @@ def list_names(ledger: Ledger, texts: Shown) -> None:
     ledger.registry.choose_names(hidden_names(ledger, texts))
 
 
-def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
+def hidden_names(ledger: Ledger, texts: PromptView) -> list[tuple[int, int]]:
     """The names that no text of the history shows any more, as places, last used first; at most `NAMES_LISTED`.
 
     A place is a message's index in the history, and the name's among the names of that message.
@@ -232,7 +232,7 @@ def _covered_by(name: str) -> Iterator[str]:
         yield "/".join(parts[-2:])
 
 
-def _missing(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str]:
+def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozenset[str]:
     """Those of some names that the history does not show.
 
     Only of these is anything kept: all that may be a name in a text of 50 MB takes half a gigabyte.

@@ -39,7 +39,7 @@ from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path
 from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from prompt_sidecar.prompt.utf8 import utf8, utf8_pieces, utf8_size
-from prompt_sidecar.trim.condense.calls import Call as ReadCall
+from prompt_sidecar.trim.condense.calls import SourceCall as ReadCall
 from prompt_sidecar.trim.condense.calls import UnreadCall, kept_call
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
@@ -89,7 +89,7 @@ class RepeatedFigures:
 # times as slow to create.
 
 
-class _Call(NamedTuple):
+class _MadeCall(NamedTuple):
     """A call that was made; `known` is None where it is not compared."""
 
     call_id: str
@@ -102,7 +102,7 @@ class _Call(NamedTuple):
     """For what it says of its result, where that is asked for."""
 
 
-class _Seen(NamedTuple):
+class _SeenResult(NamedTuple):
     """A result that a call had."""
 
     iteration: int
@@ -111,21 +111,21 @@ class _Seen(NamedTuple):
     tokens: int
 
 
-class _Step(NamedTuple):
+class _UndoStep(NamedTuple):
     """What to undo: a call was opened, or (`answered`) taken from the open ones; `key` is where its result is noted."""
 
     message: int
-    call: _Call
+    call: _MadeCall
     answered: bool
     key: bytes | None = None
 
 
 @dataclass(slots=True)
-class _Block:
+class _OpenCalls:
     """Open calls with one id that one block of assistant messages made, oldest first."""
 
     block: int
-    calls: deque[_Call] = field(default_factory=deque)
+    calls: deque[_MadeCall] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -139,13 +139,13 @@ class RepeatedCalls:
     figures: RepeatedFigures = field(default_factory=RepeatedFigures)
     _reached: list[int] = field(default_factory=list)
     """For each number of times, less one, how many calls have had one result at least so often."""
-    _answered: list[_Call | None] = field(default_factory=list, compare=False)
+    _answered: list[_MadeCall | None] = field(default_factory=list, compare=False)
     """For each result of the message observed last, the call that it answers."""
     _made: dict[Path, About | None] = field(default_factory=dict, compare=False)
     """For each call of the message observed last, by its arguments' path, the call for what it says of its result."""
-    _open: dict[str, list[_Block]] = field(default_factory=dict)
-    _seen: dict[bytes, list[_Seen]] = field(default_factory=dict)
-    _journal: list[_Step] = field(default_factory=list)
+    _open: dict[str, list[_OpenCalls]] = field(default_factory=dict)
+    _seen: dict[bytes, list[_SeenResult]] = field(default_factory=dict)
+    _journal: list[_UndoStep] = field(default_factory=list)
 
     def observe(self, message: Message, weights: Sequence[int], index: int, iteration: int) -> list[Repetition]:
         """Take the next message of the history; the repetitions that its results are.
@@ -170,12 +170,12 @@ class RepeatedCalls:
             if call is None:
                 continue
             key = None if call.known is None else results.key(call.known, number)
-            self._journal.append(_Step(index, call, True, key))
+            self._journal.append(_UndoStep(index, call, True, key))
             if key is None:
                 continue
             items = results.items.get(number, ())
             texts = tuple(place for place in items if message.items[place].kind is ItemKind.RESULT)
-            now = _Seen(iteration, index, texts, sum(weights[place] for place in items))
+            now = _SeenResult(iteration, index, texts, sum(weights[place] for place in items))
             before = self._seen.setdefault(key, [])
             if before:
                 found.append(_repetition(call, before, now))
@@ -223,20 +223,20 @@ class RepeatedCalls:
     def _open_calls(self, message: Message, index: int, block: int) -> None:
         for call_id, item in zip(message.calls, arguments_of(message), strict=True):
             if item is None:
-                call = _Call(call_id, block, "", None)
+                call = _MadeCall(call_id, block, "", None)
             else:
                 known = None if self.is_own_tool(item.tool) else known_call(item)
                 tool, start = item.tool[: NAME_CHARACTERS + 1], item.text[:ARGUMENTS_CHARACTERS]
                 about = kept_call(item.tool, item.text) if self.looks and known is not None else None
-                call = _Call(call_id, block, tool, known, start, about)
+                call = _MadeCall(call_id, block, tool, known, start, about)
                 self._made[item.path] = about
             blocks = self._open.setdefault(call_id, [])
             if not blocks or blocks[-1].block != block:
-                blocks.append(_Block(block))
+                blocks.append(_OpenCalls(block))
             blocks[-1].calls.append(call)
-            self._journal.append(_Step(index, call, False))
+            self._journal.append(_UndoStep(index, call, False))
 
-    def _take(self, call_id: str) -> _Call | None:
+    def _take(self, call_id: str) -> _MadeCall | None:
         blocks = self._open.get(call_id)
         if not blocks:
             return None
@@ -244,18 +244,18 @@ class RepeatedCalls:
         self._tidy(call_id, blocks)
         return call
 
-    def _undo_take(self, call: _Call) -> None:
+    def _undo_take(self, call: _MadeCall) -> None:
         blocks = self._open.setdefault(call.call_id, [])
         if not blocks or blocks[-1].block != call.block:
-            blocks.append(_Block(call.block))
+            blocks.append(_OpenCalls(call.block))
         blocks[-1].calls.appendleft(call)
 
-    def _undo_open(self, call: _Call) -> None:
+    def _undo_open(self, call: _MadeCall) -> None:
         blocks = self._open[call.call_id]
         blocks[-1].calls.pop()
         self._tidy(call.call_id, blocks)
 
-    def _tidy(self, call_id: str, blocks: list[_Block]) -> None:
+    def _tidy(self, call_id: str, blocks: list[_OpenCalls]) -> None:
         if not blocks[-1].calls:
             blocks.pop()
         if not blocks:
@@ -268,7 +268,7 @@ class RepeatedCalls:
         if not self._reached[-1]:
             self._reached.pop()
 
-    def _sum_up(self, sign: int, seen: _Seen) -> None:
+    def _sum_up(self, sign: int, seen: _SeenResult) -> None:
         self.figures = RepeatedFigures(self.figures.calls + sign, self.figures.tokens + sign * seen.tokens)
 
 
@@ -329,7 +329,7 @@ class _Results:
         return of_result.digest()[:DIGEST_BYTES]
 
 
-def _repetition(call: _Call, before: Sequence[_Seen], now: _Seen) -> Repetition:
+def _repetition(call: _MadeCall, before: Sequence[_SeenResult], now: _SeenResult) -> Repetition:
     last = before[-1]
     return Repetition(
         tool=call.tool,

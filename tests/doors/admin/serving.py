@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.use_cases import UseCases
 from prompt_sidecar.doors.admin.listener import Admin
 from prompt_sidecar.doors.admin.options import AdminOptions
@@ -32,7 +32,7 @@ class Served:
     """A listener that answers."""
 
     admin: Admin
-    shared: Shared
+    shared: DoorServices
     reached: list[str]
 
     @property
@@ -78,7 +78,7 @@ def served(
 ) -> Iterator[Served]:
     """Serve the pages of an engine's runs."""
     seen = Seen(foreign or (lambda _, __: None))
-    shared = Shared(ServerOptions(listen=""), seen)
+    shared = DoorServices(ServerOptions(listen=""), seen)
     shared.use_cases = UseCases(engine.runs)
     admin = Admin(options or AdminOptions(listen="127.0.0.1:0"), shared)
     admin.bind()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.tokens import TokensError
 from prompt_sidecar.config.settings import SettingsError, load
 from prompt_sidecar.doors.admin.listener import CONNECTIONS, Admin, token_of
@@ -116,7 +116,7 @@ def test_beyond_loopback_tokens_are_needed(tmp_path: Path) -> None:
     load({}, flags={"admin.listen": "0.0.0.0:7718", "admin.tokens_file": "some"})
     load({}, flags={"admin.listen": "[::1]:7718"})
     with pytest.raises(TokensError, match=r"admin\.tokens_file"):
-        Admin(AdminOptions(listen="127.0.0.1:0", tokens_file=str(tmp_path / "none")), Shared(ServerOptions()))
+        Admin(AdminOptions(listen="127.0.0.1:0", tokens_file=str(tmp_path / "none")), DoorServices(ServerOptions()))
 
 
 def test_an_address_in_use_is_reported() -> None:
@@ -125,7 +125,7 @@ def test_an_address_in_use_is_reported() -> None:
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(StartError, match=r"admin\.listen 127\.0\.0\.1"),
     ):
-        Admin(AdminOptions(listen=f"127.0.0.1:{taken.getsockname()[1]}"), Shared(ServerOptions())).bind()
+        Admin(AdminOptions(listen=f"127.0.0.1:{taken.getsockname()[1]}"), DoorServices(ServerOptions())).bind()
 
 
 def test_a_query_is_bounded() -> None:

@@ -15,7 +15,7 @@ from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import REQUEST_COPIES, MemoryGate
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.envoy.door import SERVICE, EnvoyDoor
 from prompt_sidecar.doors.envoy.identity import Identities
@@ -77,7 +77,7 @@ def door(
     observer = Watched()
     told = told or observer
     server = ServerOptions(listen="", sweep_interval=3_600, tokens_file=tokens_file, **(bounds or {}))
-    shared = Shared(server, told)
+    shared = DoorServices(server, told)
     made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), shared, KEY)
     process = Doors(shared, [made])
     process.bind()

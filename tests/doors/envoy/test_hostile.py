@@ -19,9 +19,9 @@ import pytest
 from prompt_sidecar.answers.restored_answers import RestoredStream
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.door import SERVICE
-from prompt_sidecar.doors.envoy.exchange import Answer, Exchange
+from prompt_sidecar.doors.envoy.exchange import EnvoyExchange, SendAnswer
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
-from prompt_sidecar.doors.envoy.processor import Processed
+from prompt_sidecar.doors.envoy.processor import ProcessedRequest
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
@@ -145,7 +145,7 @@ def test_a_huge_header_map_is_not_looked_at() -> None:
 
 def test_a_duplicated_content_type_is_of_no_kind() -> None:
     """Nobody knows which of both the agent takes."""
-    exchange = Exchange(usage=True, answer_bytes=1_024)
+    exchange = EnvoyExchange(usage=True, answer_bytes=1_024)
     exchange.take(headers())
     exchange.take(body(PROMPT))
     twice = _response_headers(**{":status": "200", "content_type": "application/json"})
@@ -272,11 +272,11 @@ class _Relay:
 
 def test_trailers_behind_pieces_that_are_owed_an_answer() -> None:
     """The pieces are answered first, with all that has waited, and masks in it restored."""
-    exchange = Exchange(usage=False, answer_bytes=1_000_000)
+    exchange = EnvoyExchange(usage=False, answer_bytes=1_000_000)
     exchange.take(headers())
     exchange.take(body(PROMPT))
     exchange.trimmed(
-        Processed(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
+        ProcessedRequest(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
     )
     exchange.take(EVENTS)
     call = {"index": 0, "id": "c", "function": {"name": "deploy", "arguments": json.dumps([MASK], ensure_ascii=False)}}
@@ -286,8 +286,8 @@ def test_trailers_behind_pieces_that_are_owed_an_answer() -> None:
     owed = [exchange.take(_response_body(piece)) for piece in (event[:50], event[50:-9], event[-9:])]
     answer = exchange.take(RESPONSE_TRAILERS)
 
-    assert [Answer(None, owed=True)] * 3 == owed
-    assert isinstance(answer, Answer)
+    assert [SendAnswer(None, owed=True)] * 3 == owed
+    assert isinstance(answer, SendAnswer)
     assert (2, True, messages.response_trailers()) == (answer.before, answer.last, answer.then)
     reply = wire.ProcessingResponse.FromString(answer.reply or b"").response_body.response.body_mutation.body
     assert event.replace(MASK.encode(), b"value") == reply.rstrip(b"\n")
@@ -345,17 +345,17 @@ def test_a_long_piece_is_taken_in_parts() -> None:
     choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
     event = f"data: {json.dumps({'id': '1', 'choices': [choice]}, ensure_ascii=False)}\n\n".encode()
     for piece in (event * 100, b"data: 1\n\n" * 2_000):
-        exchange = Exchange(usage=True, answer_bytes=1_000_000)
+        exchange = EnvoyExchange(usage=True, answer_bytes=1_000_000)
         exchange.take(headers())
         exchange.take(body(PROMPT))
         exchange.trimmed(
-            Processed(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
+            ProcessedRequest(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
         )
         exchange.take(EVENTS)
         assert (len(piece) - 1) // 4_096 == sum(1 for _ in exchange.take_ahead(_response_body(piece)))
         answer = exchange.take(_response_body(piece))
         made = piece.replace(MASK.encode(), b"value")
-        assert Answer(messages.response_body(None if made == piece else made)) == answer
+        assert SendAnswer(messages.response_body(None if made == piece else made)) == answer
 
 
 def _masked(asked: Asked) -> tuple[queue.Queue[wire.ProcessingRequest | None], Iterator[wire.ProcessingResponse]]:

@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 
 from prompt_sidecar.calls.caller_names import CallerNames
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
@@ -122,7 +122,7 @@ class Server(Doors):
     def __init__(
         self, options: ServerOptions, observer: Observer | None = None, names: CallerNames | None = None
     ) -> None:
-        shared = Shared(options, observer, names=names)
+        shared = DoorServices(options, observer, names=names)
         self.door = GrpcDoor(shared)
         super().__init__(shared, [self.door])
         self.bind()

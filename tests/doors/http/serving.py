@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.http.lifecycle import HttpDoor
 from prompt_sidecar.doors.http.options import HttpOptions
@@ -83,7 +83,7 @@ def opened(
     modes: Modes | None = None,
 ) -> Iterator[HttpDoor]:
     """Open the door alone; a stop waits for nothing."""
-    shared = Shared(server or ServerOptions(listen="", sweep_interval=3_600), observer)
+    shared = DoorServices(server or ServerOptions(listen="", sweep_interval=3_600), observer)
     door = HttpDoor(given, shared, KEY, modes)
     process = Doors(shared, [door])
     process.bind()

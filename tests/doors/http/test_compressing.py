@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from prompt_sidecar.browsers import Sites, Visitors
 from prompt_sidecar.calls.readiness import Readiness, State
-from prompt_sidecar.doors.http.compressing import HASH, Asked, Hashes
+from prompt_sidecar.doors.http.compressing import HASH, CompressConfig, Hashes
 from prompt_sidecar.doors.http.front import Front
 from prompt_sidecar.doors.http.routes import route
 from prompt_sidecar.guard.options import GuardOptions
@@ -215,8 +215,15 @@ def test_probes_tell_the_state_of_the_process(state: State) -> None:
 
 def test_what_config_says() -> None:
     """A mode without hashes is one, as the sidecar has no markers then."""
-    assert Asked() == Asked.of(None) == Asked.of({}) == Asked.of({"mode": "lossy_inline"})
-    assert Asked(hashes=True, frozen=2) == Asked.of({"mode": "ccr", "frozen_message_count": 2, "other": 1})
+    assert (
+        CompressConfig()
+        == CompressConfig.of(None)
+        == CompressConfig.of({})
+        == CompressConfig.of({"mode": "lossy_inline"})
+    )
+    assert CompressConfig(hashes=True, frozen=2) == CompressConfig.of(
+        {"mode": "ccr", "frozen_message_count": 2, "other": 1}
+    )
 
 
 def test_results_without_their_calls_are_trimmed(url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from prompt_sidecar.calls.conversations import Conversation, Conversations, Opening
 from prompt_sidecar.doors.http.hidden import HiddenTurns, Splice
-from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.doors.http.stored_responses import StoredResponse, StoredResponses
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
@@ -175,7 +175,7 @@ def test_what_is_kept_of_other_callers_stays() -> None:
     for caller in ("one", "two"):
         opening = Opening(caller, "", b"", True, b"Go", b"")
         hidden.keep((caller, RUN), Splice(("OK",), (b"OK",)))
-        stored.keep(caller, "resp-1", Stored("resp-1", Conversation(RUN, opening)))
+        stored.keep(caller, "resp-1", StoredResponse("resp-1", Conversation(RUN, opening)))
         known.named(caller, RUN, partial(Opening, caller, "", b"", True, b"Go", b""))
         known.of(opening)
     derived = known.of(Opening("one", "", b"", True, b"Go", b"")).run_id
@@ -196,7 +196,7 @@ def test_idle_responses_expire() -> None:
     stored.life = 600
     opening = Opening(CALLER, "", b"", True, b"Go", b"")
     for number in range(3):
-        stored.keep(CALLER, str(number), Stored(str(number), Conversation(RUN, opening)))
+        stored.keep(CALLER, str(number), StoredResponse(str(number), Conversation(RUN, opening)))
         clock.now += 250
     assert [None, "1"] == [found and found.id for found in (stored.find(CALLER, "0"), stored.find(CALLER, "1"))]
     stored.sweep(clock.now - 600)

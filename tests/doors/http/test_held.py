@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.http.lifecycle import HELD_BOUND, HttpDoor
 from prompt_sidecar.engine.runs.service import Runs
@@ -50,7 +50,7 @@ def test_a_request_that_came_before_the_door(most: int, expected: list[str]) -> 
     with Upstream(lambda _: Says("held")) as upstream:
         given = options(upstream.url, held_connections=most)
         listening = listening_socket("http.listen", given.listen, most)
-        shared = Shared(ServerOptions(listen="", sweep_interval=3_600), observer)
+        shared = DoorServices(ServerOptions(listen="", sweep_interval=3_600), observer)
         process = Doors(shared, [HttpDoor(given, shared, KEY, listening=listening)])
         with closing(socket.create_connection(listening.getsockname())) as early:
             early.sendall(REQUEST)
@@ -74,7 +74,7 @@ def test_held_connections_are_on_the_metrics_page() -> None:
     with Upstream(lambda _: Says("held")) as upstream:
         given = options(upstream.url, held_connections=8)
         listening = listening_socket("http.listen", given.listen, 8)
-        shared = Shared(ServerOptions(listen="", sweep_interval=3_600), running.observer)
+        shared = DoorServices(ServerOptions(listen="", sweep_interval=3_600), running.observer)
         process = Doors(shared, [HttpDoor(given, shared, KEY, listening=listening)])
         with closing(socket.create_connection(listening.getsockname())) as early:
             early.sendall(REQUEST)

@@ -14,7 +14,7 @@ from prompt_sidecar.answers.openai_chat import OpenAIChat
 from prompt_sidecar.answers.openai_responses import OpenAIResponses
 from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.doors.http.hidden import HiddenTurns, Splice
-from prompt_sidecar.doors.http.placing import Seen
+from prompt_sidecar.doors.http.placing import SentEntry
 from prompt_sidecar.guard.options import GuardOptions
 from tests.client.provider import Says
 from tests.doors.http.habits import ALONE, APIS, BOTH, Turn
@@ -232,7 +232,7 @@ def test_what_is_no_hidden_turn_is_not_loaded(data: bytes) -> None:
 def test_half_characters_are_saved() -> None:
     """A provider may cut a character in two, and an agent may send that back."""
     kept, other = HiddenTurns(1_000_000, 1_000_000), HiddenTurns(1_000_000, 1_000_000)
-    kept.keep(RUN, Splice(("\ud83d",), (b"all",), seen=(Seen("\ud83d", "\ud83d"),)))
+    kept.keep(RUN, Splice(("\ud83d",), (b"all",), seen=(SentEntry("\ud83d", "\ud83d"),)))
     other.load(RUN, kept.saved(RUN))
     assert kept.saved(RUN) == other.saved(RUN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prompt_sidecar.calls.conversations import Conversation, Opening
 from prompt_sidecar.doors.http.prompting import MOST_CALLS, TOO_MANY
-from prompt_sidecar.doors.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.doors.http.stored_responses import StoredResponse, StoredResponses
 from tests.client.calls_in_pieces import OURS
 from tests.client.provider import Says
 from tests.doors.http.serving import proxied
@@ -35,13 +35,13 @@ def test_stored_responses_have_a_budget() -> None:
     conversation = Conversation("run", Opening("caller", "", b"", tools=True, user=b"", answer=b""))
     stored = StoredResponses(100, 10_000, reached.append)
     for at in range(4):
-        stored.keep("caller", f"{at}", Stored("r" * 1_000, conversation, ({"output": "x" * 3_000},)))
+        stored.keep("caller", f"{at}", StoredResponse("r" * 1_000, conversation, ({"output": "x" * 3_000},)))
 
     assert [False, False, True, True] == [stored.find("caller", f"{at}") is not None for at in range(4)]
     assert ["http.hidden_bytes"] * 2 == reached
-    stored.keep("caller", "3", Stored("r", conversation))  # again: it takes its place
-    stored.keep("caller", "4", Stored("r", conversation))
+    stored.keep("caller", "3", StoredResponse("r", conversation))  # again: it takes its place
+    stored.keep("caller", "4", StoredResponse("r", conversation))
     assert stored.find("caller", "2") is not None
-    stored.keep("caller", "s" * 20_000, Stored("s" * 20_000, conversation))
+    stored.keep("caller", "s" * 20_000, StoredResponse("s" * 20_000, conversation))
     assert stored.find("caller", "4") is None
     assert not stored._known  # noqa: SLF001

@@ -8,7 +8,7 @@ import urllib.request
 from opentelemetry.sdk.resources import Resource
 
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.exposition import ExposedMetrics
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
 from prompt_sidecar.telemetry.scrapes import Exposition
@@ -21,7 +21,7 @@ from tests.telemetry.watched import OPENMETRICS, scraped_name
 
 def test_prompts_over_http_are_timed() -> None:
     """Each prompt is one observation."""
-    exposition = Exposition(("127.0.0.1", 0), Exposed([]), TelemetryOptions())
+    exposition = Exposition(("127.0.0.1", 0), ExposedMetrics([]), TelemetryOptions())
     running = assemble(TelemetryOptions(), resource=Resource({}), exposition=exposition)
     body = json.dumps({"model": "scripted", "messages": [{"role": "user", "content": "Hello."}]}).encode()
     try:

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 from aiohttp import web
 
-from prompt_sidecar.facts.guard_calls import Door, Unread, UnreadOutcome
+from prompt_sidecar.facts.guard_calls import SendingDoor, Unread, UnreadOutcome
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
@@ -78,7 +78,7 @@ class Watched(Observer):
     def __init__(self) -> None:
         self.unread_: list[tuple[str, str, str]] = []
 
-    def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
+    def unread(self, door: SendingDoor, why: Unread, outcome: UnreadOutcome) -> None:
         """Remember it."""
         self.unread_.append((door.value, why.value, outcome.value))
 

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from prompt_sidecar.engine.runs.budget import Kept, MemoryBudget, Over
+from prompt_sidecar.engine.runs.budget import MemoryBudget, Over, RunOverhead
 from prompt_sidecar.engine.steps import memory
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
@@ -22,10 +22,10 @@ ONE, TWO, THREE = ("c", "one"), ("c", "two"), ("c", "three")
 def test_the_run_used_least_recently_forgets_first() -> None:
     """Over the budget, runs forget their caches in the order of their last use, and never the one in use."""
     budget = MemoryBudget(100)
-    assert Over() == budget.use(ONE, Kept(40, 5))
-    assert Over() == budget.use(TWO, Kept(40, 5))
-    assert Over() == budget.use(ONE, Kept(45, 5))
-    assert Over(forget=[TWO]) == budget.use(THREE, Kept(30, 5))
+    assert Over() == budget.use(ONE, RunOverhead(40, 5))
+    assert Over() == budget.use(TWO, RunOverhead(40, 5))
+    assert Over() == budget.use(ONE, RunOverhead(45, 5))
+    assert Over(forget=[TWO]) == budget.use(THREE, RunOverhead(30, 5))
     assert 90 == budget.total
     budget.drop(ONE)
     budget.drop(TWO)
@@ -36,25 +36,25 @@ def test_the_run_used_least_recently_forgets_first() -> None:
 def test_a_run_is_forgotten_where_facts_alone_are_too_much() -> None:
     """What nobody can make again goes only with its run, the one idle for longest, and not for another's caches."""
     budget = MemoryBudget(100)
-    budget.use(ONE, Kept(20, 30))
-    budget.use(TWO, Kept(10, 30))
-    assert Over(forget=[ONE, TWO]) == budget.use(THREE, Kept(10, 30))
-    assert Over() == budget.use(THREE, Kept(500, 40))
-    assert Over(remove=[ONE]) == budget.use(THREE, Kept(500, 41))
-    assert Over(remove=[TWO]) == budget.use(THREE, Kept(0, 1_000))
+    budget.use(ONE, RunOverhead(20, 30))
+    budget.use(TWO, RunOverhead(10, 30))
+    assert Over(forget=[ONE, TWO]) == budget.use(THREE, RunOverhead(10, 30))
+    assert Over() == budget.use(THREE, RunOverhead(500, 40))
+    assert Over(remove=[ONE]) == budget.use(THREE, RunOverhead(500, 41))
+    assert Over(remove=[TWO]) == budget.use(THREE, RunOverhead(0, 1_000))
     assert 1_000 == budget.total
 
 
 def test_what_grows_without_use_is_counted_and_stays_where_it_was() -> None:
     """An index that was built in between counts at once, others give up for it, and its run is no younger for it."""
     budget = MemoryBudget(100)
-    budget.use(ONE, Kept(10, 5))
-    budget.use(TWO, Kept(10, 5))
-    assert Over() == budget.grow(ONE, Kept(60, 5))
-    assert Over(forget=[ONE]) == budget.use(THREE, Kept(40, 5))
-    assert Over(forget=[TWO, THREE]) == budget.grow(ONE, Kept(85, 5))
-    assert Over() == budget.grow(("c", "unknown"), Kept(1_000, 1_000))
-    assert Over() == budget.grow(ONE, Kept(0, 5))
+    budget.use(ONE, RunOverhead(10, 5))
+    budget.use(TWO, RunOverhead(10, 5))
+    assert Over() == budget.grow(ONE, RunOverhead(60, 5))
+    assert Over(forget=[ONE]) == budget.use(THREE, RunOverhead(40, 5))
+    assert Over(forget=[TWO, THREE]) == budget.grow(ONE, RunOverhead(85, 5))
+    assert Over() == budget.grow(("c", "unknown"), RunOverhead(1_000, 1_000))
+    assert Over() == budget.grow(ONE, RunOverhead(0, 5))
     assert 15 == budget.total
 
 
@@ -68,7 +68,7 @@ def test_what_a_run_keeps_grows_with_what_it_holds() -> None:
     run = engine.runs.table.known("promises", "run")
     assert run is not None
     run.forget_caches()
-    assert Kept(0, large.facts) == run.kept()
+    assert RunOverhead(0, large.facts) == run.kept()
 
 
 def test_a_prompt_that_is_sent_again_and_again_leaves_nothing_more() -> None:
@@ -88,7 +88,7 @@ def test_a_prompt_that_is_sent_again_and_again_leaves_nothing_more() -> None:
     assert abs(sizes[1] - sizes[0]) < 1_000
 
 
-def _kept(engine: Engine, iterations: int) -> Kept:
+def _kept(engine: Engine, iterations: int) -> RunOverhead:
     send(engine, OPENAI_CHAT, iterations, run_id="run")
     while engine.runs.work_off():
         pass

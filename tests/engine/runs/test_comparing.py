@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.engine.runs.comparing import SMALLEST_PREFIX, Extent, Sides, Told, counted, estimated
+from prompt_sidecar.engine.runs.comparing import SMALLEST_PREFIX, Extent, ReportedTokens, Sides, counted, estimated
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
 from prompt_sidecar.engine.runs.reported_usage import PROMPTS
 from prompt_sidecar.facts.comparison import Bill, Comparability, Compared, Comparison
@@ -17,21 +17,21 @@ from prompt_sidecar.facts.money import ModelPrice, Money
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageAnswer, UsageCall, UsageOutcome
-from prompt_sidecar.guard.ceilings import Ceilings, Price, Prices
+from prompt_sidecar.guard.ceilings import CeilingPrices, Ceilings, Price
 from prompt_sidecar.trim.presets import preset
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, grown, history, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
 
 PRICE = Price(input=1_000_000.0, output=2_000_000.0, cached=100_000.0, written=1_250_000.0)
 """Of a token: 1 plain, 0.1 cached, 1.25 written."""
-PRICED = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Money(Prices({"*": PRICE})))
+PRICED = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Money(CeilingPrices({"*": PRICE})))
 LATER = Sides(Extent(60_000, 50_000), Extent(110_000, 100_000), room=200_000, price=ModelPrice(PRICE))
 """A prompt of a run that was trimmed before: 10,000 tokens are new on both sides."""
 
 
 def recounted(sides: Sides, tokens: int, cached: int | None = None, written: int | None = None) -> Compared:
     """A prompt by a report that is taken."""
-    found = counted(sides, Told(tokens, cached, written, sides.price))
+    found = counted(sides, ReportedTokens(tokens, cached, written, sides.price))
     assert found is not None
     return found
 
@@ -102,18 +102,18 @@ def test_new_tokens_cost_what_was_charged_for_them() -> None:
 @pytest.mark.parametrize(
     "told",
     [
-        Told(0),
-        Told(-5),
-        Told(60_000, -1),
-        Told(60_000, 0, -1),
-        Told(60_000, 60_001),
-        Told(60_000, 50_000, 20_000),
-        Told(14_999),
-        Told(240_001),
-        Told(1 << 60, 1),
+        ReportedTokens(0),
+        ReportedTokens(-5),
+        ReportedTokens(60_000, -1),
+        ReportedTokens(60_000, 0, -1),
+        ReportedTokens(60_000, 60_001),
+        ReportedTokens(60_000, 50_000, 20_000),
+        ReportedTokens(14_999),
+        ReportedTokens(240_001),
+        ReportedTokens(1 << 60, 1),
     ],
 )
-def test_counts_that_cannot_be_true_change_nothing(told: Told) -> None:
+def test_counts_that_cannot_be_true_change_nothing(told: ReportedTokens) -> None:
     """Negative ones, parts larger than the whole, and what is four times more or less than estimated."""
     assert counted(LATER, told) is None
     assert counted(replace(LATER, returned=Extent(0, 0)), told) is None
@@ -387,7 +387,7 @@ def test_another_model_answers_on_both_sides() -> None:
     """Its prices and its tokens are those of the untrimmed prompt too."""
     dear = replace(PRICE, input=5_000_000.0)
     engine = Engine(
-        limit=LIMIT, model="gpt-4o", rules=replace(PRICED, money=Money(Prices({"*": PRICE, "large": dear})))
+        limit=LIMIT, model="gpt-4o", rules=replace(PRICED, money=Money(CeilingPrices({"*": PRICE, "large": dear})))
     )
     answer = send(engine, OPENAI_CHAT, 2)
     report(engine, answer, input_tokens=answer.tokens.after, cached_tokens=0, model="large")

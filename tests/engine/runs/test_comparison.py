@@ -14,7 +14,7 @@ from prompt_sidecar.facts.comparison import Bill, Comparability, Comparison
 from prompt_sidecar.facts.money import Money
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.facts.trim_calls import CacheBreak
-from prompt_sidecar.guard.ceilings import Ceilings, Price, Prices
+from prompt_sidecar.guard.ceilings import CeilingPrices, Ceilings, Price
 from prompt_sidecar.trim.presets import preset
 from tests.engine.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, grown, history, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
@@ -172,7 +172,7 @@ def _recall(format: str, stash_id: str) -> list[Any]:
 
 def test_both_sides_are_priced_alike() -> None:
     """By the configured prices; trimming by batches costs less here than sending everything."""
-    rules = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Money(Prices({"*": PRICE})))
+    rules = Rules(CallerRules(preset("cache_first"), {}, Ceilings()), {}, Money(CeilingPrices({"*": PRICE})))
     engine, _ = grown(OPENAI_CHAT, 30, rules=rules)
     comparison = engine.runs.figures(CALLER, RUN_ID).comparison
     for bill in (comparison.returned, comparison.untrimmed):

@@ -16,11 +16,11 @@ from prompt_sidecar.guard.ceilings import (
     NOTHING,
     CeilingAction,
     CeilingKind,
+    CeilingPrices,
     Ceilings,
     CeilingScope,
+    CeilingUsage,
     Price,
-    Prices,
-    Use,
 )
 from prompt_sidecar.trim.presets import preset
 from tests.engine.runs.making import LIMIT, ROOM, Engine, body, history, send
@@ -34,7 +34,10 @@ PRICE = Price(input=2.0, output=8.0, cached=0.2, written=2.5)
 def rules(observe: bool = False, **ceilings: Any) -> Rules:
     """Rules with these ceilings, and a price for every model."""
     return Rules(
-        CallerRules(preset("cache_first"), {}, Ceilings(**ceilings)), {}, Money(Prices({"*": PRICE})), observe=observe
+        CallerRules(preset("cache_first"), {}, Ceilings(**ceilings)),
+        {},
+        Money(CeilingPrices({"*": PRICE})),
+        observe=observe,
     )
 
 
@@ -103,7 +106,7 @@ def test_a_prompt_that_the_provider_refused_costs_nothing() -> None:
 
 def test_a_model_without_a_price_costs_nothing_and_says_so() -> None:
     """The figures of its run have no cost."""
-    asked = Engine(limit=LIMIT, rules=Rules(rules().general, {}, Money(Prices({"claude": PRICE}))))
+    asked = Engine(limit=LIMIT, rules=Rules(rules().general, {}, Money(CeilingPrices({"claude": PRICE}))))
     assert not send(asked, CHAT, 0, model="gpt-5").guard.priced
     assert asked.figures().cost is None
     assert send(asked, CHAT, 1, model="claude-5").guard.priced
@@ -265,7 +268,7 @@ def test_callers_have_their_own_ceilings_and_policies() -> None:
     """What is set for one holds for it alone, also over a preset that a request names."""
     general, own = rules().general, rules(run_model_calls=7, run_model_calls_action=REFUSE).general
     strict = CallerRules(preset("lean").override({"fit_high": 0.5}), {"fit_high": 0.5}, own.ceilings)
-    runs = Engine(limit=LIMIT, rules=Rules(general, {"token:x": strict}, Money(Prices({})))).runs
+    runs = Engine(limit=LIMIT, rules=Rules(general, {"token:x": strict}, Money(CeilingPrices({})))).runs
 
     def send_as(caller: str, number: int) -> TrimAnswer:
         raw = body(CHAT, history(CHAT, number))
@@ -284,10 +287,10 @@ def test_callers_are_bounded() -> None:
     reached: list[str] = []
     totals = CallerTotals(2, reached.append)
     for caller in ("a", "b", "a", "c"):
-        totals.add(caller, Use(model_calls=1))
+        totals.add(caller, CeilingUsage(model_calls=1))
     assert [2, 0, 1] == [totals.of(caller).model_calls for caller in ("a", "b", "c")]
     assert [CALLERS_BOUND] == reached
-    assert NOTHING == totals.add("b", Use(input_tokens=-5))
+    assert NOTHING == totals.add("b", CeilingUsage(input_tokens=-5))
 
 
 def test_observe_returns_what_was_sent_and_refuses_nothing() -> None:

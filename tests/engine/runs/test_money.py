@@ -10,7 +10,7 @@ import pytest
 
 from prompt_sidecar.engine.runs.comparing import Extent, Sides
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
-from prompt_sidecar.engine.runs.reported_usage import Returned, Usage
+from prompt_sidecar.engine.runs.reported_usage import LearnedUsage, SentTokens
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.known_models import ModelFacts, Models
 from prompt_sidecar.facts.money import (
@@ -24,7 +24,7 @@ from prompt_sidecar.facts.money import (
     Unpriced,
 )
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall, UsageOutcome
-from prompt_sidecar.guard.ceilings import Ceilings, Price, Prices
+from prompt_sidecar.guard.ceilings import CeilingPrices, Ceilings, Price
 from prompt_sidecar.tokens.calibration import Calibration
 from prompt_sidecar.trim.presets import preset
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, LIMIT, OPENAI_CHAT, send
@@ -40,8 +40,8 @@ def spent(
     asked: str, *, form: str = ANTHROPIC_MESSAGES, money: Money = LISTED, sides: Sides | None = None, **told: Any
 ) -> Spent | None:
     """What one call costs whose prompt of 100,000 tokens was for the model `asked`."""
-    usage = Usage()
-    usage.prompt_returned(Returned(asked, form, tokens=100_000, kept=0, limit=LIMIT, sides=sides))
+    usage = LearnedUsage()
+    usage.prompt_returned(SentTokens(asked, form, tokens=100_000, kept=0, limit=LIMIT, sides=sides))
     answer = usage.report(UsageCall("caller", "run", **told), Calibration(), money)
     assert UsageOutcome.RECORDED is answer.outcome
     return answer.spent
@@ -124,8 +124,8 @@ def test_what_has_no_price_is_said_and_not_guessed(model: str, told: dict[str, A
 
 def test_a_call_of_which_the_cache_is_not_told_is_not_counted_as_cheap() -> None:
     """Anthropic counts cached tokens apart: without them most of the prompt is missing."""
-    usage = Usage()
-    usage.prompt_returned(Returned("claude-opus-4-6", ANTHROPIC_MESSAGES, tokens=100_000, kept=90_000, limit=LIMIT))
+    usage = LearnedUsage()
+    usage.prompt_returned(SentTokens("claude-opus-4-6", ANTHROPIC_MESSAGES, tokens=100_000, kept=90_000, limit=LIMIT))
     answer = usage.report(UsageCall("caller", "run", input_tokens=5), Calibration(), LISTED)
     assert answer.spent is not None
     assert Unpriced.NO_COUNT is answer.spent.unpriced
@@ -163,7 +163,7 @@ def test_what_trimming_saved_is_beside_the_cost() -> None:
 
 def test_prices_of_the_settings_come_first_and_are_of_one_currency() -> None:
     """The catalogue fills in where the tables are said to be in its currency."""
-    own = Prices({"claude-opus-4-6": OWN})
+    own = CeilingPrices({"claude-opus-4-6": OWN})
     unsaid, dollars, euros = (Money(own, Models(), currency) for currency in ("", "usd", "EUR"))
     assert ("own", "USD", "EUR") == (unsaid.currency, dollars.currency, euros.currency)
     assert ModelPrice(OWN) == unsaid.of("claude-opus-4-6") == dollars.of("claude-opus-4-6")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.engine.runs.reported_usage import PROMPTS, Returned, Usage, same_model
+from prompt_sidecar.engine.runs.reported_usage import PROMPTS, LearnedUsage, SentTokens, same_model
 from prompt_sidecar.engine.steps.answer import calibrated_figures
 from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.trim_calls import TokenFigures, TrimAnswer
@@ -31,7 +31,7 @@ from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, b
 from tests.promises.engine import CALLER, RUN_ID, Engine
 
 CALL = UsageCall("caller", "run")
-SENT = Returned("model", OPENAI_CHAT, tokens=100_000, kept=90_000, limit=150_000)
+SENT = SentTokens("model", OPENAI_CHAT, tokens=100_000, kept=90_000, limit=150_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +62,22 @@ SAYS = {
 }
 
 
-def usage_of(*prompts: Returned) -> Usage:
+def usage_of(*prompts: SentTokens) -> LearnedUsage:
     """A run that was given these prompts."""
-    usage = Usage()
+    usage = LearnedUsage()
     for prompt in prompts:
         usage.prompt_returned(prompt)
     return usage
 
 
-def report(usage: Usage, calibration: Calibration | None = None, **fields: Any) -> UsageAnswer:
+def report(usage: LearnedUsage, calibration: Calibration | None = None, **fields: Any) -> UsageAnswer:
     """Report on the last prompt."""
     return usage.report(replace(CALL, **fields), Calibration() if calibration is None else calibration)
 
 
 def test_a_report_tells_the_error_and_corrects() -> None:
     """The estimate is held against the real tokens; three reports that agree correct it."""
-    usage, calibration = Usage(), Calibration()
+    usage, calibration = LearnedUsage(), Calibration()
     for turn in range(4):
         factor = calibration.factor("caller", "model", OPENAI_CHAT)
         usage.prompt_returned(replace(SENT, factor=factor, revision=bytes([turn]) * 20))
@@ -106,7 +106,7 @@ def test_a_report_finds_its_prompt() -> None:
     assert (UsageOutcome.RECORDED, 1_003) == (answer.outcome, answer.estimated_tokens)
     assert 1_000 + PROMPTS == report(usage, input_tokens=1_500).estimated_tokens
     assert UsageOutcome.PROMPT_UNKNOWN is report(usage, input_tokens=1_500, revision=sent[0].revision).outcome
-    assert UsageOutcome.PROMPT_UNKNOWN is report(Usage(), input_tokens=1_500).outcome
+    assert UsageOutcome.PROMPT_UNKNOWN is report(LearnedUsage(), input_tokens=1_500).outcome
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_cached_tokens_are_counted_as_the_provider_does(format: str, fields: dic
         (SENT, {"input_tokens": 60_000}, Calibrated.USED),
     ],
 )
-def test_what_tells_nothing_corrects_nothing(sent: Returned, fields: dict[str, Any], expected: Calibrated) -> None:
+def test_what_tells_nothing_corrects_nothing(sent: SentTokens, fields: dict[str, Any], expected: Calibrated) -> None:
     """Images, absurd counts and uncached tokens alone leave the factor; the answer says why."""
     usage, calibration = usage_of(sent), Calibration()
     assert expected is report(usage, calibration, **fields).calibrated
@@ -221,7 +221,7 @@ def test_a_refused_prompt_is_followed_by_one_that_fits(
 ) -> None:
     """In one step where the limit is named, else in two, even if every prompt is as long as the limit allows."""
     provider = Provider(factor, 128_000, says=SAYS[says])
-    usage, calibration = Usage(), Calibration()
+    usage, calibration = LearnedUsage(), Calibration()
     for turn in range(known):
         usage.prompt_returned(replace(SENT, tokens=20_000, revision=b"known %d" % turn))
         usage.report(provider.answer(20_000), calibration)
@@ -256,7 +256,7 @@ def test_the_agents_own_limit_goes_first() -> None:
 
 def test_the_least_limit_holds() -> None:
     """Of several limits the least is in force, and none is below the least that is believed."""
-    usage, learned = Usage(), []
+    usage, learned = LearnedUsage(), []
     for turn, limit in enumerate((90_000, 60_000, 80_000, 300)):
         usage.prompt_returned(replace(SENT, revision=b"%d" % turn, reserve=200))
         learned.append(report(usage, refusal=ReportedRefusal(limit=limit)).learned_limit)
@@ -316,7 +316,7 @@ def test_calibrated_figures_agree_with_the_raw_ones(factor: float, limit: int, a
 @given(st.lists(st.tuples(st.sampled_from(["ok", *SAYS]), st.integers(300, 300_000)), max_size=30))
 def test_any_sequence_leaves_a_limit_that_can_be_used(steps: list[tuple[str, int]]) -> None:
     """Whatever is reported, the next limit is positive and not above the window's."""
-    usage, calibration = Usage(), Calibration()
+    usage, calibration = LearnedUsage(), Calibration()
     for turn, (kind, real) in enumerate(steps):
         usage.prompt_returned(replace(SENT, tokens=real // 2 + 1, revision=b"%d" % turn))
         if kind == "ok":

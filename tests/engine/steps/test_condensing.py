@@ -303,7 +303,7 @@ def test_calls_of_short_results_are_not_read(monkeypatch: pytest.MonkeyPatch) ->
     """Of all calls, arguments are worked out only of those that a result long enough to be condensed answers."""
     shape, read = SHAPES["openai_chat"][1], []
 
-    def counted(tool: str, arguments: str) -> reading.Call:
+    def counted(tool: str, arguments: str) -> reading.SourceCall:
         read.append(arguments)
         return call_of(tool, arguments)
 

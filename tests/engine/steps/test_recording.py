@@ -10,7 +10,7 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome
 from tests.engine.runs.making import (
@@ -47,7 +47,7 @@ def test_every_result_is_found_and_fetched_whole(format: str) -> None:
     assert 0 < found_trimmed < 12
 
 
-def best(found: Found, iteration: int) -> HistoryItem:
+def best(found: SearchResult, iteration: int) -> HistoryItem:
     """The item of that iteration, which stands first: among the snippets, or among what is in the prompt."""
     firsts = [*(one.item for one in found.snippets[:1]), *(one.item for one in found.in_prompt[:1])]
     (item,) = (first for first in firsts if first.iteration == iteration)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.engine.steps.frame import Framed
-from prompt_sidecar.engine.steps.recording import Came, Recorder, Said
+from prompt_sidecar.engine.steps.frame import FramedPrompt
+from prompt_sidecar.engine.steps.recording import IncomingMessage, MessageAnnotations, Recorder
 from prompt_sidecar.engine.steps.size_tracker import Around, SizeTracker, around_of
 from prompt_sidecar.facts.history_size import HistorySize, KindSize, SizeKind
 from prompt_sidecar.facts.trim_calls import OwnText, OwnTextKind, OwnTextPlace
@@ -124,7 +124,9 @@ def ledger_of(format: str, messages: Sequence[Any]) -> Ledger:
         raw = json.dumps(value).encode()
         message = FORMATS[format].read(raw, "message")
         weight = weigh([message], lambda texts: [count(text) if text else 0 for text in texts])[0]
-        record, _ = recorder.record(Came(message, weight, len(raw), index, 1), ledger.chain, Said(Policy()))
+        record, _ = recorder.record(
+            IncomingMessage(message, weight, len(raw), index, 1), ledger.chain, MessageAnnotations(Policy())
+        )
         ledger.append(record)
     return ledger
 
@@ -289,7 +291,7 @@ def test_what_surrounds_a_history(format: str, members: dict[str, object], expec
     body = split(json.dumps(members | {"messages": [{"role": "user", "content": "x"}]}).encode())
     known = {"tools": (b"", 20), "functions": (b"", 5), "response_format": (b"", 9), "system": (b"", 11)}
     own = [OwnText(OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM, -1, "text")]
-    framed = Framed(b"", [b"1", b"2"], b"", own)
+    framed = FramedPrompt(b"", [b"1", b"2"], b"", own)
     leading = 2 if format == "openai_chat" else 0
     around = around_of(FORMATS[format], body, framed, known, overhead=40, system_messages=leading, own_tokens=7)
     assert expected == (

@@ -19,13 +19,13 @@ from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolOutcome
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.envelope import render_found
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, Snippet
+from prompt_sidecar.recall.found import SearchLimits, SearchOutcome, SearchResult, Snippet
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome, describe
 from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.selection import LineRange, PatternMatch
-from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise, tagged
+from prompt_sidecar.recall.tag import AnswerKind, RecognisedAnswer, recognise, tagged
 from tests.engine.tools.tool_backend import FIRST, KEY, SECOND, OneRun, count
 
 RECALL, SEARCH, CREATE, UPDATE = TOOLS
@@ -35,7 +35,7 @@ OK, INVALID = ToolOutcome.OK, ToolOutcome.INVALID_ARGUMENTS
 LOG = "".join(f"{line} worker {line % 7}: request {line * 31} took {line % 900} ms\n" for line in range(3_000)).encode()
 
 
-def recognised(answer: ToolAnswer) -> Recognised:
+def recognised(answer: ToolAnswer) -> RecognisedAnswer:
     """What the run will recognise the answer as; every answer is recognised."""
     found = recognise(KEY, answer.content)
     assert found is not None
@@ -123,7 +123,7 @@ def test_examples_are_right(name: str) -> None:
 def test_a_whole_original_is_shown() -> None:
     """The label says what is shown, the text stands in a fence, the facts are there for programs."""
     answer = OneRun({FIRST: b"one\ntwo\n"}).call(RECALL, {"id": FIRST})
-    assert (OK, False, Recognised(AnswerKind.RECALLED, FIRST)) == (
+    assert (OK, False, RecognisedAnswer(AnswerKind.RECALLED, FIRST)) == (
         answer.outcome,
         answer.is_error,
         recognised(answer),
@@ -194,7 +194,7 @@ def test_any_text_keeps_within_a_page(text: str, offset: int, pattern: str) -> N
 def test_what_is_gone_is_told_for_good(outcome: Outcome) -> None:
     """A fact like any other, in the sentence that says it is final, at little cost."""
     answer = OneRun(gone={FIRST: outcome}).call(RECALL, {"id": FIRST})
-    assert (OK, Recognised(AnswerKind.NOTICE, "")) == (answer.outcome, recognised(answer))
+    assert (OK, RecognisedAnswer(AnswerKind.NOTICE, "")) == (answer.outcome, recognised(answer))
     assert describe(outcome).removesuffix(".") in answer.content
     assert answer.content_tokens <= 60
     assert answer.recalled is not None
@@ -212,13 +212,13 @@ def test_a_run_that_is_not_known_says_so(name: str, arguments: Any) -> None:
     run = OneRun({FIRST: b"x"}, error=RunUnknown("not seen"))
     assert ToolOutcome.RUN_UNKNOWN is run.call(name, arguments, request_id="r").outcome
     run = OneRun(
-        gone={FIRST: Outcome.RUN_UNKNOWN}, found=Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+        gone={FIRST: Outcome.RUN_UNKNOWN}, found=SearchResult(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
     )
     if name in (RECALL, SEARCH):
         answer = run.call(name, arguments, request_id="r")
         assert (ToolOutcome.RUN_UNKNOWN, True) == (answer.outcome, answer.is_error)
         assert describe(Outcome.RUN_UNKNOWN).removesuffix(".") in answer.content
-        run.gone, run.found = {}, Found(SearchOutcome.NOTHING_FOUND, "Nothing.")
+        run.gone, run.found = {}, SearchResult(SearchOutcome.NOTHING_FOUND, "Nothing.")
         assert OK is run.call(name, arguments, request_id="r").outcome
 
 
@@ -235,7 +235,7 @@ def test_what_the_core_refuses_is_said_in_the_tools_words(arguments: dict[str, A
     assert (INVALID, True) == (answer.outcome, answer.is_error)
     assert said in label(answer)
     assert f"Example: {RECALL}({TOOLS[RECALL].example})" in answer.content
-    assert Recognised(AnswerKind.NOTICE, "") == recognised(answer)
+    assert RecognisedAnswer(AnswerKind.NOTICE, "") == recognised(answer)
 
 
 # -- search ----------------------------------------------------------------------------------------------------------
@@ -245,11 +245,11 @@ def test_a_search_is_answered_with_its_envelope() -> None:
     """The label counts, the body is what search rendered."""
     quotes = [snippet("pool timed out")]
     rendered = render_found(quotes, total=14, message="1 of 14 shown.", nonce=lambda: "123456")
-    run = OneRun(found=Found(SearchOutcome.FOUND, "1 of 14 shown.", quotes, rendered, count(rendered), 14))
+    run = OneRun(found=SearchResult(SearchOutcome.FOUND, "1 of 14 shown.", quotes, rendered, count(rendered), 14))
     answer = run.call(SEARCH, {"query": "pool"})
     assert f"{label(answer)}\n{rendered}" == answer.content
     assert label(answer).startswith("[found: 1 of 14 matching items; tag=")
-    assert (Recognised(AnswerKind.FOUND, ""), run.found) == (recognised(answer), answer.found)
+    assert (RecognisedAnswer(AnswerKind.FOUND, ""), run.found) == (recognised(answer), answer.found)
 
 
 def test_nothing_found_is_one_line() -> None:
@@ -313,7 +313,7 @@ def test_task_tools_answer_with_the_whole_list() -> None:
     answer = run.call(UPDATE, {"id": 1, "status": "completed"})
     assert "[tasks: 2 tasks, 1 not completed; tag=" in label(answer)
     assert ['1 [completed] "read"', '2 [pending] "write"'] == answer.content.split("\n")[1:]
-    assert (Recognised(AnswerKind.TASKS, ""), run.tasks.items) == (
+    assert (RecognisedAnswer(AnswerKind.TASKS, ""), run.tasks.items) == (
         recognised(answer),
         answer.tasks.items if answer.tasks else (),
     )

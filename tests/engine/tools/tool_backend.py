@@ -16,7 +16,7 @@ from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchLimits, SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
@@ -47,7 +47,7 @@ class OneRun:
 
     originals: Mapping[str, bytes] = field(default_factory=dict)
     gone: Mapping[str, Outcome] = field(default_factory=dict)
-    found: Found = field(default_factory=lambda: Found(SearchOutcome.NOTHING_FOUND, "Nothing matches."))
+    found: SearchResult = field(default_factory=lambda: SearchResult(SearchOutcome.NOTHING_FOUND, "Nothing matches."))
     error: Exception | None = None
     """What every method raises."""
     history: History | None = None
@@ -86,7 +86,7 @@ class OneRun:
         self._raise()
         return self.prompt(stash_id, tags)
 
-    def search(self, query: SearchQuery) -> Found:
+    def search(self, query: SearchQuery) -> SearchResult:
         """What is found in the history, or what the test says is found."""
         self._raise()
         self.asked.append(query)

@@ -21,7 +21,7 @@ from typing import Final
 from rank_bm25 import BM25Plus
 
 from prompt_sidecar.recall import analysis
-from prompt_sidecar.recall.holding import COMPRESS_FROM, Held
+from prompt_sidecar.recall.holding import COMPRESS_FROM, StoredOriginal
 from prompt_sidecar.recall.index import Index
 from prompt_sidecar.recall.passages import passages
 from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
@@ -73,7 +73,7 @@ def _figures(originals: list[bytes]) -> dict[str, float]:
     squeezed = (perf_counter() - began) / len(originals)
     packed = [_wall(partial(held.get, "run", stash_id)) for stash_id in ids]
     last = held.get("run", ids[-1])
-    assert isinstance(last, Held)
+    assert isinstance(last, StoredOriginal)
     assert last.original == originals[-1]
     totals = held.totals()
     return {

@@ -18,7 +18,7 @@ from typing import Final
 import grpc
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.doors import Doors
 from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
 from prompt_sidecar.engine.runs.metering import CallerRules, Rules
@@ -75,7 +75,7 @@ class FloorDoor(GrpcDoor):
 
 
 def _floor() -> tuple[str, Callable[[int], object]]:
-    shared = Shared(ServerOptions(listen="127.0.0.1:0"))
+    shared = DoorServices(ServerOptions(listen="127.0.0.1:0"))
     server = Doors(shared, [FloorDoor(shared)])
     server.bind()
     server.start(

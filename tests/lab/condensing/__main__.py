@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from prompt_sidecar.trim.condense import condensing
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed
 from tests.lab.condensing.measuring import Condense, Figures, Material
 from tests.lab.evidence.core import weigh_text
@@ -90,7 +90,7 @@ def ways() -> Mapping[str, Condense]:
 
 
 def _level(level: Level) -> Condense:
-    def condense(text: str, call: Call) -> str | None:
+    def condense(text: str, call: SourceCall) -> str | None:
         made = condensed(text, call, level, weigh_text, fetch_tools=FETCH_TOOLS)
         return made.text if made else None
 
@@ -98,7 +98,7 @@ def _level(level: Level) -> Condense:
 
 
 def _alone(reduction: condensing.Reduction) -> Condense:
-    def condense(text: str, call: Call) -> str | None:
+    def condense(text: str, call: SourceCall) -> str | None:
         made = condensed(text, call, Level.FULL, weigh_text, fetch_tools=FETCH_TOOLS, reductions=[reduction])
         return made.text if made else None
 

@@ -16,7 +16,7 @@ from functools import cache
 from time import process_time
 from typing import Any
 
-from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.calls import SourceCall, call_of
 from prompt_sidecar.trim.condense.condensing import label
 from tests.lab.evidence.core import weigh_text
 from tests.lab.evidence.history import History, Need, stands
@@ -32,7 +32,7 @@ TRIES = 3
 _NUMBERS = re.compile(r"^ *\d*(?:→|\t)", re.MULTILINE)
 _HUNK = re.compile(r"^(?:@@.*|\*\*\* .*)$", re.MULTILINE)
 
-Condense = Callable[[str, Call], str | None]
+Condense = Callable[[str, SourceCall], str | None]
 """Makes a result smaller, or leaves it: None."""
 
 
@@ -43,7 +43,7 @@ class Result:
     place: int
     """Of its message."""
     text: str
-    call: Call
+    call: SourceCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,13 @@ def _timed(condense: Condense, result: Result) -> tuple[str | None, float]:
 
 def results_of(messages: Sequence[Mapping[str, Any]]) -> Iterator[Result]:
     """The tool results of a run in chat completions' form, each with its call."""
-    calls: dict[str, Call] = {}
+    calls: dict[str, SourceCall] = {}
     for place, message in enumerate(messages):
         for call in message.get("tool_calls") or ():
             calls[call["id"]] = call_of(call["function"]["name"], call["function"]["arguments"])
         if message["role"] == "tool":
             text = "\n".join(text for _, text in texts_of(CHAT, message))
-            yield Result(place, text, calls.get(message["tool_call_id"], Call("")))
+            yield Result(place, text, calls.get(message["tool_call_id"], SourceCall("")))
 
 
 def _used(run: Recording, results: set[int]) -> Iterator[Used]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import Group, default_rules
+from prompt_sidecar.guard.rules import RuleGroup, default_rules
 from tests.lab.guard_eval import material
 from tests.lab.guard_eval.material import MEMBERS, drawn, negatives, planted
 from tests.lab.guard_eval.measuring import DetectSecrets, Finder, Guard, Span
@@ -194,7 +194,7 @@ def _injections(path: Path) -> Table:
     made = table(title, ("attack", "payloads", "found", "rules"), left=range(4))
     by_attack: dict[str, list[set[str]]] = defaultdict(list)
     for row, finds in zip(rows, found, strict=True):
-        by_attack[row["attack"]].append({find.rule.name for find in finds if find.rule.group is Group.LOOKALIKES})
+        by_attack[row["attack"]].append({find.rule.name for find in finds if find.rule.group is RuleGroup.LOOKALIKES})
     for attack, names in by_attack.items():
         counted = Counter(name for each in names for name in each)
         hits = sum(map(bool, names))

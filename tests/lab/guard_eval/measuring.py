@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import Action, default_rules
+from prompt_sidecar.guard.rules import RuleAction, default_rules
 from tests.lab.harness.environments import environment
 
 _HERE: Final = Path(__file__).parent
@@ -43,7 +43,7 @@ class Guard:
     def find(self, texts: Sequence[str]) -> Sequence[Sequence[Span]]:
         """The finds of each text."""
         return [
-            [(find.start, find.end, find.rule.name) for find in finds if find.rule.action is Action.MASK]
+            [(find.start, find.end, find.rule.name) for find in finds if find.rule.action is RuleAction.MASK]
             for finds in self._rules.scan(texts)
         ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
-from prompt_sidecar.guard.rules import Action, default_rules
+from prompt_sidecar.guard.rules import RuleAction, default_rules
 
 Span = tuple[int, int, str]
 """Where a value was found, in characters, and by which rule."""
@@ -38,7 +38,7 @@ class Guard:
     def find(self, texts: Sequence[str]) -> Sequence[Sequence[Span]]:
         """Return the finds of each text."""
         return [
-            [(find.start, find.end, find.rule.name) for find in finds if find.rule.action is Action.MASK]
+            [(find.start, find.end, find.rule.name) for find in finds if find.rule.action is RuleAction.MASK]
             for finds in self._rules.scan(texts)
         ]
 

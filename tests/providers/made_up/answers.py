@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from prompt_sidecar.answers.base import BETWEEN, Dialect, Filter, Shown, Turn, error_text
+from prompt_sidecar.answers.base import BETWEEN, Dialect, EarlierTurns, Filter, ModelTurn, error_text
 from prompt_sidecar.answers.histories import NamedCall, named
 from prompt_sidecar.answers.restoring import restored
 from prompt_sidecar.answers.sse import Event, written
@@ -59,15 +59,15 @@ class MadeUp(Dialect):
         last.set("uses", array([*elements(last.raw("uses")), *calls]))
         return [*entries[:-1], last.bytes()]
 
-    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
         """See `Dialect`."""
         return self.turn_of([answer["reply"]], own, API.usage.read(answer), whole=True)
 
-    def show(self, shown: Shown, turn: Turn) -> None:
+    def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """See `Dialect`."""
         shown.texts += [entry["said"] for entry in turn.entries if entry.get("said")]
 
-    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+    def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """See `Dialect`."""
         reply = answer["reply"]
         reply["said"] = BETWEEN.join([*shown.texts, reply["said"]])
@@ -113,7 +113,7 @@ class _Events(Filter):
         self._seen["said"] += data.get("said", "")
         return event.changed(data).raw
 
-    def turn(self) -> Turn:
+    def turn(self) -> ModelTurn:
         """See `Filter`."""
         return self.dialect.turn_of([self._reply], self.own, self._usage, whole=True)
 

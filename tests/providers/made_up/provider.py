@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from prompt_sidecar.providers.api import ApiPath, Provider
 from prompt_sidecar.providers.call_pieces import CallPlace
 from prompt_sidecar.providers.messages import Message, parts_of, role_of, texts_of
-from prompt_sidecar.providers.sdk import FunctionCall, Part, Piece, SdkApi, StreamedEvent, StreamedTurn
+from prompt_sidecar.providers.sdk import FunctionCall, PartPiece, SdkApi, StreamedEvent, StreamedTurn, TurnPart
 from prompt_sidecar.providers.untyped import member, objects, string
 from prompt_sidecar.providers.usage import UsageMembers
 
@@ -103,7 +103,7 @@ class _Streamed(StreamedTurn):
         if "use" not in event:
             return StreamedEvent()
         self._reply["uses"].append(event["use"])
-        return StreamedEvent([Piece(Part(event["use"]["device"]), event, event.get("nth"))])
+        return StreamedEvent([PartPiece(TurnPart(event["use"]["device"]), event, event.get("nth"))])
 
     def response(self) -> Any:
         """See `StreamedTurn`."""

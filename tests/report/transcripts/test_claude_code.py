@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from tests.report.transcripts.samples import CLAUDE, answered, jsonl, result, said, session, text, use
 
@@ -16,7 +16,7 @@ def _read(tmp_path: Path, lines: Sequence[Mapping[str, Any]]) -> list[Transcript
     return read_transcripts(jsonl(tmp_path / "s.jsonl", lines))
 
 
-def _messages(prompt: Prompt) -> list[Any]:
+def _messages(prompt: RecordedPrompt) -> list[Any]:
     return [json.loads(message) for message in prompt.messages]
 
 
@@ -26,7 +26,7 @@ def test_a_session_is_a_run_with_a_prompt_for_each_answer(tmp_path: Path) -> Non
     assert ("anthropic_messages", "Claude Code session") == (run.form, run.source)
     assert [1, 3, 5] == [len(prompt.messages) for prompt in run.prompts]
     assert {CLAUDE} == {prompt.model for prompt in run.prompts}
-    assert Usage(input=123, cached=100, written=20, output=7) == run.prompts[0].usage
+    assert CallUsage(input=123, cached=100, written=20, output=7) == run.prompts[0].usage
     assert any("system prompt" in sentence for sentence in run.missing)
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from prompt_sidecar.report.transcripts.model import Usage
+from prompt_sidecar.report.transcripts.model import CallUsage
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from tests.report.transcripts.samples import GPT, jsonl, rollout
 
@@ -24,7 +24,9 @@ def test_a_session_is_a_run_with_a_prompt_for_each_answer(tmp_path: Path) -> Non
     (run,) = read_transcripts(jsonl(tmp_path / "rollout-1.jsonl", rollout(calls=2)))
     assert ("openai_responses", [1, 3, 5]) == (run.form, [len(prompt.messages) for prompt in run.prompts])
     assert {"model": GPT, "instructions": "You help."} == json.loads(run.prompts[0].head)
-    assert [Usage(100, 50, 0, 9), Usage(200, 100, 0, 9), Usage(300, 150, 0, 9)] == [one.usage for one in run.prompts]
+    assert [CallUsage(100, 50, 0, 9), CallUsage(200, 100, 0, 9), CallUsage(300, 150, 0, 9)] == [
+        one.usage for one in run.prompts
+    ]
 
 
 def test_counts_that_come_again_are_of_no_other_call(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.report.transcripts.model import Usage
+from prompt_sidecar.report.transcripts.model import CallUsage
 from prompt_sidecar.report.transcripts.reading import read_transcripts
 from tests.report.transcripts.samples import bodies, chat, jsonl
 
@@ -60,20 +60,20 @@ def test_marks_of_where_to_cache_make_no_other_message(tmp_path: Path, mark: str
     [
         (
             {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}},
-            Usage(9, 4, 0, 2),
+            CallUsage(9, 4, 0, 2),
         ),
-        ({"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}, Usage(9, 4, 0, 2)),
+        ({"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}}, CallUsage(9, 4, 0, 2)),
         (
             {"input_tokens": 1, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 3, "output_tokens": 2},
-            Usage(9, 5, 3, 2),
+            CallUsage(9, 5, 3, 2),
         ),
         (
             {"inputTokens": 1, "cacheReadInputTokens": 5, "cacheWriteInputTokens": 3, "outputTokens": 2},
-            Usage(9, 5, 3, 2),
+            CallUsage(9, 5, 3, 2),
         ),
     ],
 )
-def test_what_the_provider_counted_is_read(tmp_path: Path, usage: dict[str, Any], expected: Usage) -> None:
+def test_what_the_provider_counted_is_read(tmp_path: Path, usage: dict[str, Any], expected: CallUsage) -> None:
     """As each provider writes it."""
     lines = [{"request": body, "response": {"usage": usage}} for body in bodies(2)]
     (run,) = read_transcripts(jsonl(tmp_path / "log.jsonl", lines))

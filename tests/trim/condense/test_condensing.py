@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.calls import SourceCall, call_of
 from prompt_sidecar.trim.condense.condensing import REDUCTIONS, Level, condensed, label, reduced
 from prompt_sidecar.trim.condense.output import Output
 from tests.steps import growth
@@ -21,12 +21,12 @@ FAILED = ["(fail) c > d", "error: expected 1", " 6 pass", " 1 fail"]
 SOURCE = "x = 1  \n\n\n\nx = 1\nx = 1\nx = 1\nx = 1"
 
 
-def shell(command: str) -> Call:
+def shell(command: str) -> SourceCall:
     """A call of a shell."""
     return call_of(BASH, json.dumps({"command": command}))
 
 
-def made(text: str, call: Call | None = None, level: Level = Level.SAFE) -> str:
+def made(text: str, call: SourceCall | None = None, level: Level = Level.SAFE) -> str:
     """The text after all reductions."""
     done = reduced(Output(text, call or shell("make")), level)
     return text if done is None else done.text
@@ -208,13 +208,15 @@ texts = st.lists(st.sampled_from(PIECES) | st.integers(1, 30).map(lambda n: f"sr
 repeated = st.lists(st.tuples(st.sampled_from(PIECES), st.integers(1, 6)), max_size=12).map(
     lambda pairs: "\n".join(piece for piece, times in pairs for _ in range(times))
 )
-calls = st.sampled_from([None, shell("make test"), shell("rg -n x"), Call("list_jobs"), Call("fetch"), shell("cat x")])
+calls = st.sampled_from(
+    [None, shell("make test"), shell("rg -n x"), SourceCall("list_jobs"), SourceCall("fetch"), shell("cat x")]
+)
 levels = st.sampled_from(Level)
 
 
 @settings(max_examples=400)
 @given(texts | repeated, calls, levels)
-def test_made_once(text: str, call: Call | None, level: Level) -> None:
+def test_made_once(text: str, call: SourceCall | None, level: Level) -> None:
     """A text that was reduced is smaller, and is not reduced again."""
     done = reduced(Output(text, call), level, ["fetch"])
     if done is None:
@@ -226,7 +228,7 @@ def test_made_once(text: str, call: Call | None, level: Level) -> None:
 
 @settings(max_examples=400)
 @given(texts | repeated, calls)
-def test_read_back(text: str, call: Call | None) -> None:
+def test_read_back(text: str, call: SourceCall | None) -> None:
     """What says that it can be read back tells the original."""
     done = reduced(Output(text, call), Level.FULL, (), REVERSIBLE)
     if done is None:
@@ -249,7 +251,7 @@ lists = st.lists(st.dictionaries(st.sampled_from("abcd"), cells, min_size=2), mi
 def test_rows_read_back(value: object, indent: int | None) -> None:
     """A table tells each value, and how each number was spelled."""
     text = json.dumps(value, indent=indent)
-    done = reduced(Output(text, Call("list_jobs")), Level.EXACT)
+    done = reduced(Output(text, SourceCall("list_jobs")), Level.EXACT)
     if done is not None and ["rows"] == [saving.reduction for saving in done.savings]:
         assert value_of(done.text) == spelled(text)
 
@@ -271,7 +273,7 @@ def test_time_is_linear(piece: str) -> None:
 
     def run(size: int) -> None:
         head = next((head for start, head in HEADS.items() if piece.startswith(start)), "")
-        for call in (shell("make test"), Call("fetch")):
+        for call in (shell("make test"), SourceCall("fetch")):
             reduced(Output(head + piece * (size // len(piece)), call), Level.FULL, ["fetch"])
 
     assert 2.3 > growth(run, 10_000, times=2)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from prompt_sidecar.trim.condense.calls import KEPT_CHARACTERS, Call, UnreadCall, call_of, kept_call
-from prompt_sidecar.trim.condense.kinds import Kind, is_run, kind_of
+from prompt_sidecar.trim.condense.calls import KEPT_CHARACTERS, SourceCall, UnreadCall, call_of, kept_call
+from prompt_sidecar.trim.condense.kinds import ResultKind, is_run, kind_of
 from prompt_sidecar.trim.condense.output import Output
 
 
-def shell(command: str) -> Call:
+def shell(command: str) -> SourceCall:
     """A call of a shell."""
     return call_of("Bash", json.dumps({"command": command}))
 
@@ -80,16 +80,16 @@ def test_commands_that_do_not(command: str) -> None:
 @pytest.mark.parametrize(
     ("text", "call", "kind"),
     [
-        ("x", None, Kind.OTHER),
-        ("x", shell("cat a.py"), Kind.SOURCE),
-        ("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y", shell("make"), Kind.SOURCE),
-        ("     1→a\n     2→b\n     3→c", Call("get"), Kind.SOURCE),
-        ("Result:\n    98\ta\n    99\tb\n   100\tc", Call("get"), Kind.SOURCE),
-        ("   12\t34\n   99\t35\n    7\t36", shell("make"), Kind.OTHER),
-        ("<html>", Call("fetch"), Kind.PAGE),
+        ("x", None, ResultKind.OTHER),
+        ("x", shell("cat a.py"), ResultKind.SOURCE),
+        ("--- a\n+++ b\n@@ -1 +1 @@\n-x\n+y", shell("make"), ResultKind.SOURCE),
+        ("     1→a\n     2→b\n     3→c", SourceCall("get"), ResultKind.SOURCE),
+        ("Result:\n    98\ta\n    99\tb\n   100\tc", SourceCall("get"), ResultKind.SOURCE),
+        ("   12\t34\n   99\t35\n    7\t36", shell("make"), ResultKind.OTHER),
+        ("<html>", SourceCall("fetch"), ResultKind.PAGE),
     ],
 )
-def test_what_a_result_holds(text: str, call: Call | None, kind: Kind) -> None:
+def test_what_a_result_holds(text: str, call: SourceCall | None, kind: ResultKind) -> None:
     """A diff is one whatever made it; numbers of lines follow each other."""
     assert kind is kind_of(Output(text, call), ["fetch"])
 
@@ -131,5 +131,5 @@ def test_long_arguments_are_not_kept() -> None:
     """A call with long arguments is read where it is there."""
     arguments = json.dumps({"command": f"cat a.py # {'x' * KEPT_CHARACTERS}"})
     kept = kept_call("Bash", arguments)
-    assert isinstance(kept, Call)
+    assert isinstance(kept, SourceCall)
     assert kept.reads

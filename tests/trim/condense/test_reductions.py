@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from prompt_sidecar.trim.condense.calls import Call, call_of
+from prompt_sidecar.trim.condense.calls import SourceCall, call_of
 from prompt_sidecar.trim.condense.grep import grouped
 from prompt_sidecar.trim.condense.html_text import OPENING, as_text
 from prompt_sidecar.trim.condense.json_rows import as_tables
@@ -130,7 +130,7 @@ def test_absent_members() -> None:
 def test_json_of_a_tool_that_is_no_shell() -> None:
     """Its white space goes; what a shell wrote may be a file."""
     text = json.dumps({"price": 1.10, "tags": ["a", "b"]}, indent=4).replace("1.1", "1.10")
-    assert '{"price":1.10,"tags":["a","b"]}' == as_tables(Output(text, Call("get_price")))
+    assert '{"price":1.10,"tags":["a","b"]}' == as_tables(Output(text, SourceCall("get_price")))
     assert as_tables(Output(text, MAKE)) is None
     assert as_tables(Output(text)) is None
 
@@ -158,7 +158,7 @@ def test_long_output() -> None:
     assert f"speak of trouble:]\n{trouble}\n{lines[700]}\n{end}" in shown
     assert "step 600 was fast" not in shown
     assert ends_and_trouble(Output("x" * 10_000, MAKE)) is None
-    assert ends_and_trouble(Output("\n".join(lines), Call("fetch"))) is None
+    assert ends_and_trouble(Output("\n".join(lines), SourceCall("fetch"))) is None
 
 
 def test_what_speaks_of_trouble() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.grep import grouped
 from prompt_sidecar.trim.condense.kinds import is_numbered
 from prompt_sidecar.trim.condense.output import Output
@@ -134,7 +134,7 @@ RESULTS = ["ok 1 a", "ok 2 b", "✓ works", "✓ 3 passed", "✓ all tests", "==
 @given(st.lists(st.sampled_from(RESULTS), max_size=30))
 def test_sums_among_passed_tests(lines: list[str]) -> None:
     """Lines of passed tests that are sums stay, and so does what a failed test wrote."""
-    shown = without_passed(Output("\n".join(lines), Call("bash", shell=True)))
+    shown = without_passed(Output("\n".join(lines), SourceCall("bash", shell=True)))
     if shown is None:
         return
     kept = [line for line in shown.split("\n") if not line.endswith(LEFT_OUT)]

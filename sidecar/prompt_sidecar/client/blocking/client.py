@@ -34,7 +34,7 @@ from prompt_sidecar.client.loop import Completion, complete
 from prompt_sidecar.client.model_calls import ModelCall, only_strict
 from prompt_sidecar.client.schema import make, methods
 from prompt_sidecar.client.streaming import Emit, Next, Streaming, stream_complete
-from prompt_sidecar.client.turns import Work
+from prompt_sidecar.client.turns import Continuation
 from prompt_sidecar.providers.messages import Format
 
 
@@ -301,7 +301,7 @@ class Run(BaseRun):
             Exception: what `create` raises.
         """
         api = self._chosen(format)
-        work = Work(api, self.id, keywords, self.options, self._watched, only_strict(format, create))
+        work = Continuation(api, self.id, keywords, self.options, self._watched, only_strict(format, create))
         if keywords.get("stream"):
             return Streamed(self.client, stream_complete(self._engine, work), create)
         return self.client._drive(complete(self._engine, work), create)  # noqa: SLF001  # as above

@@ -15,12 +15,12 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from prompt_sidecar.browsers import Refusal, Sites, Visitors
+from prompt_sidecar.browsers import BrowserRefusal, Sites, Visitors
 from prompt_sidecar.calls.pages import PagesDoor
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.tokens import Tokens, read_tokens
 from prompt_sidecar.doors.admin.options import AdminOptions
-from prompt_sidecar.doors.admin.site import Answer, Pages
+from prompt_sidecar.doors.admin.site import PageResponse, Pages
 from prompt_sidecar.telemetry.scrapes import Bounds, sent
 
 CONNECTIONS: Final = 16
@@ -46,7 +46,7 @@ _HEADERS: Final = (
 class Admin(PagesDoor):
     """A `Door` that serves the pages. Raises TokensError where the tokens cannot be used."""
 
-    def __init__(self, options: AdminOptions, shared: Shared) -> None:
+    def __init__(self, options: AdminOptions, shared: DoorServices) -> None:
         bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
         super().__init__("admin.listen", options.listen, self._answer, bounds, shared.observer.reached)
         self._shared = shared
@@ -68,25 +68,25 @@ class Admin(PagesDoor):
         start(answer.status, [*headers, *answer.headers])
         return [] if environment["REQUEST_METHOD"] == "HEAD" else [answer.body]
 
-    def _look(self, environment: Any) -> Answer:
+    def _look(self, environment: Any) -> PageResponse:
         if (refusal := self._refusal(environment)) is not None:
-            return Answer.plain(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", refusal.message)
+            return PageResponse.plain(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", refusal.message)
         if environment["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-            return Answer.plain("405 Method Not Allowed", "only GET and HEAD", ("Allow", "GET, HEAD"))
+            return PageResponse.plain("405 Method Not Allowed", "only GET and HEAD", ("Allow", "GET, HEAD"))
         if self._tokens and self._tokens.caller(token_of(environment.get("HTTP_AUTHORIZATION", ""))) is None:
             challenge = ("WWW-Authenticate", 'Basic realm="prompt-sidecar", charset="UTF-8"')
-            return Answer.plain("401 Unauthorized", "a token of admin.tokens_file is needed", challenge)
+            return PageResponse.plain("401 Unauthorized", "a token of admin.tokens_file is needed", challenge)
         query = environment.get("QUERY_STRING", "")
         if len(query) > QUERY_CHARACTERS or query.count("&") >= QUERY_FIELDS:
-            return Answer.plain("400 Bad Request", "the query is too long")
+            return PageResponse.plain("400 Bad Request", "the query is too long")
         fields = {name: values[0] for name, values in parse_qs(query).items()}
         return self._pages.answer(environment["PATH_INFO"], fields, self._shared.use_cases.runs)
 
-    def _refusal(self, environment: Any) -> Refusal | None:
+    def _refusal(self, environment: Any) -> BrowserRefusal | None:
         """How a request is refused that a page of another site may have sent; a browser always names a host."""
         asked = sent(environment)
         if not asked.host:
-            return Refusal(421, "FOREIGN_HOST", "name the host that is asked")
+            return BrowserRefusal(421, "FOREIGN_HOST", "name the host that is asked")
         return self._visitors.refusal(asked)
 
 

@@ -53,7 +53,7 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
-class Shown(Protocol):
+class PageSources(Protocol):
     """Where the pages find what they show."""
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
@@ -74,7 +74,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageResponse:
     """What a request gets."""
 
     status: str
@@ -83,12 +83,12 @@ class Answer:
     headers: Sequence[tuple[str, str]] = ()
 
     @classmethod
-    def plain(cls, status: str, sentence: str, *headers: tuple[str, str]) -> Answer:
+    def plain(cls, status: str, sentence: str, *headers: tuple[str, str]) -> PageResponse:
         """A sentence, mostly about why there is no page."""
         return cls(status, _PLAIN, f"{sentence}\n".encode(), headers)
 
     @classmethod
-    def leading(cls, place: str) -> Answer:
+    def leading(cls, place: str) -> PageResponse:
         """The way to another page."""
         return cls.plain("303 See Other", "see there", ("Location", place))
 
@@ -175,29 +175,33 @@ class Pages:
         }
         self._templates.filters |= {"cost": partial(_sums, "cost"), "saved": partial(_sums, "estimated_saved")}
 
-    def answer(self, path: str, query: Mapping[str, str], shown: Shown) -> Answer:
+    def answer(self, path: str, query: Mapping[str, str], shown: PageSources) -> PageResponse:
         """The answer to a path; of the query `sort`, `caller`, `model` and `run`, a run's id, are known."""
         if path == "/":
-            return Answer.leading("runs")
+            return PageResponse.leading("runs")
         if path == "/style.css":
-            return Answer("200 OK", "text/css; charset=utf-8", self._style)
+            return PageResponse("200 OK", "text/css; charset=utf-8", self._style)
         if path in {"/runs", "/runs.json"}:
             return self._runs(query, shown, as_json=path.endswith(".json"))
         found = _RUN.fullmatch(path) or _ITEM.fullmatch(path)
         if found is None:
-            return Answer.plain("404 Not Found", "there are /runs, /runs/KEY, /runs/KEY/items/ID, and each with .json")
+            return PageResponse.plain(
+                "404 Not Found", "there are /runs, /runs/KEY, /runs/KEY/items/ID, and each with .json"
+            )
         journal = shown.journal(found[1], FOUND_AMONG)
         if journal is None:
-            return Answer.plain("404 Not Found", f"this run is not among the {FOUND_AMONG:,} that were seen last here")
+            return PageResponse.plain(
+                "404 Not Found", f"this run is not among the {FOUND_AMONG:,} that were seen last here"
+            )
         if found.re is _ITEM:
             return self._item(journal, found[2], as_json=bool(found[3]))
         return self._run(journal, as_json=bool(found[2]))
 
-    def _runs(self, query: Mapping[str, str], shown: Shown, *, as_json: bool) -> Answer:
+    def _runs(self, query: Mapping[str, str], shown: PageSources, *, as_json: bool) -> PageResponse:
         wanted = query.get("run", "")
         lines = shown.summaries_of(wanted, FOUND_AMONG, LOOKED_AT) if wanted else shown.summaries(LOOKED_AT)
         if wanted and len(lines) == 1 and not as_json:
-            return Answer.leading(f"runs/{lines[0].key}")
+            return PageResponse.leading(f"runs/{lines[0].key}")
         order = ORDERS.get(query.get("sort", ""), next(iter(ORDERS.values())))
         chosen = {name: query[name] for name in CHOSEN_BY if query.get(name, ANY_OTHER) != ANY_OTHER}
         lines = [line for line in lines if all(value in CHOSEN_BY[name](line) for name, value in chosen.items())]
@@ -226,7 +230,7 @@ class Pages:
             handled=handled,
         )
 
-    def _run(self, journal: RunJournal, *, as_json: bool) -> Answer:
+    def _run(self, journal: RunJournal, *, as_json: bool) -> PageResponse:
         caller = journal.summary.caller
         journal = replace(
             journal,
@@ -255,11 +259,13 @@ class Pages:
             caller=urlencode({"caller": caller}),
         )
 
-    def _item(self, journal: RunJournal, stash_id: str, *, as_json: bool) -> Answer:
+    def _item(self, journal: RunJournal, stash_id: str, *, as_json: bool) -> PageResponse:
         """The history of one item: trimmed when and why, recalled when and how, and what the model did then."""
         steps = timeline(journal, stash_id)
         if not steps:
-            return Answer.plain("404 Not Found", "nothing is known of this item, or its entries are not kept any more")
+            return PageResponse.plain(
+                "404 Not Found", "nothing is known of this item, or its entries are not kept any more"
+            )
         if as_json:
             return _json({"run": journal.summary.key, "stash_id": stash_id, "steps": [asdict(each) for each in steps]})
         item = next((each.item for each in steps if each.item is not None), None)
@@ -267,14 +273,14 @@ class Pages:
             "item.html.jinja", run=_shown(journal.summary), stash_id=stash_id, item=item, steps=steps, rpc=_METHODS
         )
 
-    def _page(self, name: str, **values: object) -> Answer:
+    def _page(self, name: str, **values: object) -> PageResponse:
         now = self._now()
         made = self._templates.get_template(name).render(ago=partial(_ago, now), now=now, **values)
-        return Answer("200 OK", _HTML, made.encode(errors="replace"))
+        return PageResponse("200 OK", _HTML, made.encode(errors="replace"))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ItemEvent:
     """One step in the life of an item."""
 
     at: float
@@ -291,16 +297,16 @@ _METHODS: Final = frozenset({"RetrieveContent", "SearchHistory"})
 """Methods by which a program asks, not a model."""
 
 
-def timeline(journal: RunJournal, stash_id: str) -> Sequence[Step]:
+def timeline(journal: RunJournal, stash_id: str) -> Sequence[ItemEvent]:
     """The steps of an item, the first of them first."""
     steps = [
-        Step(prompt.at, prompt.iteration, item)
+        ItemEvent(prompt.at, prompt.iteration, item)
         for prompt in journal.prompts
         for item in prompt.items
         if item.stash_id == stash_id
     ]
     steps += [
-        Step(each.at, each.iteration, recall=each, then=_after(journal.prompts, each.at))
+        ItemEvent(each.at, each.iteration, recall=each, then=_after(journal.prompts, each.at))
         for each in journal.recalls
         if each.stash_id == stash_id
     ]
@@ -334,8 +340,8 @@ def _items(journal: RunJournal) -> Sequence[ItemLine]:
     return sorted(lines, key=lambda line: (-line.recalls, -line.item.size, line.item.stash_id))
 
 
-def _json(value: object) -> Answer:
-    return Answer("200 OK", _JSON, json.dumps(value).encode() + b"\n")
+def _json(value: object) -> PageResponse:
+    return PageResponse("200 OK", _JSON, json.dumps(value).encode() + b"\n")
 
 
 def _shown(run: RunSummary) -> RunSummary:

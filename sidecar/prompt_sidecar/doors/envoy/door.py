@@ -30,15 +30,15 @@ from prompt_sidecar.answers.restored_answers import RestoredWhole, whole_restore
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.grpc_channels import channel_arguments, credentials
 from prompt_sidecar.calls.memory import REQUEST_COPIES, Reservation
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.subjects import proven_by_grpc
 from prompt_sidecar.calls.tokens import bearer_token
 from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.doors.envoy import messages
-from prompt_sidecar.doors.envoy.exchange import Answer, Exchange, RestoreWhole, Trim
+from prompt_sidecar.doors.envoy.exchange import EnvoyExchange, RestoreWhole, SendAnswer, TrimBody
 from prompt_sidecar.doors.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 from prompt_sidecar.doors.envoy.options import EnvoyOptions
-from prompt_sidecar.doors.envoy.processor import Guard, Processed, Processor, until
+from prompt_sidecar.doors.envoy.processor import Guard, ProcessedRequest, Processor, until
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
@@ -75,7 +75,7 @@ class EnvoyDoor:
     early: Final = False
     addresses: Final = ()
 
-    def __init__(self, options: EnvoyOptions, shared: Shared, key: bytes) -> None:
+    def __init__(self, options: EnvoyOptions, shared: DoorServices, key: bytes) -> None:
         self._options = options
         self._shared = shared
         self._observer = shared.observer
@@ -183,7 +183,7 @@ class EnvoyDoor:
             self._shared.use_cases.handled(Handled(Through.ENVOY, Untrimmed.UNAUTHENTICATED))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         guards = partial(self._processor.guards, peer=peer)
-        exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
+        exchange = EnvoyExchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
         outcome = self._no_room()
         if outcome is not None:
             if (refusal := await self._left_out(exchange, requests, context, outcome)) is not None:
@@ -217,20 +217,20 @@ class EnvoyDoor:
             if exchange.stay is MasksStay.TOO_LONG:
                 self._observer.reached("envoy.answer_bytes")
 
-    def _count(self, exchange: Exchange, outcome: EnvoyOutcome) -> None:
+    def _count(self, exchange: EnvoyExchange, outcome: EnvoyOutcome) -> None:
         """Count a request, once."""
         self._observer.envoy_request(outcome)
         if (handled := exchange.handled(outcome)) is not None:
             self._shared.use_cases.handled(handled)
 
-    def _failed(self, exchange: Exchange, peer: str, error: Exception) -> bytes | None:
+    def _failed(self, exchange: EnvoyExchange, peer: str, error: Exception) -> bytes | None:
         """Log that an exchange failed; return what Envoy is told before its stream ends, if anything."""
         _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
         return None if exchange.is_counted else self._refused(exchange, peer, EnvoyOutcome.FAILED)
 
     async def _left_out(
         self,
-        exchange: Exchange,
+        exchange: EnvoyExchange,
         requests: AsyncIterator[bytes],
         context: grpc.aio.ServicerContext[Any, Any],
         outcome: EnvoyOutcome,
@@ -248,19 +248,19 @@ class EnvoyDoor:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this sidecar is stopping; ask another")
         return refusal
 
-    def _refused(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> bytes | None:
+    def _refused(self, exchange: EnvoyExchange, peer: str, outcome: EnvoyOutcome) -> bytes | None:
         """Count a request that was not looked at; return its refusal, where its body must not go on unread."""
         left = self._left(exchange, peer, outcome)
         assert left.outcome is not None
         self._count(exchange, left.outcome)
         return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
 
-    def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Answer:
+    def _left(self, exchange: EnvoyExchange, peer: str, outcome: EnvoyOutcome) -> SendAnswer:
         """Return the last answer to a request that was not looked at."""
-        left = Processed(outcome, messages.request_body(None))
+        left = ProcessedRequest(outcome, messages.request_body(None))
         if exchange.is_guarded:
             left = self._processor.left(exchange.headers, peer, exchange.format, left)
-        return Answer(left.reply, last=True, outcome=left.outcome)
+        return SendAnswer(left.reply, last=True, outcome=left.outcome)
 
     async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
         """Return the next message; None: there is none, or the exchange has taken too long."""
@@ -271,7 +271,9 @@ class EnvoyDoor:
             self._observer.reached("envoy.exchange_age")
             return None
 
-    async def _answers(self, exchange: Exchange, raw: bytes, peer: str, reserved: Reservation) -> AsyncIterator[Answer]:
+    async def _answers(
+        self, exchange: EnvoyExchange, raw: bytes, peer: str, reserved: Reservation
+    ) -> AsyncIterator[SendAnswer]:
         """Yield the answers to one message: one, or before it a request to wait longer."""
         if not self._has_memory(reserved, exchange.needs(len(raw))):
             yield self._without_memory(exchange, peer)
@@ -280,7 +282,7 @@ class EnvoyDoor:
             message = await self._parsed(raw, peer)
         except DecodeError:
             if exchange.is_counted:
-                yield Answer(None, last=True)
+                yield SendAnswer(None, last=True)
                 return
             left = self._left(exchange, peer, EnvoyOutcome.FAILED)
             yield left if left.outcome is EnvoyOutcome.REFUSED else replace(left, reply=None)
@@ -288,14 +290,14 @@ class EnvoyDoor:
         for _ in exchange.take_ahead(message):
             await asyncio.sleep(0)
         step = await self._step(exchange, message, peer)
-        if isinstance(step, Answer):
+        if isinstance(step, SendAnswer):
             if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
                 step = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
             if not step.last and not self._has_memory(reserved, exchange.needs(0)):
                 step = self._without_memory(exchange, peer)
             yield step
             if step.owed:
-                yield Answer(messages.wait_longer(self._options.patience))
+                yield SendAnswer(messages.wait_longer(self._options.patience))
             return
         if isinstance(step, RestoreWhole):
             yield exchange.restored(await self._restored(step, peer))
@@ -308,7 +310,7 @@ class EnvoyDoor:
         check = until(monotonic() + self._options.patience, stopped.is_set)
         self._waiting_bytes += len(step.body)
         self._shared.in_flight.add()
-        work: Future[Processed] = self._shared.workers.submit_for(
+        work: Future[ProcessedRequest] = self._shared.workers.submit_for(
             Owner(peer, peer), len(step.body), copy_context().run, self._work(step, exchange.headers, peer, check)
         )
         work.add_done_callback(lambda _: self._shared.in_flight.remove())
@@ -316,7 +318,7 @@ class EnvoyDoor:
             waited = asyncio.wrap_future(work)
             done, _ = await asyncio.wait({waited}, timeout=_ASK_AFTER)
             if not done:
-                yield Answer(messages.wait_longer(self._options.patience))
+                yield SendAnswer(messages.wait_longer(self._options.patience))
             processed = await waited
         except asyncio.CancelledError:
             self._count(exchange, EnvoyOutcome.LATE)
@@ -329,14 +331,16 @@ class EnvoyDoor:
         reserved.resize(0)
 
     def _work(
-        self, step: Trim | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
-    ) -> Callable[[], Processed]:
+        self, step: TrimBody | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
+    ) -> Callable[[], ProcessedRequest]:
         """Return what is done with a request's body, in a thread."""
         if isinstance(step, Guard):
             return partial(self._processor.guard, step, headers, peer, check)
         return partial(self._traced, step, headers, peer, check)
 
-    def _traced(self, step: Trim, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
+    def _traced(
+        self, step: TrimBody, headers: Mapping[str, str], peer: str, check: Callable[[], None]
+    ) -> ProcessedRequest:
         """Trim a prompt within the span of its request, which is in the trace that the agent has sent."""
         path, scheme = headers.get(":path", "").partition("?")[0], headers.get(":scheme", "http")
         request = AgentRequest(headers.get(":method", "POST"), step.path.api.route, scheme, path, headers)
@@ -352,7 +356,7 @@ class EnvoyDoor:
             reason = "" if outcome is EnvoyOutcome.ANSWERED else outcome.value
             self._observer.request_ended(begun, AgentAnswered(0, outcome.value, reason, 0, caller, run_id))
 
-    def _without_memory(self, exchange: Exchange, peer: str) -> Answer:
+    def _without_memory(self, exchange: EnvoyExchange, peer: str) -> SendAnswer:
         """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
         return self._left(exchange, peer, EnvoyOutcome.BUSY) if exchange.is_guarded else exchange.without_memory()
 
@@ -366,8 +370,8 @@ class EnvoyDoor:
         return True
 
     async def _step(
-        self, exchange: Exchange, message: wire.ProcessingRequest, peer: str
-    ) -> Answer | Trim | Guard | RestoreWhole:
+        self, exchange: EnvoyExchange, message: wire.ProcessingRequest, peer: str
+    ) -> SendAnswer | TrimBody | Guard | RestoreWhole:
         """Have an exchange take a message; in a thread where that may take long."""
         if exchange.is_long:
             with contextlib.suppress(RuntimeError):  # as in `_parsed`
@@ -410,7 +414,7 @@ class EnvoyDoor:
                 return await self._in_thread(peer, len(raw), wire.ProcessingRequest.FromString, raw)
         return wire.ProcessingRequest.FromString(raw)
 
-    def _report(self, exchange: Exchange, peer: str) -> None:
+    def _report(self, exchange: EnvoyExchange, peer: str) -> None:
         """Have what the response said reported; nobody waits for it."""
 
         def run() -> None:

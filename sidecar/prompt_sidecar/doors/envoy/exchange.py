@@ -3,8 +3,8 @@
     request_headers ──► request_body ──► over, or where usage is read: response_headers ──► response_body … ──► over
 
 An exchange says what to answer to each message. Trimming, a whole response with masks and reporting are the only work,
-and are handed back, as `Trim`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream are
-searched for masks here, as each takes microseconds; a long piece may have thousands of events, and goes through
+and are handed back, as `TrimBody`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream
+are searched for masks here, as each takes microseconds; a long piece may have thousands of events, and goes through
 `take_ahead` first. The end of a long event may take a second: where `is_long` says so, `take` belongs into a thread,
 too. Ending the stream is legal at any point: the rest of the exchange then goes on without the sidecar, so it ends as
 soon as nothing more is to be done.
@@ -31,7 +31,7 @@ from prompt_sidecar.calls.headers import PREFIX
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.calls.passing import passes
 from prompt_sidecar.doors.envoy import messages
-from prompt_sidecar.doors.envoy.processor import Guard, Processed
+from prompt_sidecar.doors.envoy.processor import Guard, ProcessedRequest
 from prompt_sidecar.doors.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Unread
@@ -60,7 +60,7 @@ _PASSES: Final = {
     EnvoyOutcome.UNAUTHENTICATED: Untrimmed.UNAUTHENTICATED,
     EnvoyOutcome.LATE: Untrimmed.LATE,
 }
-"""Why a request goes on as it came that came to an outcome; see `Exchange.handled` for the others."""
+"""Why a request goes on as it came that came to an outcome; see `EnvoyExchange.handled` for the others."""
 _DIGITS: Final = 15
 """Of a body's length that is believed."""
 _SUCCESS: Final = 2
@@ -70,7 +70,7 @@ _ERRORS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SendAnswer:
     """Send this; `last`: then end the stream. `outcome`: that of the request, where it is known now."""
 
     reply: bytes | None
@@ -85,8 +85,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Trim:
-    """Trim this body; `Exchange.trimmed` takes the outcome."""
+class TrimBody:
+    """Trim this body; `EnvoyExchange.trimmed` takes the outcome."""
 
     path: PathFound
     body: bytes
@@ -94,14 +94,14 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class RestoreWhole:
-    """Restore the masks in a whole response; `Exchange.restored` takes the outcome."""
+    """Restore the masks in a whole response; `EnvoyExchange.restored` takes the outcome."""
 
     dialect: Dialect
     body: bytes
     restore: Restore
 
 
-class Exchange:
+class EnvoyExchange:
     """The state of one exchange."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Exchange:
         """Of the last message in the order of messages; -1: there was none."""
         self._buffered = False
         """Whether Envoy says that it gives the request's body whole."""
-        self._processed: Processed | None = None
+        self._processed: ProcessedRequest | None = None
         self._reader: UsageReader | None = None
         self._provider_failed = False
         """Whether the response is an error."""
@@ -219,11 +219,11 @@ class Exchange:
         taken = self._stream.taken_bytes if self._stream is not None else 0
         return ANSWER_COPIES * (more + self.kept_bytes) + taken
 
-    def without_memory(self) -> Answer:
+    def without_memory(self) -> SendAnswer:
         """Go on without the sidecar, which has no memory for what comes next."""
         if self._changing and self.stay is None:
             self._stay = MasksStay.TOO_LONG
-        return Answer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.TOO_LARGE)
+        return SendAnswer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.TOO_LARGE)
 
     @property
     def stay(self) -> MasksStay | None:
@@ -261,7 +261,7 @@ class Exchange:
             return True
         return not self._whole and self._reader is not None and self._reader.reads
 
-    def take(self, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
+    def take(self, message: wire.ProcessingRequest) -> SendAnswer | TrimBody | Guard | RestoreWhole:
         """Take a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
         kind = message.WhichOneof("request")
         if message.observability_mode or kind is None or not self._follows(kind):
@@ -273,9 +273,9 @@ class Exchange:
                 self._guarded = not message.request_headers.end_of_stream and self._guards({})
             return self._left()
 
-    def _left(self) -> Answer:
+    def _left(self) -> SendAnswer:
         """End the stream: the rest of the exchange goes on without the sidecar."""
-        return Answer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.UNREADABLE)
+        return SendAnswer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.UNREADABLE)
 
     def _follows(self, kind: str) -> bool:
         """Whether a message of a kind may come now."""
@@ -285,7 +285,7 @@ class Exchange:
         self._place = place
         return follows
 
-    def _took(self, kind: str, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
+    def _took(self, kind: str, message: wire.ProcessingRequest) -> SendAnswer | TrimBody | Guard | RestoreWhole:
         """Take a message that is in order."""
         if kind == "request_headers":
             return self._request_headers(message)
@@ -295,28 +295,28 @@ class Exchange:
             if self._guarded and (self._path is None or self._signed):
                 whole = message.request_body.end_of_stream or self._buffered
                 outcome = EnvoyOutcome.UNREADABLE if self._signed else EnvoyOutcome.NOT_A_PROMPT
-                passed = Processed(outcome, messages.request_body(None))
+                passed = ProcessedRequest(outcome, messages.request_body(None))
                 why = self._why or (None if whole else Unread.UNBUFFERED)
                 return Guard(message.request_body.body, passed, why, self._signed)
             if self._path is None or not (message.request_body.end_of_stream or self._buffered):
-                return Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.UNREADABLE)
-            return Trim(self._path, message.request_body.body)
+                return SendAnswer(messages.request_body(None), last=True, outcome=EnvoyOutcome.UNREADABLE)
+            return TrimBody(self._path, message.request_body.body)
         if kind == "request_trailers":
-            return Answer(messages.request_trailers())
+            return SendAnswer(messages.request_trailers())
         if kind == "response_headers":
             return self._response_headers(message)
         if kind == "response_body":
             return self._response_body(message)
         return self._response_trailers()
 
-    def trimmed(self, processed: Processed) -> Answer:
+    def trimmed(self, processed: ProcessedRequest) -> SendAnswer:
         """Answer with the processed body."""
         self._processed = processed
         reads = self._usage or processed.restore is not None
         goes_on = reads and processed.outcome is EnvoyOutcome.ANSWERED
-        return Answer(processed.reply, last=not goes_on, outcome=processed.outcome)
+        return SendAnswer(processed.reply, last=not goes_on, outcome=processed.outcome)
 
-    def report(self) -> tuple[Processed, ProviderUsage | None] | None:
+    def report(self) -> tuple[ProcessedRequest, ProviderUsage | None] | None:
         """Return what is to be reported of the response, once: its usage, or None for an error. None: nothing."""
         reader, self._reader = self._reader, None
         failed, self._provider_failed = self._provider_failed, False
@@ -327,7 +327,7 @@ class Exchange:
             return self._processed, usage
         return (self._processed, None) if failed else None
 
-    def _request_headers(self, message: wire.ProcessingRequest) -> Answer | Guard:
+    def _request_headers(self, message: wire.ProcessingRequest) -> SendAnswer | Guard:
         self.headers = headers = messages.headers_of(message.request_headers)
         own = [name for name in headers if name.startswith(PREFIX)]
         path = api_of(headers.get(":path", "")) if headers.get(":method") == "POST" else None
@@ -335,21 +335,21 @@ class Exchange:
         if not message.request_headers.end_of_stream and self._guards(headers):
             return self._guarded_headers(message, path, own)
         if path is None or message.request_headers.end_of_stream:
-            return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)
+            return SendAnswer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)
         if (
             _encoded(headers)
             or signs_body(headers)
             or message.protocol_config.request_body_mode not in {0, messages.BUFFERED}  # 0: an Envoy that does not say
         ):
-            return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
+            return SendAnswer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
         return self._reading(message, path, own)
 
     def _guarded_headers(
         self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]
-    ) -> Answer | Guard:
+    ) -> SendAnswer | Guard:
         """Take the headers of a request whose body must not go on unread."""
         self._guarded = True
-        passed = Processed(EnvoyOutcome.UNREADABLE, messages.request_headers(own))
+        passed = ProcessedRequest(EnvoyOutcome.UNREADABLE, messages.request_headers(own))
         if message.protocol_config.request_body_mode not in {0, messages.BUFFERED} or _never_ends(self.headers):
             return Guard(b"", passed, Unread.UNBUFFERED)
         if _encoded(self.headers):
@@ -358,16 +358,16 @@ class Exchange:
         self._why = unread_kind(self.headers.get("content-type", "")) if path is None else None
         return self._reading(message, path, own)
 
-    def _reading(self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]) -> Answer:
+    def _reading(self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]) -> SendAnswer:
         """Ask for the body."""
         self._path = path
         self._buffered = message.protocol_config.request_body_mode == messages.BUFFERED
         self._changes = not message.HasField("protocol_config") or (
             message.protocol_config.response_body_mode in _PIECES
         )
-        return Answer(messages.request_headers(own, plain=self._usage and path is not None))
+        return SendAnswer(messages.request_headers(own, plain=self._usage and path is not None))
 
-    def _response_headers(self, message: wire.ProcessingRequest) -> Answer:
+    def _response_headers(self, message: wire.ProcessingRequest) -> SendAnswer:
         headers = messages.headers_of(message.response_headers)
         told = self._processed.headers if self._processed is not None else None
         status = headers.get(":status", "")
@@ -381,7 +381,7 @@ class Exchange:
             self._restores(kind.partition(";")[0].strip().lower(), encoded=encoded)
         over = message.response_headers.end_of_stream or not (reads or self._changing)
         self._reader = reader if reads and not over else None
-        return Answer(messages.response_headers(told or {}, whole=self._whole), last=over)
+        return SendAnswer(messages.response_headers(told or {}, whole=self._whole), last=over)
 
     @property
     def _changing(self) -> bool:
@@ -410,7 +410,7 @@ class Exchange:
         """Whether the response is a stream in the form of a JSON array."""
         return self._path is not None and self._path.streams and self._path.api.may_stream_array
 
-    def _response_body(self, message: wire.ProcessingRequest) -> Answer | RestoreWhole:
+    def _response_body(self, message: wire.ProcessingRequest) -> SendAnswer | RestoreWhole:
         piece, ends = message.response_body.body, message.response_body.end_of_stream
         taken, self._taken = self._taken, 0
         if self._reader is not None:
@@ -424,7 +424,7 @@ class Exchange:
             return self._passed(None, ends=ends)
         return self._streamed(self._stream, piece, taken, ends=ends)
 
-    def restored(self, whole: RestoredWhole) -> Answer:
+    def restored(self, whole: RestoredWhole) -> SendAnswer:
         """Answer with a whole, processed response."""
         # A whole response that trailers follow does not say that it ends, but can be read.
         in_pieces = not self._ends and whole.stay is MasksStay.UNREADABLE
@@ -432,31 +432,31 @@ class Exchange:
         self._whole = self._whole and not in_pieces
         return self._passed(whole.body, ends=self._ends)
 
-    def _streamed(self, stream: RestoredStream, piece: bytes, taken: int, *, ends: bool) -> Answer:
+    def _streamed(self, stream: RestoredStream, piece: bytes, taken: int, *, ends: bool) -> SendAnswer:
         """Answer with what of a stream goes on, or owe the answer; so many bytes of the piece were taken ahead."""
         self._made += stream.feed(piece[taken:], last=ends)
         if stream.waits:
             self._owed += 1
-            return Answer(None, owed=True)
+            return SendAnswer(None, owed=True)
         before, self._owed = self._owed, 0
         made, self._made = bytes(self._made), bytearray()
         if stream.stay is not None:
             self._stay, self._stream = stream.stay, None
         return self._passed(None if made == piece and not before else made, ends=ends, before=before)
 
-    def _response_trailers(self) -> Answer:
+    def _response_trailers(self) -> SendAnswer:
         """Let trailers go on, behind what has waited of a stream: no further piece comes."""
         stream, before = self._stream, self._owed
         if stream is None or not before:
-            return Answer(messages.response_trailers(), last=True)
+            return SendAnswer(messages.response_trailers(), last=True)
         body = bytes(self._made) + stream.feed(b"", last=True)
         self._stay, self._owed = stream.stay, 0
         self._made.clear()
-        return Answer(messages.response_body(body), last=True, before=before - 1, then=messages.response_trailers())
+        return SendAnswer(messages.response_body(body), last=True, before=before - 1, then=messages.response_trailers())
 
-    def _passed(self, body: bytes | None, *, ends: bool, before: int = 0) -> Answer:
+    def _passed(self, body: bytes | None, *, ends: bool, before: int = 0) -> SendAnswer:
         over = ends or not (self._changing or (self._reader is not None and self._reader.reads))
-        return Answer(messages.response_body(body), last=over, before=before)
+        return SendAnswer(messages.response_body(body), last=over, before=before)
 
 
 def _never_ends(headers: Mapping[str, str]) -> bool:

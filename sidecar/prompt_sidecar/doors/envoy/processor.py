@@ -20,7 +20,7 @@ from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.provider_errors import error_body, error_headers, http_status, is_final
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.use_cases import Check
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.identity import Identities, Identity
@@ -35,7 +35,7 @@ from prompt_sidecar.errors import (
     TooLarge,
 )
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
-from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.guard_calls import MaskCall, SendingDoor, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed, untrimmed_by
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Processed:
+class ProcessedRequest:
     """What Envoy is told of a request, and what the response's report needs."""
 
     outcome: EnvoyOutcome
@@ -76,7 +76,7 @@ class Guard:
     """Have the guard read this body, which is no prompt that is trimmed."""
 
     body: bytes
-    passed: Processed
+    passed: ProcessedRequest
     """What Envoy is told if it goes on as it came."""
     why: Unread | None = None
     """Why it cannot be read; None: it may be."""
@@ -87,14 +87,14 @@ class Guard:
 class Processor:
     """Does the work of exchanges. Thread-safe."""
 
-    def __init__(self, shared: Shared, identities: Identities) -> None:
+    def __init__(self, shared: DoorServices, identities: Identities) -> None:
         self._use_cases = shared.use_cases
         self._shared = shared
         self._identities = identities
 
     def trim(
         self, path: PathFound, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
-    ) -> Processed:
+    ) -> ProcessedRequest:
         """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
         found: list[Identity] = []
 
@@ -112,11 +112,11 @@ class Processor:
                 accept_bytes=self._shared.options.max_message_bytes,
             )
 
-        def write(call: TrimCall, answer: TrimAnswer) -> Processed:
+        def write(call: TrimCall, answer: TrimAnswer) -> ProcessedRequest:
             caller, run_id = found[0].caller, found[0].run_id
             recall = RecallOffer.UNAVAILABLE if call.recall_unavailable else RecallOffer.OFFERED
             restore = self._use_cases.restores(caller, run_id) if answer.guard.restorable else None
-            return Processed(
+            return ProcessedRequest(
                 EnvoyOutcome.ANSWERED,
                 messages.request_body(answer.prompt.body, plain=restore is not None),
                 found[0],
@@ -138,22 +138,24 @@ class Processor:
         """Return whether no body of a request with these headers may go on unread."""
         return bool(self._use_cases.runs.guarding.unread(self._identities.caller(headers, peer)))
 
-    def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
+    def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> ProcessedRequest:
         """Have the guard read a body that is no prompt; it goes on masked, as it came, or not at all."""
         caller = self._identities.caller(headers, peer)
         try:
             if step.why is not None:
-                self._use_cases.left_unread(Door.ENVOY, caller, step.why)
+                self._use_cases.left_unread(SendingDoor.ENVOY, caller, step.why)
                 return step.passed
             if not step.body.strip():
                 return step.passed
             call = MaskCall(caller, step.body, _run(headers))
-            made = self._use_cases.mask(Door.ENVOY, call, check, signed=step.signed)
+            made = self._use_cases.mask(SendingDoor.ENVOY, call, check, signed=step.signed)
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing goes on that must not
             return self._failed("", error, caller)
-        return step.passed if made is step.body else Processed(step.passed.outcome, messages.request_body(made))
+        return step.passed if made is step.body else ProcessedRequest(step.passed.outcome, messages.request_body(made))
 
-    def left(self, headers: Mapping[str, str], peer: str, format_name: str, otherwise: Processed) -> Processed:
+    def left(
+        self, headers: Mapping[str, str], peer: str, format_name: str, otherwise: ProcessedRequest
+    ) -> ProcessedRequest:
         """Return what becomes of a request that the guard could not read, as the sidecar was stopping, busy, or failed.
 
         `otherwise`: what becomes of it where the guard does not have to.
@@ -162,7 +164,7 @@ class Processor:
         if not self._use_cases.runs.guarding.unread(caller):
             return otherwise
         try:
-            self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+            self._use_cases.left_unread(SendingDoor.ENVOY, caller, Unread.FAILED)
         except GuardUnread as error:
             return self._refused(format_name, error)
         return otherwise
@@ -186,16 +188,16 @@ class Processor:
         body: bytes,
         caller: str,
         check: Callable[[], None],
-    ) -> Processed:
+    ) -> ProcessedRequest:
         """Mask a body that is no prompt of its path's format."""
         call = MaskCall(caller, body, _run(headers), prompt_format(path.format, body))
         try:
-            made = self._use_cases.mask(Door.ENVOY, call, check)
+            made = self._use_cases.mask(SendingDoor.ENVOY, call, check)
         except Exception as error:  # noqa: BLE001 - as in `guard`
             return self._failed(path.format, error, caller)
-        return Processed(EnvoyOutcome.INVALID, messages.request_body(None if made is body else made))
+        return ProcessedRequest(EnvoyOutcome.INVALID, messages.request_body(None if made is body else made))
 
-    def _failed(self, format_name: str, error: Exception, caller: str) -> Processed:
+    def _failed(self, format_name: str, error: Exception, caller: str) -> ProcessedRequest:
         outcome = _outcome(error)
         if outcome is EnvoyOutcome.FAILED:
             _log.error("a prompt was not trimmed, incident %s: %s", secrets.token_hex(6), frames(error))
@@ -207,17 +209,17 @@ class Processor:
             return self._refused(format_name, error)
         if self._use_cases.runs.guarding.unread(caller):
             try:
-                self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+                self._use_cases.left_unread(SendingDoor.ENVOY, caller, Unread.FAILED)
             except GuardUnread as unread:
                 return self._refused(format_name, unread)
-        return Processed(outcome, messages.request_body(None), untrimmed=untrimmed_by(error))
+        return ProcessedRequest(outcome, messages.request_body(None), untrimmed=untrimmed_by(error))
 
     @staticmethod
-    def _refused(format_name: str, error: SidecarError) -> Processed:
+    def _refused(format_name: str, error: SidecarError) -> ProcessedRequest:
         status = http_status(error)
         body = error_body(format_name, status, error.message, error.reason)
         reply = messages.immediate(status, error_headers(format_name, status), body, error.reason.lower())
-        return Processed(EnvoyOutcome.REFUSED, reply)
+        return ProcessedRequest(EnvoyOutcome.REFUSED, reply)
 
 
 def _run(headers: Mapping[str, str]) -> str:

@@ -57,7 +57,7 @@ def _internals() -> tuple[Any, Any]:
     return _server, cygrpc
 
 
-class Handed:
+class HandedCall:
     """One call. `behaviour` is the handler's function, with the attributes that the interceptor gave it."""
 
     __slots__ = ("_deserialize", "_event", "_read", "_respond", "_run", "_serialize", "_state", "behaviour")

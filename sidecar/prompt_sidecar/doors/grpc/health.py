@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from prompt_sidecar.calls.pool import Pool
+from prompt_sidecar.calls.pool import WorkerPool
 from prompt_sidecar.calls.readiness import State
 
 SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -30,7 +30,7 @@ _Status = Any
 class Health(health_pb2_grpc.HealthServicer):
     """One status for the server as a whole and for `service`. Changes are sent to watchers in `pool`."""
 
-    def __init__(self, service: str, pool: Pool) -> None:
+    def __init__(self, service: str, pool: WorkerPool) -> None:
         self._services = frozenset({"", service})
         self._status: _Status = NOT_SERVING
         self._pool = pool

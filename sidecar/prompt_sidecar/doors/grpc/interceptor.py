@@ -17,7 +17,7 @@ import grpc
 
 from prompt_sidecar.calls.memory import is_out_of_memory, out_of_memory
 from prompt_sidecar.calls.pool import ARRIVAL
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.calls.turns import Owner
 from prompt_sidecar.doors.grpc.callers import CALLER, caller_of
 from prompt_sidecar.doors.grpc.handed import ENDS
@@ -27,7 +27,7 @@ from prompt_sidecar.doors.grpc.reception import Reception
 from prompt_sidecar.doors.grpc.status import abort
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from prompt_sidecar.process.logs import call_through
-from prompt_sidecar.telemetry.observer import Called
+from prompt_sidecar.telemetry.observer import BegunCall
 
 HEALTH = "/grpc.health.v1.Health/"
 OWN = "/prompt_sidecar.v1."
@@ -75,7 +75,7 @@ class Receptions:
 class Interceptor(grpc.ServerInterceptor):
     """See the module."""
 
-    def __init__(self, shared: Shared, receptions: Receptions, *, own_pool: bool) -> None:
+    def __init__(self, shared: DoorServices, receptions: Receptions, *, own_pool: bool) -> None:
         """`own_pool`: calls run in gRPC's own pool, and no reception takes them."""
         self._shared = shared
         self._observer = shared.observer
@@ -216,10 +216,10 @@ class Interceptor(grpc.ServerInterceptor):
 
         return lambda error: partial(refuse, error)
 
-    def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
+    def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> BegunCall:
         return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
 
-    def _failed(self, called: Called, context: Any, error: BaseException) -> None:
+    def _failed(self, called: BegunCall, context: Any, error: BaseException) -> None:
         """End the call with the error's status, unless the handler has ended it: then gRPC raised a bare Exception."""
         if is_out_of_memory(error):
             error = out_of_memory()

@@ -26,8 +26,8 @@ from grpc_reflection.v1alpha import reflection
 
 from prompt_sidecar.calls.grpc_channels import channel_arguments, credentials
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.pool import Pool
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.pool import WorkerPool
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.grpc import own_pool
 from prompt_sidecar.doors.grpc.handed import unknown_grpc
 from prompt_sidecar.doors.grpc.health import SERVICE_NAME as HEALTH_NAME
@@ -69,7 +69,7 @@ class GrpcDoor:
     early: Final = True
     notice: Final = ""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: DoorServices) -> None:
         self._shared = shared
         self._settings = settings = shared.options
         self._in_flight = shared.in_flight
@@ -79,10 +79,10 @@ class GrpcDoor:
         self._own_pool = ThreadPoolExecutor(settings.workers, "grpc") if missing else None
         """Where calls run that no reception can take; None: none does."""
         checks, watch, admin, refuse = self._side_pools = (
-            Pool(_HEALTH_THREADS, "health"),
-            Pool(_WATCH_THREADS, "watch"),
-            Pool(_ADMIN_THREADS, "admin"),
-            Pool(_REFUSAL_THREADS, "refuse"),
+            WorkerPool(_HEALTH_THREADS, "health"),
+            WorkerPool(_WATCH_THREADS, "watch"),
+            WorkerPool(_ADMIN_THREADS, "admin"),
+            WorkerPool(_REFUSAL_THREADS, "refuse"),
         )
         self._refusing = Refusing(refuse, shared.observer.reached)
         self._receptions = self._receive(checks, watch, admin)
@@ -163,7 +163,7 @@ class GrpcDoor:
             pool.shutdown(wait=False, cancel_futures=True)
         return clean
 
-    def _receive(self, checks: Pool, watch: Pool, admin: Pool) -> Receptions:
+    def _receive(self, checks: WorkerPool, watch: WorkerPool, admin: WorkerPool) -> Receptions:
         """Make the receptions of all methods."""
         reached = self._shared.observer.reached
         make = partial(Reception, refusing=self._refusing, options=self._settings, reached=reached)

@@ -34,9 +34,9 @@ from time import monotonic, perf_counter
 from typing import Any, Final
 
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.pool import ARRIVAL, InFlight, Pool
-from prompt_sidecar.calls.turns import Counts, Owner, Turns
-from prompt_sidecar.doors.grpc.handed import Handed
+from prompt_sidecar.calls.pool import ARRIVAL, InFlight, WorkerPool
+from prompt_sidecar.calls.turns import Owner, OwnerCounts, WaitingTurns
+from prompt_sidecar.doors.grpc.handed import HandedCall
 from prompt_sidecar.doors.grpc.refusing import Refusing
 from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
 
@@ -71,10 +71,10 @@ class _Phase(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class _Call:
+class _ReceivedCall:
     """One call and its phase. The lock of its reception protects it."""
 
-    handed: Handed
+    handed: HandedCall
     owner: Owner = _UNKNOWN
     arrived: float = field(default_factory=perf_counter)
     phase: _Phase = _Phase.WAITING
@@ -112,7 +112,7 @@ class Reception(ThreadPoolExecutor):
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         refusing: Refusing,
         options: ServerOptions,
         *,
@@ -148,20 +148,20 @@ class Reception(ThreadPoolExecutor):
         """Called when something waits that has to be checked from time to time."""
         self.room: Callable[[], int] = lambda: sys.maxsize
         """Bytes that the process may still take: of messages that are read ahead, each may be of the largest size."""
-        self._waiting: Turns[_Call] = Turns()
+        self._waiting: WaitingTurns[_ReceivedCall] = WaitingTurns()
         """A call's phase says whether it is here."""
-        self._unread_of = Counts()
+        self._unread_of = OwnerCounts()
         """Calls that wait or whose messages are being read."""
-        self._reading: OrderedDict[_Call, None] = OrderedDict()
-        self._streaming: OrderedDict[_Call, None] = OrderedDict()
+        self._reading: OrderedDict[_ReceivedCall, None] = OrderedDict()
+        self._streaming: OrderedDict[_ReceivedCall, None] = OrderedDict()
         """The running calls whose threads may wait for their callers."""
-        self._answering: OrderedDict[_Call, None] = OrderedDict()
+        self._answering: OrderedDict[_ReceivedCall, None] = OrderedDict()
         self._untaken = 0
         """Bytes of the answers that wait to be taken."""
         self._slow = 0
         self._ready = 0
         self._running = 0
-        self._read = Counts()
+        self._read = OwnerCounts()
         """Calls whose messages are read ahead: those that are being read and are not slow, and the ready ones."""
 
     @property
@@ -187,7 +187,7 @@ class Reception(ThreadPoolExecutor):
 
     def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
         """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
-        call = _Call(Handed(run, handed))
+        call = _ReceivedCall(HandedCall(run, handed))
         try:
             context = call.handed.context()
             call.owner = Owner(peer := context.peer(), peer)
@@ -198,7 +198,7 @@ class Reception(ThreadPoolExecutor):
             self._admit(call, context)
         return _TAKEN
 
-    def _admit(self, call: _Call, context: Any) -> None:
+    def _admit(self, call: _ReceivedCall, context: Any) -> None:
         """Admit the call if there is room, or another call can be refused in its place."""
         with self._lock:
             victim = self._in_the_way(call) if self._pending >= self._most else None
@@ -240,7 +240,7 @@ class Reception(ThreadPoolExecutor):
                 call.handed.ask(partial(self._received, call))
         self.wake()
 
-    def _next(self) -> _Call | None:
+    def _next(self) -> _ReceivedCall | None:
         """Take out the call whose message is read next; None: none may be read.
 
         Connections take turns. One is passed over while it has as many messages read ahead as may still be read, so no
@@ -254,7 +254,7 @@ class Reception(ThreadPoolExecutor):
         taken = self._waiting.take(self._read, left)
         return None if taken is None else taken[1]
 
-    def _received(self, call: _Call) -> None:
+    def _received(self, call: _ReceivedCall) -> None:
         """Continue with a call whose message has arrived, or cannot arrive any more."""
         with self._lock:
             if call.phase is not _Phase.READING:
@@ -265,7 +265,7 @@ class Reception(ThreadPoolExecutor):
             self._ready += 1
         self._hand_over(call)
 
-    def _over(self, call: _Call) -> None:
+    def _over(self, call: _ReceivedCall) -> None:
         """Record that the caller has the whole answer, or has disconnected."""
         with self._lock:
             call.over = True
@@ -280,7 +280,7 @@ class Reception(ThreadPoolExecutor):
 
     # -- in a thread of the pool ---------------------------------------------------------------------------------------
 
-    def _hand_over(self, call: _Call) -> None:
+    def _hand_over(self, call: _ReceivedCall) -> None:
         try:
             self._pool.submit_for(call.owner, call.handed.size(), self._work, call).add_done_callback(
                 lambda _: self._cut_off_if_not_begun(call)
@@ -288,7 +288,7 @@ class Reception(ThreadPoolExecutor):
         except (RuntimeError, MemoryError):
             self._cut_off_if_not_begun(call)
 
-    def _cut_off_if_not_begun(self, call: _Call) -> None:
+    def _cut_off_if_not_begun(self, call: _ReceivedCall) -> None:
         """Cut off a call that cannot be begun, as there is no memory for it, or the pool has ended with the server."""
         with self._lock:
             if call.phase is not _Phase.READY:
@@ -300,7 +300,7 @@ class Reception(ThreadPoolExecutor):
             self._in_flight.remove()
         call.handed.cut_off()
 
-    def _work(self, call: _Call) -> None:
+    def _work(self, call: _ReceivedCall) -> None:
         ARRIVAL.at, ARRIVAL.answered = call.arrived, 0
         with self._lock:
             if call.phase is not _Phase.READY:
@@ -326,7 +326,7 @@ class Reception(ThreadPoolExecutor):
             for victim, bound in dropped:
                 self._cut_off(victim, bound)
 
-    def _answered(self, call: _Call) -> list[tuple[_Call, str]]:
+    def _answered(self, call: _ReceivedCall) -> list[tuple[_ReceivedCall, str]]:
         """Wait for an answer to be taken; return the calls to end if too much waits, each with the limit's name.
 
         The last one that was answered stays: a single answer may have as many bytes as the options allow.
@@ -334,7 +334,7 @@ class Reception(ThreadPoolExecutor):
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
         self._untaken += call.answered
-        dropped: list[tuple[_Call, str]] = []
+        dropped: list[tuple[_ReceivedCall, str]] = []
         if len(self._answering) > self._most:
             dropped.append((self._of_largest(self._answering), self._bound))
             self._cut(dropped[-1][0])
@@ -346,7 +346,7 @@ class Reception(ThreadPoolExecutor):
             self._cut(dropped[-1][0])
         return dropped
 
-    def _taken(self, call: _Call) -> None:
+    def _taken(self, call: _ReceivedCall) -> None:
         """Stop waiting for the answer to be taken."""
         del self._answering[call]
         self._untaken -= call.answered
@@ -356,7 +356,7 @@ class Reception(ThreadPoolExecutor):
     def look(self) -> bool:
         """End calls that have waited for too long; return whether any still wait."""
         now, options = monotonic(), self._options
-        ended: list[tuple[_Call, SidecarError]] = []
+        ended: list[tuple[_ReceivedCall, SidecarError]] = []
         with self._lock:
             # A busy sidecar checks late, for which its clients are not to blame.
             self._pace += min(now - self._looked, _LATEST)
@@ -406,7 +406,7 @@ class Reception(ThreadPoolExecutor):
     # -- which call makes room; under the lock
     # ---------------------------------------------------------------------------------
 
-    def _in_the_way(self, new: _Call) -> _Call | None:
+    def _in_the_way(self, new: _ReceivedCall) -> _ReceivedCall | None:
         """Return the call to refuse in favour of a new one: a slow one, or one of a connection with more, or None."""
         unread = self._unread_of
         most = set(unread.have_most())
@@ -424,15 +424,17 @@ class Reception(ThreadPoolExecutor):
         return victim if more else None
 
     @staticmethod
-    def _of_largest(calls: OrderedDict[_Call, None], size: Callable[[_Call], int] = lambda _: 1) -> _Call:
+    def _of_largest(
+        calls: OrderedDict[_ReceivedCall, None], size: Callable[[_ReceivedCall], int] = lambda _: 1
+    ) -> _ReceivedCall:
         """Return the oldest call of the connection that has the most, by number or by the sum of a size."""
-        counts = Counts()
+        counts = OwnerCounts()
         for call in calls:
             counts.add(call.owner, size(call))
         largest = set(counts.have_most())
         return next(call for call in calls if call.owner in largest)
 
-    def _unread(self, call: _Call) -> None:
+    def _unread(self, call: _ReceivedCall) -> None:
         del self._reading[call]
         if call.slow:
             self._slow -= 1
@@ -440,7 +442,7 @@ class Reception(ThreadPoolExecutor):
             self._read.add(call.owner, -1)
         self._unread_of.add(call.owner, -1)
 
-    def _end(self, call: _Call) -> None:
+    def _end(self, call: _ReceivedCall) -> None:
         """Take a waiting call out; it must be refused with a reason."""
         if call.phase is _Phase.READING:
             self._unread(call)
@@ -449,18 +451,18 @@ class Reception(ThreadPoolExecutor):
             self._unread_of.add(call.owner, -1)
         call.phase = _Phase.ENDED
 
-    def _cut(self, call: _Call) -> None:
+    def _cut(self, call: _ReceivedCall) -> None:
         """Stop waiting for its answer to be taken; it must be ended."""
         self._taken(call)
         call.phase = _Phase.ENDED
 
     # -- how a call ends that is not run -------------------------------------------------------------------------------
 
-    def _refuse(self, call: _Call, error: Exception) -> None:
+    def _refuse(self, call: _ReceivedCall, error: Exception) -> None:
         """Refuse a call; no more of its message is read."""
         self._refusing.refuse(call.handed, call.owner, call.arrived, error, waits=not call.asked)
 
-    def _cut_off(self, call: _Call, bound: str = "") -> None:
+    def _cut_off(self, call: _ReceivedCall, bound: str = "") -> None:
         if bound:
             self._reached(bound)
         call.handed.cut_off()

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from prompt_sidecar.calls.pool import ARRIVAL, Pool
-from prompt_sidecar.calls.turns import Counts, Owner, Turns
-from prompt_sidecar.doors.grpc.handed import Handed
+from prompt_sidecar.calls.pool import ARRIVAL, WorkerPool
+from prompt_sidecar.calls.turns import Owner, OwnerCounts, WaitingTurns
+from prompt_sidecar.doors.grpc.handed import HandedCall
 
 AT_ONCE: Final = 256
 """Refusals that are sent without delay, where there were none for a while."""
@@ -36,10 +36,10 @@ one of a connection that has no others, after those of as many connections as wa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Refused:
+class _RefusedCall:
     """A call that was refused and has no status yet."""
 
-    handed: Handed
+    handed: HandedCall
     owner: Owner
     arrived: float
     error: Exception
@@ -48,15 +48,15 @@ class _Refused:
 class Refusing:
     """Sends refusals by the threads of `pool`. `look` has to be called from time to time. Thread-safe."""
 
-    def __init__(self, pool: Pool, reached: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, pool: WorkerPool, reached: Callable[[str], None] = lambda _: None) -> None:
         """`reached` is called with the name of a limit that is reached."""
         self._pool = pool
         self._reached = reached
         self._a_second: float = A_SECOND
         self._most = MOST
         self._lock = threading.Lock()
-        self._held: Turns[_Refused] = Turns()
-        self._held_of = Counts()
+        self._held: WaitingTurns[_RefusedCall] = WaitingTurns()
+        self._held_of = OwnerCounts()
         self._left = float(AT_ONCE)
         self._at = monotonic()
         self._closing = False
@@ -73,9 +73,9 @@ class Refusing:
         self._closing = True
         self.look()
 
-    def refuse(self, handed: Handed, owner: Owner, arrived: float, error: Exception, *, waits: bool) -> None:
+    def refuse(self, handed: HandedCall, owner: Owner, arrived: float, error: Exception, *, waits: bool) -> None:
         """End a call with an error, now or, if it `waits`, later; no more of its message is read."""
-        refused = _Refused(handed, owner, arrived, error)
+        refused = _RefusedCall(handed, owner, arrived, error)
         with self._lock:
             at_once = self._closing or not waits or (not self._held and self._take())
             excess = None
@@ -116,23 +116,23 @@ class Refusing:
         self._left -= 1
         return True
 
-    def _out_of_most(self) -> _Refused:
+    def _out_of_most(self) -> _RefusedCall:
         """Take out the oldest of the connection that has the most. The lock is held."""
         oldest = self._held.oldest(self._held_of.have_most()[0])
         assert oldest is not None
         self._take_out(oldest)
         return oldest
 
-    def _take_out(self, refused: _Refused) -> None:
+    def _take_out(self, refused: _RefusedCall) -> None:
         if self._held.remove(refused.owner, refused):
             self._held_of.add(refused.owner, -1)
 
-    def _gone(self, refused: _Refused) -> None:
+    def _gone(self, refused: _RefusedCall) -> None:
         """Forget a call whose client has gone, or that has ended."""
         with self._lock:
             self._take_out(refused)
 
-    def _send(self, refused: _Refused) -> None:
+    def _send(self, refused: _RefusedCall) -> None:
         def send() -> None:
             ARRIVAL.at = refused.arrived
             refused.handed.refuse(refused.error)

@@ -27,7 +27,7 @@ class NotTaken(ConnectionError):
     """An agent has taken nothing of its answer for too long; its connection is cut off."""
 
 
-class Agent:
+class RequestingAgent:
     """Who has sent a request. `reached` is called with the name of each bound that is reached."""
 
     def __init__(self, request: web.Request, limits: ServerOptions, reached: Callable[[str], None]) -> None:

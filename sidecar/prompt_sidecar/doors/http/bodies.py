@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.calls.memory import REQUEST_COPIES, MemoryGate, Reservation
-from prompt_sidecar.calls.turns import Counts, Owner
+from prompt_sidecar.calls.turns import Owner, OwnerCounts
 from prompt_sidecar.errors import TooLarge
 
 SMALL: Final = 65_536
@@ -37,7 +37,7 @@ class Bodies:
         self._most = most
         self._memory = memory
         self._reached = reached
-        self._held = Counts()
+        self._held = OwnerCounts()
 
     @property
     def held(self) -> int:
@@ -45,7 +45,7 @@ class Bodies:
         return self._held.total
 
     @contextmanager
-    def of(self, owner: Owner, always: int = SMALL, copies: int = REQUEST_COPIES) -> Iterator[Body]:
+    def of(self, owner: Owner, always: int = SMALL, copies: int = REQUEST_COPIES) -> Iterator[BodyBudget]:
         """Make what counts the body of one request, or of its answer, until that is sent.
 
         Args:
@@ -54,13 +54,13 @@ class Bodies:
             copies: times that its bytes are in memory.
         """
         with self._memory.growing() as reserved:
-            body = Body(self, owner, always, copies, reserved)
+            body = BodyBudget(self, owner, always, copies, reserved)
             try:
                 yield body
             finally:
                 self._held.add(owner, -body.size)
 
-    def take(self, body: Body, more: int) -> None:
+    def take(self, body: BodyBudget, more: int) -> None:
         """Count `more` bytes of a body. Raises TooLarge: they have no room."""
         size = body.size + more
         if size > body.always:
@@ -76,7 +76,7 @@ class Bodies:
             self._reserve(body, size)
         self._held.add(body.owner, more)
 
-    def _reserve(self, body: Body, size: int) -> None:
+    def _reserve(self, body: BodyBudget, size: int) -> None:
         try:
             body.reserved.resize(body.copies * size)
         except TooLarge:
@@ -93,7 +93,7 @@ class Bodies:
         error.counted = True
         return error
 
-    def give(self, body: Body, less: int) -> None:
+    def give(self, body: BodyBudget, less: int) -> None:
         """Count `less` bytes of a body no more."""
         self._held.add(body.owner, -less)
         size = body.size - less
@@ -101,7 +101,7 @@ class Bodies:
 
 
 @dataclass(slots=True)
-class Body:
+class BodyBudget:
     """What the body of one request takes."""
 
     bodies: Bodies

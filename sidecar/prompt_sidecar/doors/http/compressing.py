@@ -52,7 +52,7 @@ Run = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompressConfig:
     """What the member `config` of a request asks for."""
 
     hashes: bool = False
@@ -60,7 +60,7 @@ class Asked:
     """Messages at the beginning that come back as they were sent."""
 
     @classmethod
-    def of(cls, config: Any) -> Asked:
+    def of(cls, config: Any) -> CompressConfig:
         """Read it. Raises InvalidRequest."""
         if config is None:
             return cls()
@@ -76,7 +76,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CompressedMessages:
     """Messages in the places of those that were sent."""
 
     messages: list[bytes]
@@ -85,7 +85,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedMessages:
     """Messages with calls for the results that came without."""
 
     messages: list[bytes]
@@ -98,7 +98,7 @@ class Paired:
         return sum(len(raw) for index, raw in enumerate(self.messages) if index not in self.places)
 
 
-def paired(sent: Sequence[bytes]) -> Paired:
+def paired(sent: Sequence[bytes]) -> PairedMessages:
     """Put a call before each result of chat completions that has none.
 
     LiteLLM's guardrail holds all messages of the model back. Without calls its results would be what a prompt begins
@@ -119,10 +119,12 @@ def paired(sent: Sequence[bytes]) -> Paired:
             waiting[call_id] -= 1
         places[len(messages)] = place
         messages.append(raw)
-    return Paired(messages, places)
+    return PairedMessages(messages, places)
 
 
-def in_place(sent: Sequence[bytes], given: Paired, answer: TrimAnswer, form: Format, frozen: int) -> Made:
+def in_place(
+    sent: Sequence[bytes], given: PairedMessages, answer: TrimAnswer, form: Format, frozen: int
+) -> CompressedMessages:
     """Return as many messages as were sent, as the edits of an answer make them.
 
     Args:
@@ -145,7 +147,7 @@ def in_place(sent: Sequence[bytes], given: Paired, answer: TrimAnswer, form: For
             continue
         made[index] = edit.value if not found[2] else _put(made[index], found[2], edit.value)
         undone += len(edit.value) if gone else 0
-    return Made(made, max(undone, 0))
+    return CompressedMessages(made, max(undone, 0))
 
 
 def _leading(sent: Sequence[bytes]) -> int:

@@ -107,18 +107,18 @@ def _begins_frame(rest: bytes) -> bool:
     return rest == zstandard.FRAME_HEADER or (rest[1:] == _SKIPPABLE[1:] and rest[0] & 0xF0 == _SKIPPABLE[0])
 
 
-class _Reader(Protocol):
+class _Unpacker(Protocol):
     def __call__(self, body: bytes, *, padded: bool) -> Iterator[bytes]: ...
 
 
-_READERS: Final[Mapping[str, _Reader]] = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate, "zstd": _zstd}
+_READERS: Final[Mapping[str, _Unpacker]] = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate, "zstd": _zstd}
 
 
 def _ignored(_: int) -> None:
     """Nobody counts what is unpacked."""
 
 
-class Packed:
+class PackedBody:
     """A body with an encoding, and what was unpacked of it so far.
 
     Args:
@@ -186,9 +186,9 @@ def decoded(
     """Return a body without its encoding; None: it has none, it has another one, or it is damaged.
 
     Reading ends after `most` bytes and one more, so a small body that would become a huge one takes no more memory.
-    The other arguments are those of `Packed`.
+    The other arguments are those of `PackedBody`.
     """
-    packed = Packed(body, encoding, most, padded=padded, hold=hold)
+    packed = PackedBody(body, encoding, most, padded=padded, hold=hold)
     packed.go_on(most + 1)
     return packed.plain()
 

@@ -24,7 +24,7 @@ from yarl import URL
 
 from prompt_sidecar.answers.answer_json import read
 from prompt_sidecar.answers.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued, Why
-from prompt_sidecar.answers.base import Dialect, Filter, Shown, Turn
+from prompt_sidecar.answers.base import Dialect, EarlierTurns, Filter, ModelTurn
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.answers.restoring import Restore, restored
 from prompt_sidecar.answers.rewriting import rewritten
@@ -32,12 +32,12 @@ from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.memory import ANSWER_COPIES
 from prompt_sidecar.calls.provider_errors import error_body, http_status
 from prompt_sidecar.calls.use_cases import Check
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent
 from prompt_sidecar.doors.http.bodies import SMALL
 from prompt_sidecar.doors.http.encodings import UNPACKED, decoded, encoding_of
 from prompt_sidecar.doors.http.passthrough import relay
-from prompt_sidecar.doors.http.prompting import Asked, Prompt, Prompter
+from prompt_sidecar.doors.http.prompting import Prompter, PromptRequest, SentPrompt
 from prompt_sidecar.doors.http.provider_calls import ProviderCall
 from prompt_sidecar.doors.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.doors.http.routes import Route
@@ -87,7 +87,7 @@ _log = logging.getLogger("prompt_sidecar.http")
 
 
 @dataclass(slots=True)
-class Outcome:
+class RequestOutcome:
     """The outcome of a request, for metrics."""
 
     status: int = 0
@@ -140,23 +140,23 @@ class Sends(Protocol):
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpExchange:
     """See the module."""
 
     request: web.Request
-    agent: Agent
+    agent: RequestingAgent
     route: Route
     dialect: Dialect
     """Of the route."""
     prompter: Prompter
     upstreams: Sends
-    outcome: Outcome
+    outcome: RequestOutcome
     """Told what becomes of the request."""
-    work: Work
+    work: CallWorkers
     """Runs what takes processor time."""
     most_bytes: int
     """Of an answer that is read, and of one event of a stream."""
-    _shown: Shown = field(default_factory=Shown)
+    _shown: EarlierTurns = field(default_factory=EarlierTurns)
     _input: int = 0
     _refusals: int = 0
     _thinking_refused: bool = False
@@ -172,7 +172,7 @@ class Exchange:
     _read_so_far: BytesIO = field(default_factory=BytesIO)
     """The part read so far of an answer that is read whole."""
 
-    async def run(self, asked: Asked) -> web.StreamResponse:
+    async def run(self, asked: PromptRequest) -> web.StreamResponse:
         """Answer the agent.
 
         Raises:
@@ -186,7 +186,7 @@ class Exchange:
         finally:
             self.work.rest()
 
-    async def _turns(self, asked: Asked) -> web.StreamResponse:
+    async def _turns(self, asked: PromptRequest) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
         self.outcome.failed_open = prompt.failed_open
         self.outcome.headers = _facts(prompt)
@@ -215,11 +215,11 @@ class Exchange:
                 _log.error("a stream was ended: %s", frames(error))
                 self.outcome.ended = "failed"
                 return await self._end_with_error(502, b"")
-            if not isinstance(step, Prompt):
+            if not isinstance(step, SentPrompt):
                 return step
             prompt = step
 
-    async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
+    async def _step(self, prompt: SentPrompt) -> SentPrompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
         encoding = ("content-encoding",) if prompt.asked.decoded else ()
         headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
@@ -257,7 +257,7 @@ class Exchange:
             if call.failed and not self._reports:
                 self.work.soon(self.prompter.failed, prompt)
 
-    def _asked(self, prompt: Prompt) -> ProviderAsked:
+    def _asked(self, prompt: SentPrompt) -> ProviderAsked:
         """What is known of a call of the provider when it is made."""
         asked, provider = prompt.asked, self.route.provider
         address, port = self.upstreams.address(provider)
@@ -273,7 +273,7 @@ class Exchange:
             compacted=prompt.answer is not None and prompt.answer.trimmed.hides,
         )
 
-    def _handled(self, prompt: Prompt) -> Handled:
+    def _handled(self, prompt: SentPrompt) -> Handled:
         """What was done about the request. One that only counts tokens is none of its run's prompts."""
         run_id = prompt.conversation.run_id if prompt.conversation is not None else self.request.headers.get(names.RUN)
         return Handled(
@@ -291,7 +291,7 @@ class Exchange:
         """Whether the agent has closed its connection."""
         return self.request.transport is None or self.request.transport.is_closing()
 
-    async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+    async def _answered(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         kind, encoding = media_type(answer), encoding_of(answer.headers)
         if not prompt.asked.counting:
             if kind == self.dialect.streamed and (not encoding or encoding in UNPACKED):
@@ -307,7 +307,7 @@ class Exchange:
         await relay(self.request, self.agent, answer, response)
         return response
 
-    async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _read_in_passing(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Relay an array; its usage is read as it passes."""
         reader = UsageReader(self.dialect.format, answer.status, media_type(answer))
         response = self._begun(prompt, answer)
@@ -338,7 +338,7 @@ class Exchange:
 
     # -- a whole answer --------------------------------------------------------------------------------------------
 
-    async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+    async def _whole_turn(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         body = await self._whole_body(prompt, answer)
         if body is None:
             return await self._passed_unread(prompt, answer)
@@ -359,7 +359,7 @@ class Exchange:
             self._reports = True
             self.work.soon(self.prompter.report, prompt, turn.usage)
 
-    async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes | None:
+    async def _whole_body(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> bytes | None:
         """Return an answer's body; None: there is no room for it, and what was read is in `_read_so_far`.
 
         What the provider counted is reported also where the agent has gone meanwhile.
@@ -391,7 +391,7 @@ class Exchange:
             usage.feed(body if plain is None else plain)
             return usage.end()
 
-    async def _passed_unread(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _passed_unread(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
         told = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
         self.work.shared.once.warning(_log, told)
@@ -402,7 +402,7 @@ class Exchange:
         return response
 
     def _report_soon(
-        self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int, *, failed: bool
+        self, prompt: SentPrompt, counted: Callable[[], ProviderUsage | None], size: int, *, failed: bool
     ) -> None:
         """Report what the provider has counted, which is read in a worker thread.
 
@@ -447,7 +447,7 @@ class Exchange:
             return body
         return body if plain is None else plain
 
-    def _turn_in(self, plain: bytes, prompt: Prompt, check: Check) -> tuple[dict[str, Any], Turn | None]:
+    def _turn_in(self, plain: bytes, prompt: SentPrompt, check: Check) -> tuple[dict[str, Any], ModelTurn | None]:
         """Return a whole answer as JSON's types, and its turn; None: it cannot be read."""
         answer = read(plain, check)
         if not isinstance(answer, dict):
@@ -458,7 +458,7 @@ class Exchange:
             _log.error("an answer passes as it came: %s", frames(error))
             return answer, None
 
-    async def _for_the_agent(self, prompt: Prompt, turn: Turn, plain: bytes, found: dict[str, Any]) -> bytes:
+    async def _for_the_agent(self, prompt: SentPrompt, turn: ModelTurn, plain: bytes, found: dict[str, Any]) -> bytes:
         """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered.
 
         `found` is what was read of `plain`.
@@ -482,7 +482,7 @@ class Exchange:
         return body
 
     def _written(
-        self, plain: bytes, found: dict[str, Any], prompt: Prompt, check: Check
+        self, plain: bytes, found: dict[str, Any], prompt: SentPrompt, check: Check
     ) -> tuple[bytes, Sequence[Any]]:
         """Return an answer as the agent is given it, and what it then holds, as entries."""
         visible = self.dialect.written(found, self._shown, prompt.own)
@@ -509,7 +509,7 @@ class Exchange:
         return found.getvalue()
 
     async def _sent(
-        self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
+        self, prompt: SentPrompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
     ) -> web.StreamResponse:
         """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
         headers = self._headers(prompt, answer, plain=plain)
@@ -522,7 +522,7 @@ class Exchange:
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
-    async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+    async def _streamed(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         dialect, response = self.dialect, self._response
         if response is None:
             response = self._response = self._begun(prompt, answer, plain=True)
@@ -579,7 +579,7 @@ class Exchange:
             return response
         return await self._next(prompt, await self._run(passing.taken_bytes, lambda _: events.turn()))
 
-    async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
+    async def _passed(self, prompt: SentPrompt, stream: TurnStream, response: web.StreamResponse) -> None:
         """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
         kept = False
         async for piece in stream.pieces():
@@ -592,7 +592,7 @@ class Exchange:
             if out:
                 await self.agent.write(response, out)
 
-    async def _keep(self, prompt: Prompt, size: int) -> None:
+    async def _keep(self, prompt: SentPrompt, size: int) -> None:
         """Remember what the answer really was, before the agent has its end and sends the next request.
 
         `size` is the bytes of the stream.
@@ -615,7 +615,7 @@ class Exchange:
 
     # -- between turns ---------------------------------------------------------------------------------------------
 
-    async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
+    async def _next(self, prompt: SentPrompt, turn: ModelTurn) -> SentPrompt:
         """Answer a hidden turn."""
         self._call.hidden = True
         self._call.counted(turn.usage)
@@ -628,11 +628,11 @@ class Exchange:
         last = self.outcome.hidden == MOST_HIDDEN
         return await self.work.run(self.prompter.answered, prompt, turn, self.work.check, last=last)
 
-    def _count(self, turn: Turn) -> None:
+    def _count(self, turn: ModelTurn) -> None:
         if turn.usage is not None:
             self._input += turn.usage.input_tokens or 0
 
-    async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+    async def _refused(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
         self._read_so_far = BytesIO()
         body = await self._read(answer)
@@ -681,10 +681,10 @@ class Exchange:
 
     # -- headers ---------------------------------------------------------------------------------------------------
 
-    def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
+    def _begun(self, prompt: SentPrompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
         return self.agent.begun(answer.status, reason(answer), self._headers(prompt, answer, plain=plain))
 
-    def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
+    def _headers(self, prompt: SentPrompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))
         headers.update(_facts(prompt))
         if self.outcome.hidden:
@@ -699,7 +699,7 @@ def go_on() -> None:
         task.uncancel()
 
 
-def _facts(prompt: Prompt) -> dict[str, str]:
+def _facts(prompt: SentPrompt) -> dict[str, str]:
     """The headers that tell what was done to a prompt."""
     told: dict[str, str] = {}
     if prompt.conversation is not None:
@@ -709,7 +709,7 @@ def _facts(prompt: Prompt) -> dict[str, str]:
     return told | names.handled(prompt.untrimmed, prompt.recall)
 
 
-def _is_shorter(one: Prompt, other: Prompt) -> bool:
+def _is_shorter(one: SentPrompt, other: SentPrompt) -> bool:
     if one.answer is None or other.answer is None:
         return False
     return one.answer.tokens.after < other.answer.tokens.after

@@ -19,7 +19,7 @@ import orjson
 from aiohttp import web
 from multidict import CIMultiDict
 
-from prompt_sidecar.browsers import Sent, Visitors
+from prompt_sidecar.browsers import BrowserHeaders, Visitors
 from prompt_sidecar.calls.provider_errors import error_body, error_headers
 from prompt_sidecar.calls.readiness import Readiness, State
 from prompt_sidecar.doors.http.routes import Route, prompts_by_websocket, trimmed_by_websocket
@@ -123,13 +123,13 @@ def opens_websocket(request: web.Request) -> bool:
     return "websocket" in (each.strip() for each in protocols)
 
 
-def _sent(request: web.Request) -> Sent:
+def _sent(request: web.Request) -> BrowserHeaders:
     headers = request.headers
 
     def all_of(name: str) -> str:
         return ",".join(headers.getall(name, ()))
 
-    return Sent(all_of("host"), all_of("origin"), all_of("sec-fetch-site"), all_of("sec-fetch-mode"))
+    return BrowserHeaders(all_of("host"), all_of("origin"), all_of("sec-fetch-site"), all_of("sec-fetch-mode"))
 
 
 def _preflight(request: web.Request) -> web.Response:

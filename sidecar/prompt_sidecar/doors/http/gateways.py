@@ -37,14 +37,14 @@ from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.conversations import Conversations, opening_of
 from prompt_sidecar.calls.provider_errors import is_final
-from prompt_sidecar.calls.shared import Shared
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent, connection
-from prompt_sidecar.doors.http.compressing import Asked, Hashes, in_place, paired
-from prompt_sidecar.doors.http.exchange import Outcome
+from prompt_sidecar.calls.shared import DoorServices
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent, connection
+from prompt_sidecar.doors.http.compressing import CompressConfig, Hashes, in_place, paired
+from prompt_sidecar.doors.http.exchange import RequestOutcome
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.errors import InvalidRequest, RunUnknown, SidecarError, TooLarge
-from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.guard_calls import MaskCall, SendingDoor, Unread
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
@@ -80,7 +80,7 @@ class _Request:
     """Its body."""
     check: Callable[[], None]
     """Ends a call whose gateway has gone."""
-    outcome: Outcome
+    outcome: RequestOutcome
     name: str = ""
     """What its path names."""
 
@@ -102,7 +102,7 @@ class Endpoint:
 
     name: str
     """In metrics."""
-    answer: Callable[[web.Request, Agent, str, Outcome], Awaitable[web.StreamResponse]]
+    answer: Callable[[web.Request, RequestingAgent, str, RequestOutcome], Awaitable[web.StreamResponse]]
     """Given a request, who has sent it, its caller, and what is told what becomes of it."""
 
 
@@ -116,7 +116,7 @@ class Gateways:
         key: for digests of a gateway's users.
     """
 
-    def __init__(self, options: HttpOptions, shared: Shared, conversations: Conversations, key: bytes) -> None:
+    def __init__(self, options: HttpOptions, shared: DoorServices, conversations: Conversations, key: bytes) -> None:
         self._options = options
         self._shared = shared
         self._conversations = conversations
@@ -142,15 +142,15 @@ class Gateways:
         self,
         make: Callable[[_Request], bytes],
         request: web.Request,
-        agent: Agent,
+        agent: RequestingAgent,
         caller: str,
-        outcome: Outcome,
+        outcome: RequestOutcome,
         *,
         name: str = "",
     ) -> web.StreamResponse:
         raw = await agent.body(self._options.max_body_bytes)
         owner = self._shared.names.owner(caller, connection(request))
-        work = Work(self._shared, owner, len(raw))
+        work = CallWorkers(self._shared, owner, len(raw))
 
         asked = _Request(caller, request.headers, raw, work.check, outcome, name)
         made = await work.run(make, asked)
@@ -170,7 +170,7 @@ class Gateways:
         if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
             request.went_on(Untrimmed.BYPASSED)
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
-        asked = Asked.of(body.get("config"))
+        asked = CompressConfig.of(body.get("config"))
         sent = list(each_element(messages))
         given = paired(sent)
         call = self._call(request, body, array(given.messages), run=request.headers.get(names.RUN, ""))
@@ -189,7 +189,7 @@ class Gateways:
         request.went_on(answer.untrimmed, call.run_id)
         for index in range(min(asked.frozen, len(sent)) if masks else 0):
             sent[index] = self._shared.use_cases.mask(
-                Door.GATEWAY, MaskCall(request.caller, sent[index], call.run_id), request.check
+                SendingDoor.GATEWAY, MaskCall(request.caller, sent[index], call.run_id), request.check
             )
         trims = answer.trimmed.trims
         if hashes is not None:
@@ -270,9 +270,9 @@ class Gateways:
             return _NONE
         try:
             if not raw:
-                use_cases.left_unread(Door.GATEWAY, request.caller, Unread.TOO_LARGE)
+                use_cases.left_unread(SendingDoor.GATEWAY, request.caller, Unread.TOO_LARGE)
                 return _NONE
-            made = use_cases.mask(Door.GATEWAY, MaskCall(request.caller, raw), request.check)
+            made = use_cases.mask(SendingDoor.GATEWAY, MaskCall(request.caller, raw), request.check)
         except SidecarError as error:
             if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise

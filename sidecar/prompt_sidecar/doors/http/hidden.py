@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.answers.base import Dialect
-from prompt_sidecar.doors.http.placing import Kept, Restored, Splice, packed, restored, unpacked
+from prompt_sidecar.doors.http.placing import KnownSplice, RestoredHistory, Splice, packed, restored, unpacked
 from prompt_sidecar.process.logs import Once
 
 __all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
@@ -71,9 +71,9 @@ _EXPLAINED: Final = {
 
 
 @dataclass(slots=True)
-class _Run:
+class _HiddenRun:
     used: float
-    splices: list[Kept] = field(default_factory=list)
+    splices: list[KnownSplice] = field(default_factory=list)
     bytes: int = 0
 
 
@@ -105,7 +105,7 @@ class HiddenTurns:
         self.life = math.inf
         """Seconds for which those of a run that is not used are kept."""
         self._lock = threading.Lock()
-        self._runs: OrderedDict[Name, _Run] = OrderedDict()
+        self._runs: OrderedDict[Name, _HiddenRun] = OrderedDict()
         """Those with splices; the one used last at the end."""
         self._lost: OrderedDict[Name, None] = OrderedDict()
         """Runs that have lost a splice and were not asked since."""
@@ -113,15 +113,15 @@ class HiddenTurns:
 
     def keep(self, run: Name, splice: Splice) -> None:
         """Keep a splice of a run, by its caller and id."""
-        self._keep(run, Kept(splice))
+        self._keep(run, KnownSplice(splice))
 
-    def _keep(self, run: Name, made: Kept) -> None:
+    def _keep(self, run: Name, made: KnownSplice) -> None:
         splice = made.splice
         losses: list[tuple[HiddenLoss, str]] = []
         with self._lock:
             kept = self._runs.get(run)
             if kept is None:
-                kept = self._runs[run] = _Run(self._clock())
+                kept = self._runs[run] = _HiddenRun(self._clock())
             kept.used = self._clock()
             self._runs.move_to_end(run)
             asked = splice.place, splice.before
@@ -140,11 +140,11 @@ class HiddenTurns:
             self._reached(bound)
             self.tell(loss)
 
-    def _add(self, kept: _Run, size: int) -> None:
+    def _add(self, kept: _HiddenRun, size: int) -> None:
         kept.bytes += size
         self._bytes += size
 
-    def _drop(self, run: Name, kept: _Run) -> None:
+    def _drop(self, run: Name, kept: _HiddenRun) -> None:
         """Drop a run's oldest splice."""
         self._add(kept, -kept.splices.pop(0).splice.size)
         self._note_lost(run)
@@ -171,7 +171,7 @@ class HiddenTurns:
 
     def restored(
         self, run: Name, dialect: Dialect, history: Callable[[], list[bytes]], *, only_look: bool = False
-    ) -> Restored | None:
+    ) -> RestoredHistory | None:
         """Put a run's hidden turns back into a history; None: nothing of it belongs there.
 
         `only_look`: nothing that is found is remembered, as for a request that only counts.
@@ -195,7 +195,7 @@ class HiddenTurns:
             self._settle(run, made.unmatched, made.rewritten)
         return made if made.entries is not None else None
 
-    def _settle(self, run: Name, unmatched: int, rewritten: list[Kept]) -> None:
+    def _settle(self, run: Name, unmatched: int, rewritten: list[KnownSplice]) -> None:
         """Note what did not find its place."""
         if not unmatched and not rewritten:
             return

@@ -23,23 +23,23 @@ from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.calls.pool import InFlight
 from prompt_sidecar.calls.provider_errors import http_status
-from prompt_sidecar.calls.shared import Shared
-from prompt_sidecar.calls.turns import Counts, Owner
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent, LateBody, connection
+from prompt_sidecar.calls.shared import DoorServices
+from prompt_sidecar.calls.turns import Owner, OwnerCounts
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import LateBody, RequestingAgent, connection
 from prompt_sidecar.doors.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.doors.http.callers import Callers
 from prompt_sidecar.doors.http.connections import Connections
 from prompt_sidecar.doors.http.encodings import encoding_of
-from prompt_sidecar.doors.http.exchange import STOPPING, Exchange, Outcome, TooLongAnswer, go_on
+from prompt_sidecar.doors.http.exchange import STOPPING, HttpExchange, RequestOutcome, TooLongAnswer, go_on
 from prompt_sidecar.doors.http.front import Front, error_response, opens_websocket
 from prompt_sidecar.doors.http.gateways import Endpoint, Gateways
 from prompt_sidecar.doors.http.hidden import HiddenTurns
 from prompt_sidecar.doors.http.options import HttpOptions
 from prompt_sidecar.doors.http.passthrough import passed
-from prompt_sidecar.doors.http.prompting import Asked, Modes, Prompter
-from prompt_sidecar.doors.http.response_sockets import OPENED, Opened, ResponseSockets
-from prompt_sidecar.doors.http.response_sockets import Shared as SharedBySockets
+from prompt_sidecar.doors.http.prompting import Modes, Prompter, PromptRequest
+from prompt_sidecar.doors.http.response_sockets import OPENED, ResponseSockets, SocketOpening
+from prompt_sidecar.doors.http.response_sockets import SocketServices as SharedBySockets
 from prompt_sidecar.doors.http.routes import Route, route
 from prompt_sidecar.doors.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.doors.http.unpacking import unpacked
@@ -70,7 +70,7 @@ class HttpDoor:
     def __init__(
         self,
         options: HttpOptions,
-        shared: Shared,
+        shared: DoorServices,
         key: bytes,
         modes: Modes | None = None,
         listening: socket.socket | None = None,
@@ -87,7 +87,7 @@ class HttpDoor:
         """Also where port 0 was asked for."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
-        self._handler: _Handler | None = None
+        self._handler: _RequestHandler | None = None
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self._drained = monotonic()
@@ -136,7 +136,7 @@ class HttpDoor:
             raise failed[0]
 
     async def _open(self) -> None:
-        self._handler = _Handler(self._options, self._key, self._shared, self._modes)
+        self._handler = _RequestHandler(self._options, self._key, self._shared, self._modes)
         application = web.Application(client_max_size=self._options.max_body_bytes)
         application.router.add_route("*", _ANY_PATH, self._handler.handle)
         self._runner = web.AppRunner(
@@ -233,10 +233,10 @@ _LINE_BYTES: Final = 65_536
 """Of one header: a revision and a JWT may have some thousand bytes each."""
 
 
-class _Handler:
+class _RequestHandler:
     """Handles requests, on the event loop."""
 
-    def __init__(self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes) -> None:
+    def __init__(self, options: HttpOptions, key: bytes, shared: DoorServices, modes: Modes) -> None:
         self._options = options
         self._limits = shared.options
         self._shared = shared
@@ -285,7 +285,7 @@ class _Handler:
         """What handles them."""
         self._ending = False
         """Whether they are ended, as the grace of a stop is over."""
-        self._places = Counts()
+        self._places = OwnerCounts()
         """Those that have a place of `http.max_requests`."""
         self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
 
@@ -334,13 +334,13 @@ class _Handler:
         if (prompts := self._front.trimmed(request)) is not None:
             found, name = prompts, prompts.name
         if prompts is not None:  # each request on it has a span
-            return await self._handled(request, found, gateway, name, Outcome())
+            return await self._handled(request, found, gateway, name, RequestOutcome())
         path = request.rel_url.raw_path
         if gateway is None and found.dialect is None:  # it may hold anything
             path = "/".join("…" if part else "" for part in path.split("/", _MOST_PARTS))
         asked = AgentRequest(request.method, name, request.scheme, path, request.headers)
         begun = self._observer.request_begun(asked)
-        outcome, status = Outcome(), 0
+        outcome, status = RequestOutcome(), 0
         try:
             response = await self._handled(request, found, gateway, name, outcome)
             status = response.status
@@ -352,9 +352,9 @@ class _Handler:
             self._observer.request_ended(begun, answered)
 
     async def _handled(
-        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str, outcome: Outcome
+        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str, outcome: RequestOutcome
     ) -> web.StreamResponse:
-        agent = Agent(request, self._limits, self._observer.reached)
+        agent = RequestingAgent(request, self._limits, self._observer.reached)
         agent.stopping = lambda: self._ending
         word = "failed"
         place: Owner | None = None
@@ -411,7 +411,7 @@ class _Handler:
             self._observer.requested(name, word, outcome.status, outcome.hidden)
 
     @contextmanager
-    def _held(self, owner: Owner, agent: Agent, copies: int) -> Iterator[None]:
+    def _held(self, owner: Owner, agent: RequestingAgent, copies: int) -> Iterator[None]:
         """Count what an agent's request, whose bytes are in memory so many times, and the answer to it take."""
         held = self._bodies.of(owner, SMALL, copies), self._bodies.of(owner, USUAL, ANSWER_COPIES)
         with held[0] as body, held[1] as answer:
@@ -442,7 +442,7 @@ class _Handler:
         return owner
 
     @contextmanager
-    def _held_on_socket(self, request: web.Request, caller: str, agent: Agent) -> Iterator[None]:
+    def _held_on_socket(self, request: web.Request, caller: str, agent: RequestingAgent) -> Iterator[None]:
         """Give a request on a WebSocket a place, and count what it takes. Raises TooLarge."""
         place = self._placed(request, caller)
         try:
@@ -452,7 +452,12 @@ class _Handler:
             self._places.add(place, -1)
 
     async def _served(
-        self, request: web.Request, agent: Agent, found: Route | Endpoint, caller: str, outcome: Outcome
+        self,
+        request: web.Request,
+        agent: RequestingAgent,
+        found: Route | Endpoint,
+        caller: str,
+        outcome: RequestOutcome,
     ) -> web.StreamResponse:
         if isinstance(found, Endpoint):
             return await found.answer(request, agent, caller, outcome)
@@ -460,7 +465,7 @@ class _Handler:
             return await self._passed(request, agent, found, caller, outcome)
         if opens_websocket(request):
             masking = self._masking(request, caller)
-            opened = Opened(request, agent, found, found.dialect, caller, masking)
+            opened = SocketOpening(request, agent, found, found.dialect, caller, masking)
             return await self.sockets.serve(opened, outcome)
         most = self._options.max_body_bytes
         body = await agent.body(most)
@@ -468,7 +473,7 @@ class _Handler:
         plain = await self._plain(work, agent, body, encoding_of(request.headers))
         sent = body if plain is None else plain
         work.size = len(sent)
-        asked = Asked(
+        asked = PromptRequest(
             found.dialect,
             caller,
             request.headers,
@@ -479,7 +484,7 @@ class _Handler:
             recalls=not found.in_array,
             compacting=found.compacting,
         )
-        exchange = Exchange(
+        exchange = HttpExchange(
             request,
             agent,
             found,
@@ -493,7 +498,7 @@ class _Handler:
         return await exchange.run(asked)
 
     async def _passed(
-        self, request: web.Request, agent: Agent, found: Route, caller: str, outcome: Outcome
+        self, request: web.Request, agent: RequestingAgent, found: Route, caller: str, outcome: RequestOutcome
     ) -> web.StreamResponse:
         """Pass a request through that is not trimmed by its path."""
         if found.untrimmed is Untrimmed.SIGNED:
@@ -519,9 +524,9 @@ class _Handler:
             response, outcome.status = await passed(request, agent, provider, self._upstreams, told=told)
         return response
 
-    def _work(self, request: web.Request, caller: str, size: int) -> Work:
+    def _work(self, request: web.Request, caller: str, size: int) -> CallWorkers:
         """What runs functions in the worker threads for a request with so many bytes."""
-        return Work(self._shared, self._shared.names.owner(caller, connection(request)), size)
+        return CallWorkers(self._shared, self._shared.names.owner(caller, connection(request)), size)
 
     def _masking(self, request: web.Request, caller: str) -> Masking | None:
         """What masks an agent's messages on a WebSocket; None: they go on as they come."""
@@ -532,7 +537,7 @@ class _Handler:
             else None
         )
 
-    async def _plain(self, work: Work, agent: Agent, body: bytes, encoding: str) -> bytes | None:
+    async def _plain(self, work: CallWorkers, agent: RequestingAgent, body: bytes, encoding: str) -> bytes | None:
         """Return a body without its encoding; None: it has none that is known.
 
         Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import aiohttp
 from aiohttp import web
 
-from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.doors.http.agents import RequestingAgent
 from prompt_sidecar.doors.http.reading import Source, UpstreamFailed
 from prompt_sidecar.doors.http.upstream import Upstreams, checked, forwarded, reason
 from prompt_sidecar.providers.api import Provider
@@ -15,7 +15,7 @@ from prompt_sidecar.providers.api import Provider
 
 async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
     request: web.Request,
-    agent: Agent,
+    agent: RequestingAgent,
     provider: Provider,
     upstreams: Upstreams,
     body: bytes | None = None,
@@ -45,7 +45,7 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
 
 async def relay(
     request: web.Request,
-    agent: Agent,
+    agent: RequestingAgent,
     answer: aiohttp.ClientResponse,
     response: web.StreamResponse,
     *,

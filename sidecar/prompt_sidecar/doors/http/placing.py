@@ -49,7 +49,7 @@ _MARKS: Final = frozenset({*CACHE_MARKS, "cachePoint"})
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SentEntry:
     """One entry of an answer, as the agent was given it."""
 
     gist: str | None
@@ -77,7 +77,7 @@ class Splice:
     hidden_entries: int = 0
     before: bytes = b""
     """What the entry before the answer is known by; see `identity`. Empty: not known."""
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[SentEntry, ...] = ()
     """The entries that the agent holds, reasoning included."""
     own: tuple[bytes, ...] = ()
     """The sidecar's calls among those of the agent's, in the format's own form."""
@@ -106,7 +106,7 @@ class Splice:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class KnownSplice:
     """A splice, and what requests have shown of it."""
 
     splice: Splice
@@ -120,16 +120,18 @@ class Kept:
     """What the last of those is known by."""
 
 
-def packed(kept: Sequence[Kept]) -> bytes:
+def packed(kept: Sequence[KnownSplice]) -> bytes:
     """Return splices as JSON, whatever characters their texts have; `unpacked` makes the same of it."""
     return json.dumps(msgspec.to_builtins(kept), separators=(",", ":")).encode()
 
 
-def unpacked(data: bytes) -> list[Kept]:
+def unpacked(data: bytes) -> list[KnownSplice]:
     """Return splices that were packed. Raises ValueError: it is something else."""
     try:
         return [
-            Kept(_splice(each["splice"]), each["placed"], each["asked_again"], each["tail"], b64decode(each["after"]))
+            KnownSplice(
+                _splice(each["splice"]), each["placed"], each["asked_again"], each["tail"], b64decode(each["after"])
+            )
             for each in json.loads(data)
         ]
     except (KeyError, TypeError, AttributeError):
@@ -153,29 +155,29 @@ def _splice(found: dict[str, Any]) -> Splice:
     )
 
 
-def _seen(found: dict[str, Any]) -> Seen:
+def _seen(found: dict[str, Any]) -> SentEntry:
     """Unpack what an entry is known by; its calls have digests for arguments."""
     calls = [NamedCall(each["id"], each["name"], b64decode(each["arguments"])) for each in found["calls"]]
-    return Seen(found["gist"], found["text"], tuple(calls), found["item"])
+    return SentEntry(found["gist"], found["text"], tuple(calls), found["item"])
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredHistory:
     """A history with hidden turns."""
 
     entries: list[bytes] | None
     """None: it is as it came."""
     unmatched: int = 0
     """Splices that nothing showed the place of, as this request was the first to show."""
-    rewritten: list[Kept] = field(default_factory=list)
+    rewritten: list[KnownSplice] = field(default_factory=list)
     """Those that stood at the end of a request, and have no place any more."""
     places: list[int] = field(default_factory=list)
     """Of each of the agent's entries, its index in `entries`; of an answer's entries that is about where it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    kept: Kept
+class _PlacedEntries:
+    kept: KnownSplice
     end: int
     """Of the answer's entries."""
     held: bool = False
@@ -202,7 +204,7 @@ def _unmarked(value: Any) -> Any:
     return value
 
 
-def restored(splices: Sequence[Kept], dialect: Dialect, entries: list[bytes]) -> Restored:
+def restored(splices: Sequence[KnownSplice], dialect: Dialect, entries: list[bytes]) -> RestoredHistory:
     """Put splices into a history. See the module.
 
     An agent may hold hidden turns itself, such as one that reads its history from the provider; these are not put in
@@ -210,14 +212,14 @@ def restored(splices: Sequence[Kept], dialect: Dialect, entries: list[bytes]) ->
     takes no calls there. What is found is noted in `splices`.
     """
     if not splices:
-        return Restored(None)
+        return RestoredHistory(None)
     return _Placing(splices, dialect, entries).restored()
 
 
 class _Placing:
     """One history, and the splices that may belong to it."""
 
-    def __init__(self, splices: Sequence[Kept], dialect: Dialect, entries: list[bytes]) -> None:
+    def __init__(self, splices: Sequence[KnownSplice], dialect: Dialect, entries: list[bytes]) -> None:
         self._splices, self._dialect, self._entries = splices, dialect, entries
         self._values = [loads(entry) for entry in entries]
         self._speakers = [dialect.speaker(value) for value in self._values]
@@ -232,7 +234,7 @@ class _Placing:
         self._first = 0
         if not dialect.calls_may_come_first:
             self._first = next((at for at, who in enumerate(self._speakers) if who != "model"), len(entries))
-        self._placed: dict[int, _Placed] = {}
+        self._placed: dict[int, _PlacedEntries] = {}
         """By where the answer begins."""
         self._taken: set[int] = set()
         """Entries of answers that were found."""
@@ -240,7 +242,7 @@ class _Placing:
         """Those that were not found yet."""
         self._identities: dict[int, bytes] = {}
 
-    def restored(self) -> Restored:
+    def restored(self) -> RestoredHistory:
         self._exactly()
         if self._left:
             self._by_calls()
@@ -251,9 +253,9 @@ class _Placing:
         unmatched = self._to_the_end()
         tails, rewritten = self._tails()
         if not self._placed and not tails:
-            return Restored(None, rewritten=rewritten)
+            return RestoredHistory(None, rewritten=rewritten)
         made, places = self._made(tails)
-        return Restored(made, unmatched, rewritten, places)
+        return RestoredHistory(made, unmatched, rewritten, places)
 
     # -- as it was given -----------------------------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class _Placing:
             if 0 <= each.splice.place < length and _matches(each.splice.visible, gists, each.splice.place)
         }
         settled = {id(each) for each in in_place.values()}
-        waiting: dict[str, list[Kept]] = {}
+        waiting: dict[str, list[KnownSplice]] = {}
         """By the first gist of what the agent holds."""
         for each in self._left.values():
             if each.splice.visible and id(each) not in settled:
@@ -291,7 +293,7 @@ class _Placing:
                 # A call that several answers have may be another's.
                 if end and (held or not any(gist in there and calls[gist] == 1 for gist in splice.calls)):
                     candidates.remove(each)
-                    self._place(at, _Placed(each, end, held=held, joins=self._has_other_ids(splice, at, end)))
+                    self._place(at, _PlacedEntries(each, end, held=held, joins=self._has_other_ids(splice, at, end)))
                     at = end
                     break
             else:
@@ -358,7 +360,7 @@ class _Placing:
             if len(found) == 1 and self._is_free(found[0]):
                 self._join(found[0], each)
 
-    def _join(self, begin: int, kept: Kept) -> None:
+    def _join(self, begin: int, kept: KnownSplice) -> None:
         """Place an answer that the agent holds in its own words, from an entry on."""
         splice, end = kept.splice, self._end(begin)
         given = [call for seen in splice.seen for call in seen.calls]
@@ -367,9 +369,9 @@ class _Placing:
             return  # the agent has given a call of its own such an id
         same = [(call.id, call.name) for call in theirs] == [(call.id, call.name) for call in given] and bool(given)
         text = self._text_of(begin)
-        self._place(begin, _Placed(kept, end, joins=not same or bool(text and text != _said(splice))))
+        self._place(begin, _PlacedEntries(kept, end, joins=not same or bool(text and text != _said(splice))))
 
-    def _place(self, at: int, placed: _Placed) -> None:
+    def _place(self, at: int, placed: _PlacedEntries) -> None:
         self._placed[at] = placed
         self._taken.update(range(at, placed.end))
         del self._left[id(placed.kept)]
@@ -397,10 +399,10 @@ class _Placing:
         at = splice.place
         return bool(splice.before) and 0 < at < len(self._entries) and self._identity(at - 1) == splice.before
 
-    def _tails(self) -> tuple[dict[int, list[Kept]], list[Kept]]:
+    def _tails(self) -> tuple[dict[int, list[KnownSplice]], list[KnownSplice]]:
         """Those that stand behind so many of the agent's entries, and those for which there is no such place now."""
-        tails: dict[int, list[Kept]] = {}
-        rewritten: list[Kept] = []
+        tails: dict[int, list[KnownSplice]] = {}
+        rewritten: list[KnownSplice] = []
         for each in self._splices:
             if each.tail < 0:
                 continue
@@ -410,7 +412,7 @@ class _Placing:
                 rewritten.append(each)
         return tails, rewritten
 
-    def _may_stand(self, kept: Kept) -> bool:
+    def _may_stand(self, kept: KnownSplice) -> bool:
         at = kept.tail
         if at > len(self._entries) or self._identity(at - 1) != kept.after:
             return False
@@ -418,7 +420,7 @@ class _Placing:
 
     # -- the history with it -------------------------------------------------------------------------------------------
 
-    def _made(self, tails: dict[int, list[Kept]]) -> tuple[list[bytes], list[int]]:
+    def _made(self, tails: dict[int, list[KnownSplice]]) -> tuple[list[bytes], list[int]]:
         """Return the entries, and where in them those of the agent are."""
         made: list[bytes] = []
         places: list[int] = []

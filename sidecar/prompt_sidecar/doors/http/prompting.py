@@ -16,21 +16,21 @@ import orjson
 
 from prompt_sidecar import slots
 from prompt_sidecar.answers.answer_json import write_sound
-from prompt_sidecar.answers.base import Call, Dialect, Turn
+from prompt_sidecar.answers.base import Call, Dialect, ModelTurn
 from prompt_sidecar.answers.reported_usage import usage_call
 from prompt_sidecar.answers.restoring import Restore, safe
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.conversations import Conversation, Conversations, Opening, opening_of, session_of
 from prompt_sidecar.calls.provider_errors import is_final
-from prompt_sidecar.calls.shared import Shared
+from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.doors.http.options import HttpOptions
-from prompt_sidecar.doors.http.placing import Seen, identity
-from prompt_sidecar.doors.http.stored_responses import Link, Stored, StoredResponses, history
+from prompt_sidecar.doors.http.placing import SentEntry, identity
+from prompt_sidecar.doors.http.stored_responses import Link, StoredResponse, StoredResponses, history
 from prompt_sidecar.engine.tools.definitions import definitions
 from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError, TooLarge
-from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.guard_calls import MaskCall, SendingDoor, Unread
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
@@ -85,7 +85,7 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptRequest:
     """One request of an agent's."""
 
     dialect: Dialect
@@ -111,10 +111,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SentPrompt:
     """What is sent on, and what is known of it."""
 
-    asked: Asked
+    asked: PromptRequest
     body: bytes
     members: Members | None = None
     """The agent's prompt with hidden turns and tools, untrimmed; None: the body is not understood."""
@@ -159,7 +159,7 @@ class Prompter:
 
     def __init__(
         self,
-        shared: Shared,
+        shared: DoorServices,
         options: HttpOptions,
         conversations: Conversations,
         hidden: HiddenTurns,
@@ -187,7 +187,7 @@ class Prompter:
 
     # -- before the model is asked ---------------------------------------------------------------------------------
 
-    def prepare(self, asked: Asked, check: Callable[[], None]) -> Prompt:
+    def prepare(self, asked: PromptRequest, check: Callable[[], None]) -> SentPrompt:
         """Make the prompt of a request.
 
         Raises:
@@ -198,10 +198,12 @@ class Prompter:
             members = Members(asked.body)
         except NotJson:  # the provider says what is wrong with it
             packed = _packed(asked)
-            return self._open(Prompt(asked, asked.body), Untrimmed.ENCODED if packed else Untrimmed.UNREADABLE, check)
+            return self._open(
+                SentPrompt(asked, asked.body), Untrimmed.ENCODED if packed else Untrimmed.UNREADABLE, check
+            )
         except TooLarge as error:
             self._refused(f"http {dialect.format}", error, error.status, asked.caller)
-            return self._open(Prompt(asked, asked.body), untrimmed_by(error), check)
+            return self._open(SentPrompt(asked, asked.body), untrimmed_by(error), check)
         if asked.on_socket:
             asked = self._whole(asked, members)
         if dialect.continues_stored(members):
@@ -210,7 +212,7 @@ class Prompter:
         conversation = self._conversation(asked, members)
         if not asked.generates and not _has_begun(dialect, members):
             recall, own, narrowed = self._offered(asked, members, conversation)
-            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
+            prompt = SentPrompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
             return self._open(prompt, Untrimmed.NO_NEED, check)
         with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
@@ -225,19 +227,19 @@ class Prompter:
             recall, own, narrowed = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
-            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall, narrowed, pinned=pinned)
+            prompt = SentPrompt(asked, members.bytes(), members, conversation, own, recall, narrowed, pinned=pinned)
             prompt = self._trimmed(prompt, check, served=served)
             if prompt.answer is not None:
                 conversation.seen = True
             return prompt
 
-    def again(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+    def again(self, prompt: SentPrompt, check: Callable[[], None], *, served: int | None = None) -> SentPrompt:
         """Trim a prompt again, as the provider has refused it. Errors as `prepare`."""
         assert prompt.conversation is not None
         with slots.holding(prompt.conversation.lock):
             return self._trimmed(prompt, check, served=served)
 
-    def unnarrowed(self, prompt: Prompt, check: Callable[[], None]) -> Prompt:
+    def unnarrowed(self, prompt: SentPrompt, check: Callable[[], None]) -> SentPrompt:
         """Make a prompt again with the agent's own choice of tools, as its provider has refused another.
 
         Errors as `prepare`.
@@ -247,12 +249,12 @@ class Prompter:
         return self.prepare(prompt.asked, check)
 
     @staticmethod
-    def refused_anyway(prompt: Prompt) -> None:
+    def refused_anyway(prompt: SentPrompt) -> None:
         """Note that the provider has refused the agent's own choice of tools as well, for another reason."""
         if prompt.conversation is not None:
             prompt.conversation.narrows = True
 
-    def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
+    def answered(self, prompt: SentPrompt, turn: ModelTurn, check: Callable[[], None], *, last: bool) -> SentPrompt:
         """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
         members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
         assert members is not None
@@ -271,7 +273,7 @@ class Prompter:
         with slots.holding(conversation.lock):
             return self._trimmed(prompt, check)
 
-    def _results(self, prompt: Prompt, turn: Turn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
+    def _results(self, prompt: SentPrompt, turn: ModelTurn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
         answered, rest = turn.own[:MOST_CALLS], turn.own[MOST_CALLS:]
         if rest:
             self._reached(CALLS_BOUND)
@@ -279,7 +281,7 @@ class Prompter:
         results = [(call, answer.content, answer.is_error) for call, answer in answers]
         return results + [(call, TOO_MANY, True) for call in rest]
 
-    def _run_tool(self, prompt: Prompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
+    def _run_tool(self, prompt: SentPrompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
         caller, run_id = prompt.run
         try:
             return self._use_cases.call_tool(
@@ -292,7 +294,7 @@ class Prompter:
         return ToolAnswer(ToolOutcome.RUN_UNKNOWN, UNREACHABLE)
 
     @staticmethod
-    def _sendable(prompt: Prompt, turn: Turn) -> Sequence[Any]:
+    def _sendable(prompt: SentPrompt, turn: ModelTurn) -> Sequence[Any]:
         if prompt.members is None:
             return turn.entries
         return prompt.asked.dialect.sendable(turn.entries, prompt.members)
@@ -300,7 +302,7 @@ class Prompter:
     # -- after the last turn ---------------------------------------------------------------------------------------
 
     def keep(
-        self, prompt: Prompt, turn: Turn, visible: Sequence[Any], check: Callable[[], None], *, shown: str = ""
+        self, prompt: SentPrompt, turn: ModelTurn, visible: Sequence[Any], check: Callable[[], None], *, shown: str = ""
     ) -> None:
         """Remember what an answer really was, where the agent holds something else.
 
@@ -320,7 +322,9 @@ class Prompter:
             return
         response_id = turn.response_id if prompt.asked.on_socket else turn.id
         if response_id:
-            stored = Stored(response_id, prompt.conversation, tuple(answers), self._chain(prompt, turn, visible))
+            stored = StoredResponse(
+                response_id, prompt.conversation, tuple(answers), self._chain(prompt, turn, visible)
+            )
             self._stored.keep(prompt.asked.caller, shown or response_id, stored)
         if turn.compaction:
             self._conversations.compacted(prompt.run, turn.compaction)
@@ -333,7 +337,7 @@ class Prompter:
         self._use_cases.runs.table.weigh_of_doors(*prompt.run)
 
     @staticmethod
-    def _chain(prompt: Prompt, turn: Turn, visible: Sequence[Any]) -> Link | None:
+    def _chain(prompt: SentPrompt, turn: ModelTurn, visible: Sequence[Any]) -> Link | None:
         """All up to an answer, as the agent would send it; None: it is not known."""
         asked = prompt.asked
         if asked.chain is None or prompt.members is None:
@@ -342,15 +346,15 @@ class Prompter:
         given = [write_sound(each) for each in asked.dialect.sendable(shown, prompt.members)]
         return Link(asked.chain.before, (*asked.chain.added, *given), prompt.run)
 
-    def _lives(self, prompt: Prompt) -> bool:
+    def _lives(self, prompt: SentPrompt) -> bool:
         """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
         return self._use_cases.runs.table.number_of(*prompt.run) == prompt.number
 
-    def _forget(self, prompt: Prompt) -> None:
+    def _forget(self, prompt: SentPrompt) -> None:
         for memory in (self.hidden, self._stored):
             memory.forget(prompt.run)
 
-    def _masked(self, prompt: Prompt, entries: Sequence[bytes], check: Callable[[], None]) -> Sequence[bytes]:
+    def _masked(self, prompt: SentPrompt, entries: Sequence[bytes], check: Callable[[], None]) -> Sequence[bytes]:
         """Return entries with the masks that the guard puts into them in the run's next prompt.
 
         What a rule refuses stays: the next prompt is refused for it.
@@ -369,8 +373,8 @@ class Prompter:
 
     def _splice(
         self,
-        prompt: Prompt,
-        turn: Turn,
+        prompt: SentPrompt,
+        turn: ModelTurn,
         visible: Sequence[Any],
         answers: Sequence[Any],
         check: Callable[[], None],
@@ -400,13 +404,13 @@ class Prompter:
         """Count an answer that could not be remembered."""
         self.hidden.tell(HiddenLoss.FAILED)
 
-    def restore(self, prompt: Prompt) -> Restore | None:
+    def restore(self, prompt: SentPrompt) -> Restore | None:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
         if not self._modes.restores or prompt.conversation is None:
             return None
         return safe(self._use_cases.restores(*prompt.run))
 
-    def report(self, prompt: Prompt, usage: ProviderUsage | None, *, failed: bool = False) -> None:
+    def report(self, prompt: SentPrompt, usage: ProviderUsage | None, *, failed: bool = False) -> None:
         """Report what the provider counted; if that is nothing and it `failed`, that."""
         asked = prompt.asked
         if (
@@ -420,13 +424,13 @@ class Prompter:
         elif failed:
             self.failed(prompt)
 
-    def failed(self, prompt: Prompt) -> None:
+    def failed(self, prompt: SentPrompt) -> None:
         """Report that the provider failed, or gave no whole answer."""
         if prompt.answer is not None and not prompt.asked.counting and prompt.asked.generates:
             caller, run_id = prompt.run
             self._reported(UsageCall(caller, run_id, failed=True, revision=prompt.answer.prompt.revision))
 
-    def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
+    def refused(self, prompt: SentPrompt, message: str) -> UsageAnswer | None:
         """Report that the provider refused the prompt as too long; None: the report failed."""
         if prompt.answer is None:
             return None
@@ -448,7 +452,7 @@ class Prompter:
 
     # -- chains ---------------------------------------------------------------------------------------------------
 
-    def _whole(self, asked: Asked, members: Members) -> Asked:
+    def _whole(self, asked: PromptRequest, members: Members) -> PromptRequest:
         """Have a request on a WebSocket hold all that it goes on from, where that is known."""
         dialect = asked.dialect
         before, previous = None, ""
@@ -469,24 +473,24 @@ class Prompter:
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
-    def _continued(self, asked: Asked, members: Members, check: Callable[[], None]) -> Prompt:
+    def _continued(self, asked: PromptRequest, members: Members, check: Callable[[], None]) -> SentPrompt:
         """A request whose history the provider holds: it cannot be trimmed."""
         dialect = asked.dialect
         previous = dialect.stored_id(members)
         stored = self._stored.find(asked.caller, previous) if previous else None
         if stored is None:
-            return self._open(Prompt(asked, members.bytes()), Untrimmed.STORED_BY_PROVIDER, check)
+            return self._open(SentPrompt(asked, members.bytes()), Untrimmed.STORED_BY_PROVIDER, check)
         if stored.id != previous:
             dialect.go_on_from(members, stored.id)
         dialect.as_entries(members)
         if stored.answers:
             members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         recall, own, narrowed = self._offered(asked, members, stored.conversation)
-        prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall, narrowed=narrowed)
+        prompt = SentPrompt(asked, members.bytes(), members, stored.conversation, own, recall, narrowed=narrowed)
         prompt = replace(prompt, number=self._use_cases.runs.table.number_of(*prompt.run))
         return self._open(prompt, Untrimmed.STORED_BY_PROVIDER, check)
 
-    def _open(self, prompt: Prompt, why: Untrimmed | None, check: Callable[[], None]) -> Prompt:
+    def _open(self, prompt: SentPrompt, why: Untrimmed | None, check: Callable[[], None]) -> SentPrompt:
         """A prompt that goes on untrimmed; masked, where the guard masks.
 
         Raises:
@@ -498,13 +502,13 @@ class Prompter:
         if not self._use_cases.runs.guarding.unread(asked.caller):
             return prompt
         if _packed(asked):
-            self._use_cases.left_unread(Door.HTTP, asked.caller, Unread.ENCODED)
+            self._use_cases.left_unread(SendingDoor.HTTP, asked.caller, Unread.ENCODED)
             return prompt
         run_id = prompt.conversation.run_id if prompt.conversation is not None else asked.headers.get(names.RUN, "")
         call = MaskCall(asked.caller, prompt.body, run_id, prompt_format(asked.dialect.format, prompt.body))
-        return replace(prompt, body=self._use_cases.mask(Door.HTTP, call, check))
+        return replace(prompt, body=self._use_cases.mask(SendingDoor.HTTP, call, check))
 
-    def _conversation(self, asked: Asked, members: Members) -> Conversation:
+    def _conversation(self, asked: PromptRequest, members: Members) -> Conversation:
         def opening() -> Opening:
             return opening_of(asked.dialect, members, asked.caller, session_of(asked.headers, members))
 
@@ -514,7 +518,7 @@ class Prompter:
         return self._conversations.of(opening(), alike=asked.counting or asked.compacting)
 
     def _offered(
-        self, asked: Asked, members: Members, conversation: Conversation
+        self, asked: PromptRequest, members: Members, conversation: Conversation
     ) -> tuple[RecallOffer, frozenset[str], bool]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
 
@@ -531,7 +535,7 @@ class Prompter:
         dialect.offer(members, [definition for _, definition in offered])
         return recall, frozenset(name for name, _ in offered), narrowed
 
-    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> tuple[RecallOffer, bool]:
+    def _recall(self, asked: PromptRequest, members: Members, conversation: Conversation) -> tuple[RecallOffer, bool]:
         """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached.
 
         One that wants a call of any tool does not: it has them if the choice can be narrowed to the agent's, else if
@@ -556,7 +560,7 @@ class Prompter:
         return conversation.recall or found, False
 
     @staticmethod
-    def _recalls(prompt: Prompt) -> bool:
+    def _recalls(prompt: SentPrompt) -> bool:
         """Whether the run has the sidecar's tools, whether or not this request could."""
         return prompt.conversation is not None and prompt.conversation.recall is RecallOffer.OFFERED
 
@@ -566,7 +570,7 @@ class Prompter:
             self._tools[format_name] = [(each.name, each.definition) for each in found]
         return self._tools[format_name]
 
-    def _trimmed(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+    def _trimmed(self, prompt: SentPrompt, check: Callable[[], None], *, served: int | None = None) -> SentPrompt:
         asked = prompt.asked
         assert prompt.members is not None
         body = prompt.members.bytes()
@@ -602,7 +606,7 @@ class Prompter:
         return replace(prompt, body=trimmed, answer=answer, left=None, number=number)
 
 
-def _packed(asked: Asked) -> bool:
+def _packed(asked: PromptRequest) -> bool:
     """Whether a body came in an encoding that could not be taken off."""
     return not asked.decoded and asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
 
@@ -615,10 +619,10 @@ def _has_begun(dialect: Dialect, members: Members) -> bool:
     return any(dialect.speaker(loads(entry)) != "other" for entry in dialect.entries(members))
 
 
-def _seen(dialect: Dialect, entry: Any) -> Seen:
+def _seen(dialect: Dialect, entry: Any) -> SentEntry:
     """What an entry is known by that an agent was given."""
     calls = tuple(call.digested() for call in dialect.calls(entry))
-    return Seen(dialect.gist(entry), dialect.text(entry) or "", calls, dialect.item(entry))
+    return SentEntry(dialect.gist(entry), dialect.text(entry) or "", calls, dialect.item(entry))
 
 
 def _window(headers: Mapping[str, str]) -> int:

@@ -28,20 +28,20 @@ from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.calls.conversations import session_of
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.provider_errors import error_body, http_status
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent
-from prompt_sidecar.doors.http.exchange import Outcome, TooLongAnswer
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent
+from prompt_sidecar.doors.http.exchange import RequestOutcome, TooLongAnswer
 from prompt_sidecar.doors.http.front import error_response, use_http
 from prompt_sidecar.doors.http.options import HttpOptions
-from prompt_sidecar.doors.http.prompting import Asked, Prompter
+from prompt_sidecar.doors.http.prompting import Prompter, PromptRequest
 from prompt_sidecar.doors.http.routes import Route
 from prompt_sidecar.doors.http.socket_exchanges import (
-    Client,
     KeptResponses,
-    Message,
-    Provided,
+    MessageSource,
+    PromptSender,
+    ResponseMessages,
+    SocketClient,
     SocketExchange,
-    Stream,
     head,
 )
 from prompt_sidecar.doors.http.upstream import ProviderSocket, Upstreams, forwarded
@@ -77,11 +77,11 @@ _log = logging.getLogger("prompt_sidecar.http")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class SocketOpening:
     """What a WebSocket is opened with."""
 
     request: web.Request
-    agent: Agent
+    agent: RequestingAgent
     route: Route
     dialect: Dialect
     caller: str
@@ -90,7 +90,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SocketServices:
     """What all WebSockets for prompts share."""
 
     options: HttpOptions
@@ -101,24 +101,24 @@ class Shared:
     observer: Observer
     """Is told of each request."""
     refused: Callable[[str, BaseException, str, str], None]
-    """Logs and counts a refusal, as `Shared.refused`."""
-    work: Callable[[web.Request, str, int], Work]
+    """Logs and counts a refusal, as `SocketServices.refused`."""
+    work: Callable[[web.Request, str, int], CallWorkers]
     """Makes what runs functions for a request of so many bytes."""
-    held: Callable[[web.Request, str, Agent], AbstractContextManager[None]]
+    held: Callable[[web.Request, str, RequestingAgent], AbstractContextManager[None]]
     """Gives a request its place, and counts what it takes. Raises SidecarError."""
 
 
 class ResponseSockets:
     """The WebSockets for prompts that are open. On the event loop only."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SocketServices) -> None:
         self._shared = shared
         self._open: set[_ResponseSocket] = set()
         self._callers: Counter[str] = Counter()
         self._refused: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Callers and their sessions whose next WebSocket is answered 426."""
 
-    async def serve(self, opened: Opened, outcome: Outcome) -> web.StreamResponse:
+    async def serve(self, opened: SocketOpening, outcome: RequestOutcome) -> web.StreamResponse:
         """Serve a WebSocket to its end; `outcome` receives the outcome of its opening."""
         request, caller = opened.request, opened.caller
         session = caller, _session(request)
@@ -161,11 +161,11 @@ def _session(request: web.Request) -> str:
 class _Lane:
     """What is sent on one stream."""
 
-    waiting: deque[tuple[Message, bytes]] = field(default_factory=deque)
+    waiting: deque[tuple[MessageSource, bytes]] = field(default_factory=deque)
     """Requests that wait for the one before."""
     works: bool = False
     """Whether one is being answered."""
-    streams: deque[Stream] = field(default_factory=deque)
+    streams: deque[ResponseMessages] = field(default_factory=deque)
     """Of the responses that the provider makes, in order."""
 
 
@@ -186,14 +186,16 @@ class _ResponseSocket:
 
     _sides: _Sides
 
-    def __init__(self, shared: Shared, opened: Opened, outcome: Outcome, unreadable: Callable[[], None]) -> None:
+    def __init__(
+        self, shared: SocketServices, opened: SocketOpening, outcome: RequestOutcome, unreadable: Callable[[], None]
+    ) -> None:
         """`unreadable` is called when it is closed as a message of the agent's cannot be read."""
         self._shared = shared
         self._opened = opened
         self._outcome = outcome
         self._lanes: dict[str, _Lane] = {}
         self._kept = KeptResponses()
-        self._provided: dict[int, Provided] = {}
+        self._provided: dict[int, PromptSender] = {}
         """Of the requests that are being answered, by their exchange."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
@@ -375,7 +377,7 @@ class _ResponseSocket:
                     return
             from_agent.went_on(len(data))
 
-    async def _other(self, found: Message, data: bytes) -> bool:
+    async def _other(self, found: MessageSource, data: bytes) -> bool:
         """Take a message that asks for no response; return whether the WebSocket goes on."""
         if found.type == wire.STEER:
             told = wire.steering_failed(orjson.loads(data), _NOT_STEERED)
@@ -420,7 +422,7 @@ class _ResponseSocket:
             await asyncio.wait(self._tasks)
         self._over.set()
 
-    def _stream_of(self, found: Message | None) -> Stream | None:
+    def _stream_of(self, found: MessageSource | None) -> ResponseMessages | None:
         """Return the response that an event is of; None: it is of none."""
         if found is None or not (found.type == "error" or found.type.startswith(wire.OF_RESPONSES)):
             return None
@@ -441,7 +443,7 @@ class _ResponseSocket:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def _take(self, found: Message, data: bytes) -> None:
+    def _take(self, found: MessageSource, data: bytes) -> None:
         """Have a request answered behind those before it on its stream."""
         name = found.stream
         lane = self._lanes.setdefault(name, _Lane())
@@ -471,12 +473,14 @@ class _ResponseSocket:
             if self._drains and len(self._tasks) <= 1:
                 self._over.set()
 
-    async def _answered(self, name: str, lane: _Lane, found: Message, data: bytes) -> None:
+    async def _answered(self, name: str, lane: _Lane, found: MessageSource, data: bytes) -> None:
         """Answer one request, and count it."""
         opened, shared, here = self._opened, self._shared, self._sides.here
         request, route = opened.request, opened.route
-        client = Client(request, shared.limits, shared.reached, here, name, lambda: self._end(WSCloseCode.BAD_GATEWAY))
-        outcome, word = Outcome(caller=opened.caller), "failed"
+        client = SocketClient(
+            request, shared.limits, shared.reached, here, name, lambda: self._end(WSCloseCode.BAD_GATEWAY)
+        )
+        outcome, word = RequestOutcome(caller=opened.caller), "failed"
         asked = AgentRequest(CREATED, route.name, request.scheme, request.rel_url.raw_path, request.headers)
         begin_about("http")
         about(caller=opened.caller)
@@ -520,12 +524,12 @@ class _ResponseSocket:
             shared.observer.request_ended(begun, outcome.told(outcome.status))
 
     async def _exchanged(  # noqa: PLR0917 - what an exchange is made of
-        self, client: Client, name: str, lane: _Lane, data: bytes, work: Work, outcome: Outcome
+        self, client: SocketClient, name: str, lane: _Lane, data: bytes, work: CallWorkers, outcome: RequestOutcome
     ) -> None:
         opened, shared, sides = self._opened, self._shared, self._sides
 
-        def stream() -> Stream:
-            made = Stream(sides.from_provider.went_on)
+        def stream() -> ResponseMessages:
+            made = ResponseMessages(sides.from_provider.went_on)
             lane.streams.append(made)
             return made
 
@@ -535,16 +539,18 @@ class _ResponseSocket:
             opened.route,
             opened.dialect,
             shared.prompter,
-            Provided(sides.there, stream, opened.dialect, work, self._kept, name),
+            PromptSender(sides.there, stream, opened.dialect, work, self._kept, name),
             outcome=outcome,
             work=work,
             most_bytes=shared.options.max_body_bytes,
         )
-        assert isinstance(exchange.upstreams, Provided)
+        assert isinstance(exchange.upstreams, PromptSender)
         exchange.provided = exchange.upstreams
         self._provided[id(exchange)] = exchange.provided
         try:
-            await exchange.run(Asked(opened.dialect, opened.caller, opened.request.headers, data, on_socket=True))
+            await exchange.run(
+                PromptRequest(opened.dialect, opened.caller, opened.request.headers, data, on_socket=True)
+            )
         finally:
             del self._provided[id(exchange)]
 

@@ -29,13 +29,13 @@ from aiohttp import WSMsgType, web
 from multidict import CIMultiDict
 
 from prompt_sidecar.answers.answer_json import write_sound
-from prompt_sidecar.answers.base import Dialect, Turn, error_text
+from prompt_sidecar.answers.base import Dialect, ModelTurn, error_text
 from prompt_sidecar.answers.sse import EVENTS
 from prompt_sidecar.calls.options import ServerOptions
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent
-from prompt_sidecar.doors.http.exchange import Exchange
-from prompt_sidecar.doors.http.prompting import Prompt
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent
+from prompt_sidecar.doors.http.exchange import HttpExchange
+from prompt_sidecar.doors.http.prompting import SentPrompt
 from prompt_sidecar.prompt.members import Members, array, elements, loads
 from prompt_sidecar.providers import responses_socket as wire
 from prompt_sidecar.providers.server_sent_events import EventBytes
@@ -51,7 +51,7 @@ _STATUSES: Final = 600
 _JSON: Final = "application/json"
 
 
-class Message(msgspec.Struct):
+class MessageSource(msgspec.Struct):
     """What of a message says where it belongs."""
 
     type: str
@@ -70,10 +70,10 @@ class Message(msgspec.Struct):
         return self.previous_response_id if isinstance(self.previous_response_id, str) else ""
 
 
-_HEAD: Final = msgspec.json.Decoder(Message)
+_HEAD: Final = msgspec.json.Decoder(MessageSource)
 
 
-def head(data: bytes) -> Message | None:
+def head(data: bytes) -> MessageSource | None:
     """Read where a message belongs; None: it is none of this API."""
     try:
         return _HEAD.decode(data)
@@ -85,7 +85,7 @@ def head(data: bytes) -> Message | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptResponse:
     """What the provider has of a response."""
 
     sent: int
@@ -101,9 +101,9 @@ class KeptResponses:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Kept] = OrderedDict()
+        self._known: OrderedDict[str, KeptResponse] = OrderedDict()
 
-    def keep(self, response_id: str, kept: Kept) -> None:
+    def keep(self, response_id: str, kept: KeptResponse) -> None:
         """Note what it has of a response."""
         with self._lock:
             self._known[response_id] = kept
@@ -111,7 +111,7 @@ class KeptResponses:
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
 
-    def find(self, response_id: str) -> Kept | None:
+    def find(self, response_id: str) -> KeptResponse | None:
         """Return what it has of a response; None: nothing is known of that."""
         with self._lock:
             return self._known.get(response_id)
@@ -146,7 +146,7 @@ def _same(dialect: Dialect, entry: bytes) -> bytes:
     return _digest(orjson.dumps(found, option=orjson.OPT_SORT_KEYS))
 
 
-def rest_of(members: Members, dialect: Dialect, kept: Kept) -> list[bytes] | None:
+def rest_of(members: Members, dialect: Dialect, kept: KeptResponse) -> list[bytes] | None:
     """Return the entries of a prompt behind what the provider has; None: it does not begin with that."""
     entries = elements(members.raw(dialect.messages))
     end = kept.sent + len(kept.said)
@@ -156,7 +156,7 @@ def rest_of(members: Members, dialect: Dialect, kept: Kept) -> list[bytes] | Non
     return entries[end:] if same else None
 
 
-class Stream:
+class ResponseMessages:
     """The messages of one response as they come, until it is answered."""
 
     def __init__(self, went_on: Callable[[int], None]) -> None:
@@ -214,12 +214,12 @@ class Stream:
         return taken
 
 
-class Answer:
+class SocketAnswer:
     """One answer of the provider, in the form of aiohttp's, with server-sent events for its messages."""
 
     reason: Final = None
 
-    def __init__(self, first: Sequence[bytes], stream: Stream) -> None:
+    def __init__(self, first: Sequence[bytes], stream: ResponseMessages) -> None:
         self._first = list(first)
         self._stream = stream
         found = head(first[0]) if first else None
@@ -253,15 +253,15 @@ def _event(data: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class Provided:
+class PromptSender:
     """Sends the prompts of one exchange to the provider: a `Sends`."""
 
     socket: Any
     """The provider's WebSocket."""
-    open: Callable[[], Stream]
+    open: Callable[[], ResponseMessages]
     """Makes what the next answer comes by."""
     dialect: Dialect
-    work: Work
+    work: CallWorkers
     kept: KeptResponses
     name: str
     """Of the stream on the WebSocket; empty: it has none."""
@@ -303,13 +303,13 @@ class Provided:
         members.set(wire.PREVIOUS, orjson.dumps(self.previous))
         return members.bytes(), True
 
-    def answered(self, turn: Turn, prompt: Prompt) -> None:
+    def answered(self, turn: ModelTurn, prompt: SentPrompt) -> None:
         """Note what the provider has after an answer. In a worker thread."""
         if self.injected or not turn.response_id or self.sent is None or prompt.members is None or not turn.whole:
             return
         said = self.dialect.sendable(turn.entries, prompt.members)
         self.kept.keep(
-            turn.response_id, Kept(*self.sent, tuple(_same(self.dialect, write_sound(each)) for each in said))
+            turn.response_id, KeptResponse(*self.sent, tuple(_same(self.dialect, write_sound(each)) for each in said))
         )
         self.previous = turn.response_id
 
@@ -317,19 +317,19 @@ class Provided:
 class _Asking:
     """Sends a prompt, and waits for the beginning of its answer."""
 
-    def __init__(self, by: Provided, body: bytes) -> None:
+    def __init__(self, by: PromptSender, body: bytes) -> None:
         self._by = by
         self._body = body
-        self._stream: Stream | None = None
+        self._stream: ResponseMessages | None = None
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> SocketAnswer:
         answer, goes_on = await self._ask(whole=False)
         if goes_on and answer.refused and wire.NOT_FOUND.encode() in answer.told:
             self._by.kept.forget(self._by.previous)
             answer, _ = await self._ask(whole=True)
         return answer
 
-    async def _ask(self, *, whole: bool) -> tuple[Answer, bool]:
+    async def _ask(self, *, whole: bool) -> tuple[SocketAnswer, bool]:
         by = self._by
         message, goes_on = await by.work.run(lambda: by.framed(self._body, whole=whole), size=len(self._body))
         self._leave()
@@ -338,7 +338,7 @@ class _Asking:
             await by.socket.send_frame(message, WSMsgType.TEXT)
         except (ConnectionError, RuntimeError) as error:
             raise aiohttp.ClientConnectionError("the provider has closed the WebSocket") from error
-        return Answer(await self._stream.next(), self._stream), goes_on
+        return SocketAnswer(await self._stream.next(), self._stream), goes_on
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -353,7 +353,7 @@ class _Asking:
 # -- to the agent ------------------------------------------------------------------------------------------------------
 
 
-class Messages(web.StreamResponse):
+class EventMessages(web.StreamResponse):
     """An answer to the agent: its events go as messages."""
 
     def __init__(self, socket: web.WebSocketResponse, name: str) -> None:
@@ -391,7 +391,7 @@ def named(data: bytes, name: str) -> bytes:
     return orjson.dumps({**found, wire.STREAM: name}) if isinstance(found, dict) else data
 
 
-class Client(Agent):
+class SocketClient(RequestingAgent):
     """The agent's side of one `response.create`."""
 
     def __init__(  # noqa: PLR0917 - as an agent's, with its WebSocket
@@ -412,7 +412,7 @@ class Client(Agent):
     def begun(self, status: int, reason: str | None, headers: Mapping[str, str]) -> web.StreamResponse:
         """Return an answer that comes in messages."""
         del status, reason, headers
-        return Messages(self._socket, self._name)
+        return EventMessages(self._socket, self._name)
 
     async def send(
         self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
@@ -434,19 +434,19 @@ class Client(Agent):
         super().cut_off()
 
 
-class SocketExchange(Exchange):
+class SocketExchange(HttpExchange):
     """An exchange on a WebSocket."""
 
-    provided: Provided
+    provided: PromptSender
     """By what its prompts go to the provider; set before it runs."""
 
-    async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
+    async def _step(self, prompt: SentPrompt) -> SentPrompt | web.StreamResponse:
         chain = prompt.asked.chain
         if chain is not None and chain.before is not None and not self.provided.goes_on:
             self.provided.goes_on, self.provided.previous = True, chain.previous
         return await super()._step(prompt)
 
-    async def _keep(self, prompt: Prompt, size: int) -> None:
+    async def _keep(self, prompt: SentPrompt, size: int) -> None:
         if self.provided.injected:
             prompt = replace(prompt, asked=replace(prompt.asked, chain=None))
         await super()._keep(prompt, size)
@@ -454,7 +454,7 @@ class SocketExchange(Exchange):
         assert events is not None
         await self.work.run(lambda: self.provided.answered(events.turn(), prompt), size=size)
 
-    async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
+    async def _next(self, prompt: SentPrompt, turn: ModelTurn) -> SentPrompt:
         await self.work.run(self.provided.answered, turn, prompt)
         return await super()._next(prompt, turn)
 

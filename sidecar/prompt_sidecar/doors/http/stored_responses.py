@@ -62,7 +62,7 @@ def history(link: Link | None) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredResponse:
     """One response that an agent may go on from."""
 
     id: str
@@ -81,7 +81,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    stored: Stored
+    stored: StoredResponse
     size: int
     used: float
 
@@ -116,7 +116,7 @@ class StoredResponses:
         """Of each run, by its caller and id: the ids that the agent was shown, with their bytes."""
         self._bytes = 0
 
-    def keep(self, caller: str, shown: str, stored: Stored) -> None:
+    def keep(self, caller: str, shown: str, stored: StoredResponse) -> None:
         """Keep a response under the id that the agent was shown. A provider may choose an id of any length."""
         size = len(shown) + stored.size
         with self._lock:
@@ -144,7 +144,7 @@ class StoredResponses:
             link = link.before
         return size
 
-    def find(self, caller: str, shown: str) -> Stored | None:
+    def find(self, caller: str, shown: str) -> StoredResponse | None:
         """Return the response with the id that the agent was shown; None: it is not known."""
         now = self._clock()
         with self._lock:

@@ -20,14 +20,14 @@ from prompt_sidecar.calls.checks import checked_run_id
 from prompt_sidecar.calls.content_types import unread_kind
 from prompt_sidecar.calls.memory import REQUEST_COPIES
 from prompt_sidecar.calls.use_cases import UseCases
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent
 from prompt_sidecar.doors.http.encodings import encoding_of
 from prompt_sidecar.doors.http.passthrough import passed
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.guard_calls import MaskCall, SendingDoor, Unread
 from prompt_sidecar.providers.api import Provider, signs_body
 
 _OF_BODY: Final = (
@@ -57,10 +57,10 @@ class UnknownBodies:
     async def sent_on(
         self,
         request: web.Request,
-        agent: Agent,
+        agent: RequestingAgent,
         provider: Provider,
         caller: str,
-        work: Work,
+        work: CallWorkers,
         *,
         told: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
@@ -73,7 +73,7 @@ class UnknownBodies:
         """
         why = self._unread(request)
         if why is not None:
-            self.use_cases.left_unread(Door.HTTP, caller, why)
+            self.use_cases.left_unread(SendingDoor.HTTP, caller, why)
             return await passed(request, agent, provider, self.upstreams, told=told)
         body = await agent.body(self.most_bytes)
         work.size = len(body)
@@ -81,18 +81,20 @@ class UnknownBodies:
         without = () if made is body else _OF_BODY
         return await passed(request, agent, provider, self.upstreams, made, without, told)
 
-    async def _masked(self, request: web.Request, body: bytes, agent: Agent, caller: str, work: Work) -> bytes:
+    async def _masked(
+        self, request: web.Request, body: bytes, agent: RequestingAgent, caller: str, work: CallWorkers
+    ) -> bytes:
         """A body with masks; the same object if nothing is masked."""
         plain, encoding = body, encoding_of(request.headers)
         if encoding:
             try:
                 found = await unpacked(work, body, encoding, self.most_bytes, REQUEST_COPIES)
             except TooLarge:  # there is no memory now for what it becomes
-                return self.use_cases.left_unread(Door.HTTP, caller, Unread.FAILED, body)
+                return self.use_cases.left_unread(SendingDoor.HTTP, caller, Unread.FAILED, body)
             if found is None:
-                return self.use_cases.left_unread(Door.HTTP, caller, Unread.ENCODED, body)
+                return self.use_cases.left_unread(SendingDoor.HTTP, caller, Unread.ENCODED, body)
             if len(found) > self.most_bytes:
-                return self.use_cases.left_unread(Door.HTTP, caller, Unread.TOO_LARGE, body)
+                return self.use_cases.left_unread(SendingDoor.HTTP, caller, Unread.TOO_LARGE, body)
             agent.hold(len(found))
             plain = found
         if not plain.strip():
@@ -100,7 +102,7 @@ class UnknownBodies:
         signed = signs_body(request.headers)
         call = MaskCall(caller, plain, _run(request))
         work.size = len(plain)
-        made = await work.run(self.use_cases.mask, Door.HTTP, call, work.check, signed=signed)
+        made = await work.run(self.use_cases.mask, SendingDoor.HTTP, call, work.check, signed=signed)
         return body if made is plain else made
 
     def _unread(self, request: web.Request) -> Unread | None:

@@ -20,13 +20,13 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from multidict import CIMultiDict
 
 from prompt_sidecar.calls.use_cases import UseCases
-from prompt_sidecar.calls.work import Work
-from prompt_sidecar.doors.http.agents import Agent
+from prompt_sidecar.calls.work import CallWorkers
+from prompt_sidecar.doors.http.agents import RequestingAgent
 from prompt_sidecar.doors.http.front import error_response
 from prompt_sidecar.doors.http.upstream import ProviderSocket, Upstreams, forwarded
 from prompt_sidecar.doors.http.wires import Wire
 from prompt_sidecar.errors import SidecarError
-from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.guard_calls import MaskCall, SendingDoor, Unread
 from prompt_sidecar.providers.api import Provider
 
 OPENING: Final = (
@@ -65,7 +65,7 @@ class Sockets:
     async def passed(
         self,
         request: web.Request,
-        agent: Agent,
+        agent: RequestingAgent,
         provider: Provider,
         masking: Masking | None = None,
         told: Callable[[], Mapping[str, str]] = dict,
@@ -96,7 +96,7 @@ class Sockets:
     async def _connected(  # noqa: PLR0917 - both sides, and what is between
         self,
         request: web.Request,
-        agent: Agent,
+        agent: RequestingAgent,
         provider: Provider,
         from_agent: Wire,
         full: asyncio.Event,
@@ -121,7 +121,7 @@ class Sockets:
         return here, 101
 
     async def _relayed(
-        self, here: _Side, there: _Side, agent: Agent, full: asyncio.Event, masking: Masking | None
+        self, here: _Side, there: _Side, agent: RequestingAgent, full: asyncio.Event, masking: Masking | None
     ) -> None:
         """Send messages on, both ways, until a side closes or is lost, or one has no room."""
         ways = [
@@ -203,7 +203,7 @@ class Masking:
 
     use_cases: UseCases
     caller: str
-    work: Work
+    work: CallWorkers
 
     async def masked(self, data: bytes, *, is_text: bool) -> bytes:
         """A message with masks.
@@ -214,10 +214,10 @@ class Masking:
         if not data:
             return data
         if not is_text and data.lstrip()[:1] not in _JSON:
-            return self.use_cases.left_unread(Door.WEBSOCKET, self.caller, Unread.BINARY, data)
+            return self.use_cases.left_unread(SendingDoor.WEBSOCKET, self.caller, Unread.BINARY, data)
         self.work.size = len(data)
         call = MaskCall(self.caller, data)
-        return await self.work.run(self.use_cases.mask, Door.WEBSOCKET, call, self.work.check, size=len(data))
+        return await self.work.run(self.use_cases.mask, SendingDoor.WEBSOCKET, call, self.work.check, size=len(data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, StoreTotals, TaskState
+from prompt_sidecar.facts.archived import ArchivedRun, Batch, Everything, Original, StoreTotals, TaskState
 from prompt_sidecar.facts.figures import RunFigures, StoreFigures
 
 
-class Place(Protocol):
+class ArchivePlace(Protocol):
     """One run's place in the archive. A process has one for each of its runs, from the run's first call on.
 
     Thread-safe. No method raises but those that say so.
     """
 
-    def restored(self, wait: float | None) -> Restored | None:
+    def restored(self, wait: float | None) -> ArchivedRun | None:
         """What another process left of the run; None: nothing, or it is not known by then.
 
         `wait`: seconds to wait for the archive's answer; None: as long as any read may take.
@@ -98,7 +98,7 @@ class Place(Protocol):
 class Archive(Protocol):
     """Keeps runs outside the process. Thread-safe. No method raises but those that say so."""
 
-    def find(self, run_key: bytes, caller_key: bytes) -> Place:
+    def find(self, run_key: bytes, caller_key: bytes) -> ArchivePlace:
         """Begin to look for a run, and return at once.
 
         `run_key` is its key, from which its place and cipher follow; `caller_key` is that of all its caller's runs.
@@ -118,10 +118,10 @@ class Archive(Protocol):
 
 
 @dataclass(slots=True)
-class Archived:
+class ArchiveProgress:
     """What a run has given to the archive and taken from it. The run's lock guards it."""
 
-    place: Place | None = None
+    place: ArchivePlace | None = None
     """None: there is no archive, or no call of the run has asked for it."""
     outbox: list[Original] | None = None
     """What the call at hand has stored; None where `place` is."""

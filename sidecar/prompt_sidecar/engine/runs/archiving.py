@@ -11,12 +11,12 @@ from functools import partial
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.engine.runs.archive import Archive, Place
+from prompt_sidecar.engine.runs.archive import Archive, ArchivePlace
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
-from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState, TaskState
+from prompt_sidecar.facts.archived import ArchivedRun, Batch, Original, RevisionState, TaskState
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
@@ -61,7 +61,7 @@ class Archiving:
 
     def _found(
         self, caller: str, run_id: str, wait: float | None, *, needed: bool = False
-    ) -> tuple[bytes, Place, Restored | None]:
+    ) -> tuple[bytes, ArchivePlace, ArchivedRun | None]:
         """What another process left of a run that this one has not seen: by the newest key that has any of it.
 
         Raises:
@@ -156,7 +156,7 @@ class Archiving:
         place.write(batch, partial(self._everything, run))
 
     def settle(self, run: Run) -> None:
-        """See `Place.settle`. The run's lock need not be held."""
+        """See `ArchivePlace.settle`. The run's lock need not be held."""
         if run.archived.place is not None:
             run.archived.place.settle()
 
@@ -213,7 +213,7 @@ class Archiving:
 
     @staticmethod
     def shares_tasks(run: Run) -> bool:
-        """Whether the archive has the run's tasks; see `Place.settle_tasks`. The run's lock need not be held."""
+        """Whether the archive has the run's tasks; see `ArchivePlace.settle_tasks`. The run's lock need not be held."""
         return run.archived.place is None or run.archived.place.settle_tasks()
 
     def changed(self, run: Run, *, tasks: bool = False) -> None:
@@ -270,7 +270,7 @@ class Archiving:
             run.history.record_elsewhere(items[first : first + RECORDED_AT_ONCE], fetch)
         run.archived.loaded = True
 
-    def _fetch_all(self, run: Run, place: Place, stash_ids: Sequence[str]) -> None:
+    def _fetch_all(self, run: Run, place: ArchivePlace, stash_ids: Sequence[str]) -> None:
         """Have those of the originals in the stash that are kept anywhere. Raises StoreUnavailable."""
         stash = self._table.stash
         here = stash.alive(run.stash_key, stash_ids)

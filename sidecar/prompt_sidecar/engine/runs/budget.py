@@ -31,7 +31,7 @@ RUN_BYTES: Final = 22_000
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RunOverhead:
     """What one run keeps in addition to its originals; bytes, estimated."""
 
     caches: int
@@ -87,14 +87,14 @@ class MemoryBudget:
     def __init__(self, most: int) -> None:
         """Take the bytes that all runs together may keep."""
         self._most = most
-        self._kept: OrderedDict[Name, Kept] = OrderedDict()
+        self._kept: OrderedDict[Name, RunOverhead] = OrderedDict()
         self._cached: OrderedDict[Name, None] = OrderedDict()
         """Those that have caches, in the same order."""
         self.total = 0
         self._facts = 0
         """The part of it that is facts."""
 
-    def use(self, run: Name, kept: Kept) -> Over:
+    def use(self, run: Name, kept: RunOverhead) -> Over:
         """A run was used and keeps so much now; who must give up, never this one."""
         self.drop(run)
         self._kept[run] = kept
@@ -104,7 +104,7 @@ class MemoryBudget:
         self._facts += kept.facts
         return self._over(run)
 
-    def grow(self, run: Name, kept: Kept) -> Over:
+    def grow(self, run: Name, kept: RunOverhead) -> Over:
         """What a run keeps has changed without its being used, as its index was built; unknown ones change nothing."""
         before = self._kept.get(run)
         if before is None:
@@ -148,12 +148,12 @@ class MemoryBudget:
     def _without_caches(self, run: Name) -> None:
         """A run is told to forget its caches."""
         kept = self._kept[run]
-        self._kept[run] = Kept(0, kept.facts)
+        self._kept[run] = RunOverhead(0, kept.facts)
         del self._cached[run]
         self.total -= kept.caches
 
 
-def _first_other(runs: OrderedDict[Name, Kept] | OrderedDict[Name, None], run: Name) -> Name | None:
+def _first_other(runs: OrderedDict[Name, RunOverhead] | OrderedDict[Name, None], run: Name) -> Name | None:
     """The first that is not `run`."""
     for name in runs:
         if name != run:

@@ -81,7 +81,7 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedTokens:
     """What the provider counted of the prompt that was sent. None: not reported."""
 
     tokens: int
@@ -95,7 +95,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _WrittenShares:
     """What part of new tokens is written to the cache, and what part of those is kept for an hour."""
 
     share: float
@@ -104,10 +104,10 @@ class _Written:
 
 def estimated(sides: Sides) -> Compared:
     """A prompt before anything is reported: what is new is priced as written to the cache."""
-    return _compared(sides, sides.returned, sides.untrimmed, sides.room, _Written(1.0), sides.price)
+    return _compared(sides, sides.returned, sides.untrimmed, sides.room, _WrittenShares(1.0), sides.price)
 
 
-def counted(sides: Sides, told: Told) -> Compared | None:
+def counted(sides: Sides, told: ReportedTokens) -> Compared | None:
     """A prompt by a report on it; None: its counts cannot be true, and the estimate stays."""
     sent, cached, written = sides.sent, told.cached, told.written
     if min(told.tokens, cached or 0, written or 0) < 0 or (cached or 0) + (written or 0) > told.tokens:
@@ -137,17 +137,17 @@ def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
     return other.kept * real.kept // expected
 
 
-def _written(told: Told, real: Extent) -> _Written:
+def _written(told: ReportedTokens, real: Extent) -> _WrittenShares:
     """What was written to the cache; without any word of the cache, as estimated: all."""
     if told.cached is None and told.written is None:
-        return _Written(1.0)
+        return _WrittenShares(1.0)
     new, written = real.tokens - real.kept, told.written or 0
     hour = min(1.0, told.written_hour / written) if written else 0.0
-    return _Written(min(1.0, written / new) if new else 1.0, hour)
+    return _WrittenShares(min(1.0, written / new) if new else 1.0, hour)
 
 
 def _compared(  # noqa: PLR0917 - both sides, and what their cost depends on
-    sides: Sides, returned: Extent, untrimmed: Extent, room: int, written: _Written, price: ModelPrice | None
+    sides: Sides, returned: Extent, untrimmed: Extent, room: int, written: _WrittenShares, price: ModelPrice | None
 ) -> Compared:
     def bill(extent: Extent) -> Bill:
         new = extent.tokens - extent.kept

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.steps.received import Draft
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 
 DRAFT_BYTES: Final = 67_108_864
 """What drafts may keep, but for the newest one, which stays however large: at most 64 MiB of body and what was read of
@@ -19,7 +19,7 @@ BOUND: Final = "run.drafts"
 class Drafts:
     """Which runs have a draft. Thread-safe."""
 
-    def __init__(self, bounds: Counts[str]) -> None:
+    def __init__(self, bounds: EventCounts[str]) -> None:
         """`bounds` counts bounds that were reached."""
         self._bounds = bounds
         self._lock = Lock()

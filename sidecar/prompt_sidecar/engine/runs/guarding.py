@@ -9,7 +9,7 @@ from typing import Final
 
 from prompt_sidecar.engine.runs.metering import Rules
 from prompt_sidecar.engine.runs.run import Run
-from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.opening import OpenedPrompt
 from prompt_sidecar.engine.steps.received import Sighting
 from prompt_sidecar.facts.guard_calls import (
     Finding,
@@ -28,7 +28,7 @@ from prompt_sidecar.guard.rules import RuleSet, default_rules
 from prompt_sidecar.guard.scanner import Watch
 from prompt_sidecar.guard.vault import Value, Vault
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.trim.ids import sealed
 
 SCAN_CLOCK: Final = thread_time
@@ -43,7 +43,7 @@ OUTSIDE_REPORTED: Final = 256
 class Guarding:
     """See the file's docstring. Thread-safe but for a run's own state, which its lock guards."""
 
-    def __init__(self, rules: Rules, vault: Vault, bounds: Counts[str]) -> None:
+    def __init__(self, rules: Rules, vault: Vault, bounds: EventCounts[str]) -> None:
         """Take the settings, where values are kept, and what counts bounds that were reached."""
         self._settings = rules
         self.vault = vault
@@ -127,7 +127,7 @@ class Guarding:
             body, [Finding(each.rule, FindingAction(each.action.value), -1, -1, each.count) for each in noted]
         )
 
-    def findings(self, run: Run, opened: Opened, call: TrimCall) -> Sequence[Finding]:
+    def findings(self, run: Run, opened: OpenedPrompt, call: TrimCall) -> Sequence[Finding]:
         """What the guard found in what is new in a prompt that was taken.
 
         Of what the run has forgotten and reads again, nothing is reported that an earlier answer reported.

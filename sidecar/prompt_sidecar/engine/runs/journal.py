@@ -17,10 +17,10 @@ from typing import Final
 
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.journals import (
-    Found,
     ItemEntry,
     PromptEntry,
     RecallEntry,
+    RuleFindings,
     RunJournal,
     RunSummary,
     TrimmedItems,
@@ -169,7 +169,7 @@ def entry_of(answer: TrimAnswer, at: float, find: Callable[[str], HistoryItem | 
         trimmed=tuple(
             TrimmedItems(action, reason, count, tokens[action, reason]) for (action, reason), count in items.items()
         ),
-        findings=tuple(Found(rule, action, count) for (rule, action), count in found.most_common(MOST_FOUND)),
+        findings=tuple(RuleFindings(rule, action, count) for (rule, action), count in found.most_common(MOST_FOUND)),
         observed_only=answer.prompt.observed_only,
         items=tuple(
             _item_of(trim, find(trim.stash_id))

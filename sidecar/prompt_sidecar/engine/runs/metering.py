@@ -19,11 +19,11 @@ from typing import Final
 
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.opening import OpenedPrompt
 from prompt_sidecar.engine.steps.turn import Result
 from prompt_sidecar.errors import CallerCeiling, CeilingReached, RunCeiling
 from prompt_sidecar.facts.money import ModelPrice, Money
-from prompt_sidecar.guard.ceilings import NOTHING, Ceilings, CeilingScope, CeilingUse, Use
+from prompt_sidecar.guard.ceilings import NOTHING, Ceilings, CeilingScope, CeilingUsage, CeilingUse
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.tokens.calibration import Factors, calibrated_tokens
@@ -73,22 +73,22 @@ class CallerTotals:
         self._lock = Lock()
         self._most = most
         self._reached = reached
-        self._used: OrderedDict[str, Use] = OrderedDict()
+        self._used: OrderedDict[str, CeilingUsage] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._used)
 
-    def of(self, caller: str) -> Use:
+    def of(self, caller: str) -> CeilingUsage:
         """What a caller has used, prompts in work included."""
         with self._lock:
             return self._used.get(caller, NOTHING)
 
-    def add(self, caller: str, use: Use) -> Use:
+    def add(self, caller: str, use: CeilingUsage) -> CeilingUsage:
         """Add to what a caller has used; what it has used then."""
         with self._lock:
             return self._add(caller, use)
 
-    def hold(self, caller: str, use: Use, ceilings: Ceilings) -> CeilingUse | None:
+    def hold(self, caller: str, use: CeilingUsage, ceilings: Ceilings) -> CeilingUse | None:
         """Add to what a caller has used, unless it would pass a ceiling that refuses; that one, or None."""
         with self._lock:
             after = self._used.get(caller, NOTHING).plus(use)
@@ -97,7 +97,7 @@ class CallerTotals:
                 self._add(caller, use)
             return passed
 
-    def _add(self, caller: str, use: Use) -> Use:
+    def _add(self, caller: str, use: CeilingUsage) -> CeilingUsage:
         # One that was forgotten while its prompt was in work must not go below nothing.
         used = self._used[caller] = self._used.pop(caller, NOTHING).plus(use).largest(NOTHING)
         if len(self._used) > self._most:
@@ -107,32 +107,32 @@ class CallerTotals:
 
 
 @dataclass(slots=True)
-class Metered:
+class MeteredPrompt:
     """One prompt on its way."""
 
     caller: str
     ceilings: Ceilings
     price: ModelPrice | None
-    before: Use
+    before: CeilingUsage
     """What the run has used without it."""
     refusing: bool
     """Whether a ceiling may refuse it."""
     on_copy: bool = False
     """Whether it may pass such a ceiling, and is therefore trimmed on a copy."""
-    held: Use = NOTHING
+    held: CeilingUsage = NOTHING
     """What is counted for its caller on its account."""
-    after: Use = NOTHING
+    after: CeilingUsage = NOTHING
     """What the run has used with it."""
-    charge: Use = NOTHING
+    charge: CeilingUsage = NOTHING
     """What it counts for by itself."""
-    answer: Use = NOTHING
+    answer: CeilingUsage = NOTHING
     """What the answer to the prompt before it counts for, on which there is no report."""
     uses: Sequence[CeilingUse] = ()
     done: bool = False
     """Whether it was answered."""
 
     @property
-    def carried(self) -> Use:
+    def carried(self) -> CeilingUsage:
         """What its revision carries of it.
 
         Without a ceiling that is nothing, and the same prompt has the same revision whenever it is sent.
@@ -148,7 +148,7 @@ class Meter:
         self.rules = rules
         self.callers = CallerTotals(rules.general.ceilings.callers, reached)
 
-    def begin(self, run: Run, opened: Opened, carried: Use, most: int) -> Metered:
+    def begin(self, run: Run, opened: OpenedPrompt, carried: CeilingUsage, most: int) -> MeteredPrompt:
         """Begin to meter a prompt. `end` must follow.
 
         Args:
@@ -165,16 +165,16 @@ class Meter:
         price = self.rules.money.of(opened.model.name)
         before = run.used.largest(carried)
         refusing = ceilings.refuse and not (self.rules.observe or call.dry_run)
-        metered = Metered(call.caller, ceilings, price, before, refusing)
+        metered = MeteredPrompt(call.caller, ceilings, price, before, refusing)
         if not refusing:
             return metered
-        least = Use(input_tokens=1, model_calls=1)
+        least = CeilingUsage(input_tokens=1, model_calls=1)
         passed = _refusing(ceilings.uses(before.plus(least), self.callers.of(call.caller).plus(least)))
         if passed is not None:
             raise _refused(passed)
         bound, calls, results = self._most(opened, price, most)
         repeated = opened.memory.recorder.repeated.most + results
-        whole = before.plus(Use(bound.input_tokens * calls, bound.cost * calls, calls))
+        whole = before.plus(CeilingUsage(bound.input_tokens * calls, bound.cost * calls, calls))
         if _refusing(ceilings.uses(replace(whole, repeated_calls=repeated), NOTHING)) is not None:
             metered.on_copy = True
         held = replace(bound, repeated_calls=results)
@@ -185,7 +185,13 @@ class Meter:
         return metered
 
     def settle(  # noqa: PLR0917 - all that is known of it by then
-        self, metered: Metered, run: Run, opened: Opened, result: Result, prompt_tokens: int, factors: Factors
+        self,
+        metered: MeteredPrompt,
+        run: Run,
+        opened: OpenedPrompt,
+        result: Result,
+        prompt_tokens: int,
+        factors: Factors,
     ) -> None:
         """The prompt was trimmed: count it.
 
@@ -204,13 +210,13 @@ class Meter:
         tokens = calibrated_tokens(prompt_tokens, factors.text)
         kept = min(calibrated_tokens(result.cache.kept, factors.text), tokens)
         cost = price.at(tokens).of(cached=kept, written=tokens - kept) if price is not None else 0.0
-        metered.charge = Use(tokens, cost, 1)
+        metered.charge = CeilingUsage(tokens, cost, 1)
         implied = _implied(ledger, price, factors)
         before = metered.before
         if implied.model_calls > before.model_calls:
             before = before.largest(implied)
         elif price is not None and run.usage.unreported:
-            metered.answer = Use(cost=price.base.of(output=_said_since(opened.memory)))
+            metered.answer = CeilingUsage(cost=price.base.of(output=_said_since(opened.memory)))
         metered.after = replace(
             before.plus(metered.charge).plus(metered.answer), repeated_calls=opened.memory.recorder.repeated.most
         )
@@ -231,7 +237,7 @@ class Meter:
             if passed is not None:
                 raise _refused(passed)
 
-    def answered(self, metered: Metered, run: Run) -> None:
+    def answered(self, metered: MeteredPrompt, run: Run) -> None:
         """The prompt is answered and changes its run."""
         run.used = metered.after
         run.priced = run.priced or metered.price is not None
@@ -248,23 +254,23 @@ class Meter:
         caller, _ = run.name
         return self.rules.of(caller).ceilings.uses(run.used, self.callers.of(caller))
 
-    def corrected(self, caller: str, run: Run, correction: Use) -> None:
+    def corrected(self, caller: str, run: Run, correction: CeilingUsage) -> None:
         """A report says what a prompt really took."""
         run.used = run.used.plus(correction).largest(NOTHING)
         self.callers.add(caller, correction)
 
-    def end(self, metered: Metered) -> None:
+    def end(self, metered: MeteredPrompt) -> None:
         """The call is through: what was held for a prompt that was not answered is given back."""
         if not metered.done and metered.held != NOTHING:
             self.callers.add(metered.caller, NOTHING.minus(metered.held))
             metered.held = NOTHING
 
-    def left(self, metered: Metered) -> str:
+    def left(self, metered: MeteredPrompt) -> str:
         """A line for the note on ceilings that are nearly reached; empty if none is."""
         uses = metered.ceilings.uses(metered.before, self.callers.of(metered.caller).minus(metered.held))
         return metered.ceilings.left(uses)
 
-    def _exchange(self, metered: Metered, use: Use) -> CeilingUse | None:
+    def _exchange(self, metered: MeteredPrompt, use: CeilingUsage) -> CeilingUse | None:
         """Count what the prompt takes in place of what was held for it; the ceiling that refuses, or None."""
         if metered.held == NOTHING and metered.refusing:
             passed = self.callers.hold(metered.caller, use, metered.ceilings)
@@ -275,22 +281,22 @@ class Meter:
         metered.held = use
         return None
 
-    def _most(self, opened: Opened, price: ModelPrice | None, most: int) -> tuple[Use, int, int]:
+    def _most(self, opened: OpenedPrompt, price: ModelPrice | None, most: int) -> tuple[CeilingUsage, int, int]:
         """What one prompt takes at most; the model calls and the results that are new with it, at most."""
         new = opened.reads[opened.body.same :]
         calls = 1 + sum(read.role is Role.ASSISTANT for read in new)
         results = sum(len(read.message.answers) if read.message is not None else _UNREAD for read in new)
         # Input and the answer before it, which no report has priced yet.
         cost = 2 * most * price.highest if price is not None else 0.0
-        return Use(most, cost, 1), calls, results
+        return CeilingUsage(most, cost, 1), calls, results
 
 
-def carried(revision: Revision | None) -> Use:
+def carried(revision: Revision | None) -> CeilingUsage:
     """What a revision says that its run has used."""
-    return Use(*revision.used) if revision is not None else NOTHING
+    return CeilingUsage(*revision.used) if revision is not None else NOTHING
 
 
-def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> Use:
+def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> CeilingUsage:
     """What the model calls took that a history shows, as far as it can be told from it."""
     groups = ledger.groups
     if not groups:
@@ -302,7 +308,7 @@ def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> Use:
     if price is not None:
         said = calibrated_tokens(last.said, factors.text)
         cost = price.base.of(cached=max(0, tokens - newest), written=newest, output=said)
-    return Use(tokens, cost, len(groups))
+    return CeilingUsage(tokens, cost, len(groups))
 
 
 def _said_since(memory: Memory) -> int:

@@ -24,7 +24,7 @@ from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, Tasks, TaskStatus, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, ToolAnswer, ToolCall
-from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.search import search
@@ -144,7 +144,7 @@ class Recalling:
         if run.journal.kept_bytes:
             self._table.weigh(run)
 
-    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
+    def search(self, call: SearchCall, check: Callable[[], None]) -> SearchResult:
         """Search a run's history. What waits to be indexed is indexed first, for a part of the caller's time.
 
         `check` is called in between. The answer says what is left; it is indexed between calls.
@@ -156,10 +156,10 @@ class Recalling:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
             run = self._seen(call.caller, call.run_id)
             if run is None:
-                return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+                return SearchResult(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
             return self.find(run, pace, call.query, SEARCH_METHOD)
 
-    def find(self, run: Run, check: Pace, query: SearchQuery, by: str = SEARCH) -> Found:
+    def find(self, run: Run, check: Pace, query: SearchQuery, by: str = SEARCH) -> SearchResult:
         """What is found in the history of a run that was seen; `by`: what searches it."""
         began = perf_counter()
         enough = check.spent(INDEX_SHARE, INDEX_SECONDS)
@@ -168,7 +168,7 @@ class Recalling:
         finally:
             self._table.index_later(run)  # also where the call had to end
 
-    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool], by: str) -> Found:
+    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool], by: str) -> SearchResult:
         self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
@@ -334,7 +334,7 @@ class _Backend:
                 stash_id = self._run.memory.id_now(stash_id)
             return self._run.memory.in_prompt(stash_id, tags, self._run.calls)
 
-    def search(self, query: SearchQuery) -> Found:
+    def search(self, query: SearchQuery) -> SearchResult:
         self._must_be_seen()
         return self._recalling.find(self._run, self._check, query)
 

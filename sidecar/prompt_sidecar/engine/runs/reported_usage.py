@@ -30,7 +30,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
-from prompt_sidecar.engine.runs.comparing import FAILED, NEITHER, Sides, Told, counted, estimated
+from prompt_sidecar.engine.runs.comparing import FAILED, NEITHER, ReportedTokens, Sides, counted, estimated
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.money import ModelPrice, Money, Spent, Unpriced
@@ -44,11 +44,18 @@ from prompt_sidecar.facts.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
-from prompt_sidecar.guard.ceilings import NOTHING, Use
+from prompt_sidecar.guard.ceilings import NOTHING, CeilingUsage
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.usage import STANDARD_TIERS
-from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
-from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
+from prompt_sidecar.tokens.calibration import (
+    Calibration,
+    Correction,
+    CountedPrompt,
+    Factors,
+    InForce,
+    calibrated_tokens,
+)
+from prompt_sidecar.tokens.refusals import LEAST_TOKENS, RefusalNumbers, read_refusal
 
 PROMPTS: Final = 8
 """Prompts of a run that a report may still be about: a report follows its prompt by one model call, and few agents have
@@ -72,7 +79,7 @@ CACHE_SLACK: Final = (1_024, 0.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class SentTokens:
     """A prompt that was returned. Tokens are raw."""
 
     model: str
@@ -96,7 +103,7 @@ class Returned:
     """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
     exact: bool = False
     """Whether the model's own vocabulary counted it."""
-    charge: Use = NOTHING
+    charge: CeilingUsage = NOTHING
     """What it counts for until there is a report."""
     sides: Sides | None = None
     """What it is compared as with never trimming; None: it is not compared."""
@@ -104,22 +111,22 @@ class Returned:
 
 
 @dataclass(slots=True)
-class _Prompt:
+class _ReportedPrompt:
     """A returned prompt and what was reported on it."""
 
-    returned: Returned
+    returned: SentTokens
     kept: int
-    charge: Use
+    charge: CeilingUsage
     answer: UsageAnswer | None = None
     failed: bool = False
     """Whether its provider failed, so that it is not compared until it is sent again or its counts are reported."""
 
 
-class Usage:
+class LearnedUsage:
     """What one run's reports taught. Not thread-safe: a run is used under its lock."""
 
     def __init__(self) -> None:
-        self._prompts: OrderedDict[bytes, _Prompt] = OrderedDict()
+        self._prompts: OrderedDict[bytes, _ReportedPrompt] = OrderedDict()
         self._limit: int | None = None
         self._ceiling: int | None = None
         self._ceiling_guessed = False
@@ -130,7 +137,7 @@ class Usage:
         """Reports since the last refusal that corrected the factor."""
         self._refused_last = False
         self._cache_seen = False
-        self._last: tuple[str, Counted] | None = None
+        self._last: tuple[str, CountedPrompt] | None = None
         """The prompt that was reported last, with its model."""
         self._sums = UsageFigures()
 
@@ -164,7 +171,7 @@ class Usage:
             self._sums = replace(figures, learned_limit=0)
         self.carry(figures.learned_limit)
 
-    def prompt_returned(self, returned: Returned) -> None:
+    def prompt_returned(self, returned: SentTokens) -> None:
         """Remember a prompt that changed the run; not a dry run's and not a side call's."""
         tag = returned.revision[:TAG_BYTES]
         last = self._last_prompt
@@ -172,7 +179,7 @@ class Usage:
             last.returned = replace(last.returned, sides=None)
         self._prompts.pop(tag, None)
         kept = 0 if self._refused_last else returned.kept
-        self._prompts[tag] = _Prompt(replace(returned, revision=b""), kept, returned.charge)  # the tag names it
+        self._prompts[tag] = _ReportedPrompt(replace(returned, revision=b""), kept, returned.charge)  # the tag names it
         self._refused_last = False
         if len(self._prompts) > PROMPTS:
             self._prompts.popitem(last=False)
@@ -182,11 +189,11 @@ class Usage:
         return revision[:TAG_BYTES] in self._prompts
 
     @property
-    def _last_prompt(self) -> _Prompt | None:
+    def _last_prompt(self) -> _ReportedPrompt | None:
         return next(reversed(self._prompts.values()), None)
 
     @property
-    def unanswered(self) -> Returned | None:
+    def unanswered(self) -> SentTokens | None:
         """The last prompt, if there is no report on it and it is compared with never trimming."""
         last = self._last_prompt
         return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
@@ -201,7 +208,7 @@ class Usage:
         """Whether there is no report on the last prompt."""
         return self._last_prompt is not None and self._last_prompt.answer is None
 
-    def charge_last(self, use: Use) -> None:
+    def charge_last(self, use: CeilingUsage) -> None:
         """Add to what the last prompt counts for."""
         if self._last_prompt is not None:
             self._last_prompt.charge = self._last_prompt.charge.plus(use)
@@ -270,7 +277,7 @@ class Usage:
         prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
         return answer
 
-    def _failed(self, prompt: _Prompt) -> UsageAnswer:
+    def _failed(self, prompt: _ReportedPrompt) -> UsageAnswer:
         """Take a prompt out of the comparison, as its provider has not answered it.
 
         It goes on counting for ceilings, as providers charge for some calls that fail, such as one that its agent has
@@ -287,11 +294,11 @@ class Usage:
             recount=None if repeated or sides is None else Recount(estimated(sides), FAILED),
         )
 
-    def _find(self, revision: bytes) -> _Prompt | None:
+    def _find(self, revision: bytes) -> _ReportedPrompt | None:
         return self._prompts.get(revision[:TAG_BYTES]) if revision else self._last_prompt
 
     def _correct(
-        self, call: UsageCall, sent: Returned, kept: int, real: int, calibration: Calibration
+        self, call: UsageCall, sent: SentTokens, kept: int, real: int, calibration: Calibration
     ) -> tuple[Calibrated, Correction]:
         """Correct the factor of the model that answered, if the report says something about its tokenizer."""
         model = sent.model if same_model(call.model, sent.model) else call.model
@@ -313,7 +320,7 @@ class Usage:
         error = sent.tokens * sent.factor / real - 1 if real else 0.0
         return why, Correction(factor, factor, error, used=False, reports=0)
 
-    def _learn(self, refusal: Refusal, sent: Returned, reports: int, correction: Correction) -> None:
+    def _learn(self, refusal: RefusalNumbers, sent: SentTokens, reports: int, correction: Correction) -> None:
         """Take from a refusal what it proves; see the module."""
         self._since_refusal = 0
         limit = refusal.input_limit(sent.reserve)
@@ -336,7 +343,7 @@ class Usage:
         lowest = max(LEAST_TOKENS, int(ceiling))
         self._ceiling = min(self._ceiling or lowest, lowest)
 
-    def _accepted(self, sent: Returned, real: int, *, used: bool) -> None:
+    def _accepted(self, sent: SentTokens, real: int, *, used: bool) -> None:
         """Take from a prompt that was accepted that the limit is not below it."""
         self._unnamed = 0
         self._since_refusal += used
@@ -373,7 +380,7 @@ class Usage:
         )
 
 
-def _teach(taught: TaughtWindows, call: UsageCall, sent: Returned, refusal: Refusal | None, real: int) -> None:
+def _teach(taught: TaughtWindows, call: UsageCall, sent: SentTokens, refusal: RefusalNumbers | None, real: int) -> None:
     """Take for the caller's later runs what a report says of the window of a model that is not known."""
     if refusal is None:
         taught.accepted(call.caller, sent.model, real)
@@ -381,9 +388,9 @@ def _teach(taught: TaughtWindows, call: UsageCall, sent: Returned, refusal: Refu
         taught.refused(call.caller, sent.model, refusal.limit, input_only=refusal.input_only)
 
 
-def counted_of(sent: Returned, real: int) -> Counted:
+def counted_of(sent: SentTokens, real: int) -> CountedPrompt:
     """A returned prompt as it was counted, without any factor."""
-    return Counted(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
+    return CountedPrompt(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
 
 
 def same_model(reported: str, sent: str) -> bool:
@@ -396,7 +403,7 @@ def same_model(reported: str, sent: str) -> bool:
     return not reported or reported.startswith(sent) or sent.startswith(reported)
 
 
-def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calibrated | None:
+def _not_telling(call: UsageCall, sent: SentTokens, kept: int, real: int) -> Calibrated | None:
     """Why a report says nothing about the tokenizer; None: it does."""
     if not real:
         return Calibrated.NO_COUNT
@@ -406,12 +413,12 @@ def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calib
     return Calibrated.CACHE_UNTOLD if call.refusal is None and _cache_untold(call, sent, kept, real, whole) else None
 
 
-def _cache_untold(call: UsageCall, sent: Returned, kept: int, real: int, whole: int) -> bool:
+def _cache_untold(call: UsageCall, sent: SentTokens, kept: int, real: int, whole: int) -> bool:
     """Whether cached tokens may be missing from what was reported; `kept` and `whole`: what was expected."""
     return call.cached_tokens is None and _counted_apart(call, sent) and kept >= CACHE_LEAST and real < whole
 
 
-def _real_tokens(call: UsageCall, sent: Returned) -> int:
+def _real_tokens(call: UsageCall, sent: SentTokens) -> int:
     """The whole prompt's tokens; 0 if they were not reported."""
     if call.input_tokens is None:
         return 0
@@ -421,13 +428,13 @@ def _real_tokens(call: UsageCall, sent: Returned) -> int:
     return call.input_tokens
 
 
-def _counted_apart(call: UsageCall, sent: Returned) -> bool:
+def _counted_apart(call: UsageCall, sent: SentTokens) -> bool:
     if call.counting is InputCounting.AS_PROVIDER:
         return sent.format in APIS and APIS[sent.format].usage.cached_apart
     return call.counting is InputCounting.WITHOUT_CACHED
 
 
-def _refusal_of(reported: ReportedRefusal) -> Refusal:
+def _refusal_of(reported: ReportedRefusal) -> RefusalNumbers:
     """What a refusal teaches: the message's numbers, and the agent's own limit before the message's."""
     read = read_refusal(reported.message)
     if not reported.limit:
@@ -435,7 +442,7 @@ def _refusal_of(reported: ReportedRefusal) -> Refusal:
     return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
 
 
-def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, money: Money) -> Use:
+def _real_use(call: UsageCall, sent: SentTokens, real: int, charge: CeilingUsage, money: Money) -> CeilingUsage:
     """What a prompt counts for by the report on it; `real`: its input tokens."""
     if call.refusal is not None:  # a provider does not charge for it
         return replace(charge, input_tokens=0, cost=0.0)
@@ -460,7 +467,7 @@ def _cost(call: UsageCall, real: int, price: ModelPrice) -> float:
     )
 
 
-def _spent(call: UsageCall, sent: Returned, real: int, recount: Recount | None, money: Money) -> Spent | None:
+def _spent(call: UsageCall, sent: SentTokens, real: int, recount: Recount | None, money: Money) -> Spent | None:
     """What a call cost, for people: by the provider's counts and the price of the model that answered, or not at all.
 
     Where another model answered than was asked for, as after a gateway's fallback, the price of that one holds alone.
@@ -485,7 +492,7 @@ def _spent(call: UsageCall, sent: Returned, real: int, recount: Recount | None, 
     return Spent(name, money.currency, _cost(call, real, price), None, returned.cost, untrimmed.cost)
 
 
-def _recount(call: UsageCall, sent: Returned, real: int, money: Money, *, failed: bool) -> Recount | None:
+def _recount(call: UsageCall, sent: SentTokens, real: int, money: Money, *, failed: bool) -> Recount | None:
     """What a report changes of the comparison with never trimming.
 
     Args:
@@ -509,11 +516,11 @@ def _recount(call: UsageCall, sent: Returned, real: int, money: Money, *, failed
     if cached is None and _counted_apart(call, sent):
         cached = 0  # all of it was counted, so nothing was cached
     hour = call.cache_write_hour_tokens or 0
-    told = Told(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
+    told = ReportedTokens(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
     after = counted(sent.sides, told)
     return Recount(before, after) if after is not None else uncounted
 
 
-def _price(call: UsageCall, sent: Returned, money: Money) -> ModelPrice | None:
+def _price(call: UsageCall, sent: SentTokens, money: Money) -> ModelPrice | None:
     """The prices of the model that answered, else of the one that was asked for: a ceiling rather counts a call."""
     return money.of(call.model or sent.model) or money.of(sent.model)

@@ -9,11 +9,11 @@ from hashlib import sha256
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.engine.runs.archive import Archived
-from prompt_sidecar.engine.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, Kept, Name
+from prompt_sidecar.engine.runs.archive import ArchiveProgress
+from prompt_sidecar.engine.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, Name, RunOverhead
 from prompt_sidecar.engine.runs.journal import Journal
 from prompt_sidecar.engine.runs.marks import Marks
-from prompt_sidecar.engine.runs.reported_usage import Usage
+from prompt_sidecar.engine.runs.reported_usage import LearnedUsage
 from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import Draft
@@ -21,7 +21,7 @@ from prompt_sidecar.engine.steps.recording import Recorder
 from prompt_sidecar.engine.steps.windows import RunWindows
 from prompt_sidecar.engine.tools.shown_before import ShownBefore
 from prompt_sidecar.engine.tools.tasks import TaskList
-from prompt_sidecar.facts.archived import Restored
+from prompt_sidecar.facts.archived import ArchivedRun
 from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
@@ -32,7 +32,7 @@ from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
 from prompt_sidecar.guard.ceilings import NOTHING
 from prompt_sidecar.guard.masking import RunGuard
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.tokens.calibration import Factors
@@ -55,8 +55,8 @@ class Run:
         number: int,
         limits: CoreLimits,
         stash: Stash,
-        bounds: Counts[str],
-        events: Counts[Event],
+        bounds: EventCounts[str],
+        events: EventCounts[Event],
     ) -> None:
         """Begin a run.
 
@@ -86,7 +86,7 @@ class Run:
             limits.search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
         )
         self.tasks = TaskList(events)
-        self.usage = Usage()
+        self.usage = LearnedUsage()
         self.windows = RunWindows()
         self.journal = Journal(limits.journal_entries, bounds.add)
         self.marks = Marks()
@@ -120,7 +120,7 @@ class Run:
         """By all prompts, as `prompt_sidecar.engine.runs.metering` counts."""
         self.priced = False
         """Whether a model of one of them has a price."""
-        self.archived = Archived()
+        self.archived = ArchiveProgress()
         self.searches = self.searches_found = self.tool_calls = 0
         self.requests = Requests()
         """What was done about its requests."""
@@ -137,7 +137,7 @@ class Run:
         self.history.drop_index()
         self.journal.forget()
 
-    def kept(self) -> Kept:
+    def kept(self) -> RunOverhead:
         """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""
         memory, recorded = self.memory, self.history.figures()
         received = memory.received
@@ -148,7 +148,7 @@ class Run:
             caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
             caches += len(memory.system_read[0]) if memory.system_read is not None else 0
         facts = RUN_BYTES + ITEM_BYTES * recorded.items
-        return Kept(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
+        return RunOverhead(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
 
     def sum_up(self, answer: TrimAnswer) -> None:
         """Take an answer into the run's sums."""
@@ -164,7 +164,7 @@ class Run:
             self.comparison = self.comparison.recounted(answer.savings.recount)
         self.journal.answered(answer, self.last_seen, self.history.item)
 
-    def adopt(self, restored: Restored, ahead: float) -> None:
+    def adopt(self, restored: ArchivedRun, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.
 
         `ahead`: seconds since the epoch less the clock of `started`.

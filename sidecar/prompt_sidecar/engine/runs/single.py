@@ -20,7 +20,7 @@ from prompt_sidecar.engine.runs.run_store import RunStore
 from prompt_sidecar.engine.runs.stopwatch import Stopwatch
 from prompt_sidecar.engine.steps.answer import answer_of
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.opening import Opened, Work
+from prompt_sidecar.engine.steps.opening import OpenedPrompt, PromptWork
 from prompt_sidecar.engine.steps.turn import take
 from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
@@ -39,12 +39,12 @@ from prompt_sidecar.trim.own_text import NoteFacts, Room
 _NO_ROOM: Final = Room(0, "", 0, 0)
 
 
-def trim_single(run: Run, opened: Opened, limit: int, store: RunStore, watch: Stopwatch) -> TrimAnswer:
+def trim_single(run: Run, opened: OpenedPrompt, limit: int, store: RunStore, watch: Stopwatch) -> TrimAnswer:
     """Cap one result to fit `limit`, in raw tokens; nothing is stored until the store is committed."""
     as_edits, opened = opened.call.edits, replace(opened, call=replace(opened.call, edits=False))
     inputs = Inputs(opened.policy, limit, 0, 0, not opened.call.recall_unavailable)
     encoding = opened.model.encoding
-    work = Work(opened, inputs, _NO_ROOM, NoteFacts(), watch.counting(encoding), watch.counting_many(encoding))
+    work = PromptWork(opened, inputs, _NO_ROOM, NoteFacts(), watch.counting(encoding), watch.counting_many(encoding))
     watch.mark()
     result = take(work, store)
     watch.mark()
@@ -65,7 +65,7 @@ def trim_single(run: Run, opened: Opened, limit: int, store: RunStore, watch: St
     )
 
 
-def _as_edits(prompt: ReturnedPrompt, opened: Opened) -> ReturnedPrompt:
+def _as_edits(prompt: ReturnedPrompt, opened: OpenedPrompt) -> ReturnedPrompt:
     """The whole result replaced, if anything was taken from it."""
     written = prompt.body or b""
     edits = () if written == opened.guard.sent.raw else (Edit(EditOperation.REPLACE, "", written),)

@@ -14,13 +14,13 @@ from itertools import count, islice
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.engine.runs.budget import DoorMemory, Kept, MemoryBudget, Name, Over
+from prompt_sidecar.engine.runs.budget import DoorMemory, MemoryBudget, Name, Over, RunOverhead
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.errors import RunUnknown, StoreUnavailable
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.guard.vault import Vault
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.trim.ids import Keys
 
@@ -62,9 +62,9 @@ class RunTable:
         """Runs that wait to be indexed and whose originals could not be fetched when it was tried last."""
         self._begun = count()
         """Numbers of the runs that have begun."""
-        self.bounds: Counts[str] = Counts()
+        self.bounds: EventCounts[str] = EventCounts()
         """Bounds that were reached and no caller got an error."""
-        self.events: Counts[Event] = Counts()
+        self.events: EventCounts[Event] = EventCounts()
         self.stash = Stash(
             limits.stash_bytes,
             limits.run_stash_bytes,
@@ -242,7 +242,7 @@ class RunTable:
         for door in self.doors:
             door.forget(name)
 
-    def _kept(self, run: Run) -> Kept:
+    def _kept(self, run: Run) -> RunOverhead:
         """What a run keeps, with what doors keep of it, which exists nowhere else."""
         kept = run.kept()
         return replace(kept, facts=kept.facts + sum(door.kept_bytes(run.name) for door in self.doors))

@@ -16,8 +16,8 @@ from prompt_sidecar.engine.runs.archiving import Archiving
 from prompt_sidecar.engine.runs.comparing import FAILED, Extent, Sides, estimated
 from prompt_sidecar.engine.runs.drafts import Drafts
 from prompt_sidecar.engine.runs.guarding import Guarding
-from prompt_sidecar.engine.runs.metering import Meter, Metered, carried
-from prompt_sidecar.engine.runs.reported_usage import Returned
+from prompt_sidecar.engine.runs.metering import Meter, MeteredPrompt, carried
+from prompt_sidecar.engine.runs.reported_usage import SentTokens
 from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.run_store import RunStore
 from prompt_sidecar.engine.runs.single import trim_single
@@ -28,10 +28,10 @@ from prompt_sidecar.engine.runs.unanswered import unanswered_calls
 from prompt_sidecar.engine.steps.ahead import OWN_CALL, Standing, others_may_have_answered
 from prompt_sidecar.engine.steps.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.engine.steps.opening import (
-    Opened,
+    OpenedPrompt,
     Opener,
+    PromptWork,
     Served,
-    Work,
     inputs_of,
     naming,
     numbered_as_begun,
@@ -49,7 +49,7 @@ from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.trim_calls import CacheBreak, GuardFacts, RevisionUse, Savings, TrimAnswer, TrimCall
-from prompt_sidecar.guard.ceilings import NOTHING, Use
+from prompt_sidecar.guard.ceilings import NOTHING, CeilingUsage
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.providers.models import first_factor
@@ -69,10 +69,10 @@ _OPAQUE: Final = attrgetter("opaque")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entered:
+class _EnteredPrompt:
     """A prompt that was opened, and what is in force for it in its run."""
 
-    opened: Opened
+    opened: OpenedPrompt
     inputs: Inputs
     room: Room
     factors: Factors
@@ -83,18 +83,18 @@ class _Entered:
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _TakenPrompt:
     """A prompt that was taken through its run, or a copy of that, and counted for its ceilings."""
 
-    entered: _Entered
-    work: Work
+    entered: _EnteredPrompt
+    work: PromptWork
     copied: bool
     store: RunStore
     result: Result
-    metered: Metered
+    metered: MeteredPrompt
     tokens: int
     """What the model gets, raw."""
-    before: Returned | None
+    before: SentTokens | None
     """The prompt before, where this is the same one and no counts of that were reported."""
     failed: bool
     """Whether the provider of `before` failed."""
@@ -173,7 +173,7 @@ class Trimming:
         finally:
             self._meter.end(metered)
 
-    def _enter(self, run: Run, opened: Opened, watch: Stopwatch, check: Callable[[], None]) -> _Entered:
+    def _enter(self, run: Run, opened: OpenedPrompt, watch: Stopwatch, check: Callable[[], None]) -> _EnteredPrompt:
         """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
         if revision is not None and len(opened.memory.ledger):
@@ -192,11 +192,11 @@ class Trimming:
         in_force = run.usage.in_force(opened.model.limit, factors.text)
         inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.model.encoding, check))
         check()
-        return _Entered(opened, inputs, room, factors, in_force, revision, use)
+        return _EnteredPrompt(opened, inputs, room, factors, in_force, revision, use)
 
     def _take(
-        self, run: Run, entered: _Entered, metered: Metered, watch: Stopwatch, check: Callable[[], None]
-    ) -> _Taken:
+        self, run: Run, entered: _EnteredPrompt, metered: MeteredPrompt, watch: Stopwatch, check: Callable[[], None]
+    ) -> _TakenPrompt:
         """Take a prompt through its run, on a copy where it may change nothing yet. Raises CeilingReached."""
         watch.mark()
         # From here on the run changes, so the call may end only where `take` asks.
@@ -205,7 +205,7 @@ class Trimming:
         count = watch.counting(encoding)
         self._archiving.read_tasks(run)
         copied = call.dry_run or metered.on_copy or most_bytes(opened) > _accepted(call)
-        work = Work(
+        work = PromptWork(
             replace(opened, memory=opened.memory.copy()) if copied else opened,
             entered.inputs,
             room,
@@ -237,9 +237,9 @@ class Trimming:
         watch.mark()
         before = run.usage.unanswered if result.same else None
         failed = before is not None and run.usage.last_failed
-        return _Taken(entered, work, copied, store, result, metered, tokens, before, failed)
+        return _TakenPrompt(entered, work, copied, store, result, metered, tokens, before, failed)
 
-    def _answer(self, run: Run, taken: _Taken, watch: Stopwatch) -> TrimAnswer:
+    def _answer(self, run: Run, taken: _TakenPrompt, watch: Stopwatch) -> TrimAnswer:
         """What the agent gets, with figures as the provider counts."""
         work, result, entered, metered = taken.work, taken.result, taken.entered, taken.metered
         opened, use, in_force = work.opened, entered.use, entered.in_force
@@ -262,7 +262,7 @@ class Trimming:
         )
         return as_sent(answer, entered.opened) if self._meter.rules.observe else answer
 
-    def _keep(self, run: Run, taken: _Taken, answer: TrimAnswer, sides: Sides | None) -> None:
+    def _keep(self, run: Run, taken: _TakenPrompt, answer: TrimAnswer, sides: Sides | None) -> None:
         """The call has come to an answer: its run takes all of it, and is known and not one too many."""
         entered, opened, result, metered = taken.entered, taken.work.opened, taken.result, taken.metered
         if taken.copied:
@@ -277,7 +277,7 @@ class Trimming:
         run.size = answer.size
         kept = result.cache.kept if taken.before is None else taken.before.kept
         run.usage.prompt_returned(
-            Returned(
+            SentTokens(
                 model=model.name,
                 format=opened.call.format,
                 tokens=taken.tokens,
@@ -303,7 +303,7 @@ class Trimming:
             self._table.stash.received(run.stash_key)  # every original has come again
         self._archiving.answered(run, answer)
 
-    def _trim_single(self, run: Run, opened: Opened, watch: Stopwatch) -> TrimAnswer:
+    def _trim_single(self, run: Run, opened: OpenedPrompt, watch: Stopwatch) -> TrimAnswer:
         """Cap a result that is no part of a history; of the run only what it keeps and records changes."""
         call = opened.call
         factors = self._factors(run, opened)
@@ -336,18 +336,18 @@ class Trimming:
         return Window(0, taught.most_input or most_input, self._limits.default_window, taught.window)
 
     @staticmethod
-    def _ceiling(run: Run, opened: Opened) -> int | None:
+    def _ceiling(run: Run, opened: OpenedPrompt) -> int | None:
         """The settings' ceiling at the run's first prompt that went by it; None: each had one of the agent's own."""
         said = CEILING in opened.call.policy
         return run.windows.ceiling if said or run.windows.ceiling is not None else opened.policy.ceiling_tokens
 
-    def _keep_window(self, run: Run, opened: Opened) -> None:
+    def _keep_window(self, run: Run, opened: OpenedPrompt) -> None:
         """Keep for the run's next prompts what this one went by."""
         run.windows.ceiling = self._ceiling(run, opened)
         if not run.windows.keep(opened.model.name, opened.model.found):
             self._table.bounds.add(MODELS_BOUND)
 
-    def _factors(self, run: Run, opened: Opened) -> Factors:
+    def _factors(self, run: Run, opened: OpenedPrompt) -> Factors:
         """The factors of caller, model and format; before any report the run's last.
 
         Another model without a public vocabulary is likelier to count as the last one did than as we do.
@@ -361,7 +361,7 @@ class Trimming:
                 return factors
         return Factors(first_factor(self._models.alike(model)))
 
-    def _served(self, run: Run, opened: Opened) -> Served | None:
+    def _served(self, run: Run, opened: OpenedPrompt) -> Served | None:
         """Which of the model's words came of prompts that the sidecar returned; None: all, as far as can be known."""
         call = opened.call
         if opened.format.reasoning is not ReasoningRule.BOUND:
@@ -374,7 +374,7 @@ class Trimming:
         begun_again = not opened.continues and len(run.memory.ledger) > 0
         return Served(iterations=0) if begun_again or not (run.calls or self._keys.lasting) else None
 
-    def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
+    def _revision(self, run: Run, opened: OpenedPrompt) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent.
 
         It is the newest that there is: the one that was sent, what this process knows, else, where this one has yet to
@@ -396,7 +396,7 @@ class Trimming:
             return revision, RevisionUse.AHEAD
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
 
-    def _left(self, run: Run, opened: Opened) -> Revision | None:
+    def _left(self, run: Run, opened: OpenedPrompt) -> Revision | None:
         """The revision of the run's last answer elsewhere, for a process whose memory of the run is empty."""
         first = not (run.archived.adopted or run.archived.answered)
         left = self._archiving.first_revision(run)
@@ -404,7 +404,7 @@ class Trimming:
             left = self._archiving.newest_revision(run)
         return self._opener.revision(left, opened.memory)
 
-    def _ahead(self, run: Run, opened: Opened) -> Revision | None:
+    def _ahead(self, run: Run, opened: OpenedPrompt) -> Revision | None:
         """The newest revision that covers more of the prompt's history than this process has answered; None: none.
 
         The archive is asked for one only where the prompt shows that others have answered prompts of the run since.
@@ -430,7 +430,7 @@ class Trimming:
                 newest = revision if newest is None or revision.length > newest.length else newest
         return newest if newest is not None and _alike_bound(newest, opened) else None
 
-    def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
+    def _carried(self, run: Run, opened: OpenedPrompt, revision: Revision | None) -> CeilingUsage:
         """What the revision that was sent, or that another process has left, says that the run has used."""
         call = opened.call
         sealed = call.revision or call.base_revision
@@ -440,7 +440,7 @@ class Trimming:
             return NOTHING
         return carried(opened.revision or self._opener.revision(sealed, opened.memory))
 
-    def _seal(self, run: Run, opened: Opened, factors: Factors, used: Use) -> bytes:
+    def _seal(self, run: Run, opened: OpenedPrompt, factors: Factors, used: CeilingUsage) -> bytes:
         memory = opened.memory
         state = memory.listed.packed
         if len(state) > self._limits.revision_bytes:
@@ -482,7 +482,7 @@ class Trimming:
             self._table.keep(run)
 
 
-def _alike_bound(revision: Revision, opened: Opened) -> bool:
+def _alike_bound(revision: Revision, opened: OpenedPrompt) -> bool:
     """Whether a revision's prompts bound reasoning as the prompt at hand does."""
     return revision.bound == (opened.format.reasoning is ReasoningRule.BOUND)
 
@@ -492,7 +492,7 @@ def _accepted(call: TrimCall) -> int:
     return call.accept_bytes or ACCEPT_BYTES
 
 
-def _unanswered(run: Run, opened: Opened) -> Iterator[Finding]:
+def _unanswered(run: Run, opened: OpenedPrompt) -> Iterator[Finding]:
     """Calls without results that this prompt is the first to show; a side call is no prompt of the history."""
     if opened.call.side_call or opened.memory.received is None:
         return iter(())
@@ -501,7 +501,7 @@ def _unanswered(run: Run, opened: Opened) -> Iterator[Finding]:
     return unanswered_calls(opened.memory.ledger, known, since)
 
 
-def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
+def _sides(taken: _TakenPrompt, answer: TrimAnswer) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
     result, model, factor = taken.result, taken.work.opened.model, taken.entered.factors.text
     whole, window = calibrated_tokens(result.untrimmed, factor), model.found.known
@@ -516,7 +516,7 @@ def _sides(taken: _Taken, answer: TrimAnswer) -> Sides:
     )
 
 
-def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
+def _savings(run: Run, taken: _TakenPrompt, sides: Sides | None) -> Savings:
     """What a prompt adds to its run's comparison; the same prompt sent again adds nothing, unless it had failed."""
     if sides is None or (taken.before is not None and not taken.failed):
         return Savings(sent_again=True, comparison=run.comparison)
@@ -527,7 +527,7 @@ def _savings(run: Run, taken: _Taken, sides: Sides | None) -> Savings:
     return Savings(compared=compared, comparison=run.comparison.plus(compared))
 
 
-def _most(entered: _Entered) -> int:
+def _most(entered: _EnteredPrompt) -> int:
     """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
     reads, inputs = entered.opened.reads[entered.opened.unseen :], entered.inputs
     sent = sum(map(_TOKENS, reads))  # of all messages at each call, so it has to be quick

@@ -20,7 +20,7 @@ MOST: Final = 1_000
 
 
 @dataclass(slots=True)
-class _Refused:
+class _RefusedRun:
     key: str
     model: str
     started: float
@@ -46,14 +46,14 @@ class TurnedAway:
         """`kept`: whether anybody can look."""
         self._kept = kept
         self._lock = Lock()
-        self._runs: OrderedDict[Name, _Refused] = OrderedDict()
+        self._runs: OrderedDict[Name, _RefusedRun] = OrderedDict()
 
     def add(self, name: Name, key: str, model: str, reason: str, now: float) -> None:
         """A prompt of a run of which nothing else is known was refused. `key` names it in addresses."""
         if not self._kept:
             return
         with self._lock:
-            run = self._runs.setdefault(name, _Refused(key, model, now, now))
+            run = self._runs.setdefault(name, _RefusedRun(key, model, now, now))
             run.refusals[reason] += 1
             run.last_seen, run.model = now, model or run.model
             self._runs.move_to_end(name)

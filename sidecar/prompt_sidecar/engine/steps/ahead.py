@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.engine.steps.alignment import align, carried_rows
-from prompt_sidecar.engine.steps.opening import Opened
-from prompt_sidecar.engine.steps.received import Read
+from prompt_sidecar.engine.steps.opening import OpenedPrompt
+from prompt_sidecar.engine.steps.received import SentMessage
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.revision import COMPACTED, Revision
 
@@ -23,7 +23,7 @@ OWN_CALL: Final = 1
 """Model calls that a prompt shows beyond what this process knows, where it has returned the prompt before."""
 
 
-def others_may_have_answered(opened: Opened) -> bool:
+def others_may_have_answered(opened: OpenedPrompt) -> bool:
     """Whether a prompt has more calls of the model than one beyond what it shares with the last one here.
 
     Looks at no more than what is new, so that a run which stays where it is need not be aligned for this.
@@ -33,7 +33,7 @@ def others_may_have_answered(opened: Opened) -> bool:
     return _calls(opened.reads, opened.body.same) > OWN_CALL
 
 
-def _calls(reads: Sequence[Read], begin: int) -> int:
+def _calls(reads: Sequence[SentMessage], begin: int) -> int:
     """Calls of the model among the messages from `begin` on: messages of its own that follow another one's."""
     speaker, calls = reads[begin - 1].role if begin else None, 0
     for read in reads[begin:]:
@@ -46,7 +46,7 @@ def _calls(reads: Sequence[Read], begin: int) -> int:
 class Standing:
     """How far this process knows the history of a prompt. Counts of its records."""
 
-    opened: Opened
+    opened: OpenedPrompt
     known: int
     """With which the prompt begins as the run's history does."""
     answered: int
@@ -57,7 +57,7 @@ class Standing:
     """Whether the agent has sent all that is known as it first came; only then a revision can be taken for it."""
 
     @classmethod
-    def of(cls, opened: Opened) -> Standing:
+    def of(cls, opened: OpenedPrompt) -> Standing:
         """Find it; changes nothing."""
         memory, reads = opened.memory, opened.reads
         ledger, before = memory.ledger, memory.received

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, Read, Received, Row
+from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, MessageRow, ReceivedPrompt, SentMessage
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Record
 from prompt_sidecar.trim.ledger import Ledger
@@ -22,15 +22,15 @@ LOOK_AHEAD: Final = 64
 
 
 def align(
-    reads: Sequence[Read],
-    carried: Sequence[Row],
+    reads: Sequence[SentMessage],
+    carried: Sequence[MessageRow],
     ledger: Ledger,
     forms: Callable[[int], set[bytes]],
     is_own: Callable[[bytes], bool],
     *,
     leading_system: bool,
     unseen: int = 0,
-) -> list[Row]:
+) -> list[MessageRow]:
     """Find the place of each sent message, up to the first that is new.
 
     The records up to what the last row expects next stay; those after it are not in the prompt.
@@ -72,11 +72,13 @@ def align(
                 tokens += read.tokens
                 opaque += read.opaque
             whole += records[found].identity == read.identity
-        rows.append(Row(place, expected, tokens, opaque, whole))
+        rows.append(MessageRow(place, expected, tokens, opaque, whole))
     return _without_parts(rows, ledger) if dropped else rows
 
 
-def carried_rows(before: Received, same: int, reads: Sequence[Read], records: Sequence[Record]) -> Sequence[Row]:
+def carried_rows(
+    before: ReceivedPrompt, same: int, reads: Sequence[SentMessage], records: Sequence[Record]
+) -> Sequence[MessageRow]:
     """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
 
     Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in a prompt
@@ -102,7 +104,7 @@ def _in_pairs(record: Record) -> bool:
     return record.dropped and bool(record.calls or record.answers)
 
 
-def _without_parts(rows: list[Row], ledger: Ledger) -> list[Row]:
+def _without_parts(rows: list[MessageRow], ledger: Ledger) -> list[MessageRow]:
     """The rows up to the first of a message that was dropped together with others of which some are absent."""
     records = ledger.records
     sent = {row.place for row in rows}
@@ -119,7 +121,7 @@ def _without_parts(rows: list[Row], ledger: Ledger) -> list[Row]:
 
 
 def _find(
-    reads: Sequence[Read], index: int, expected: int, matches: Callable[[bytes, int], bool], ledger: Ledger
+    reads: Sequence[SentMessage], index: int, expected: int, matches: Callable[[bytes, int], bool], ledger: Ledger
 ) -> int:
     """The record that a message is: the expected one, or the first after those that were dropped; -1 if neither."""
     records = ledger.records

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from prompt_sidecar.engine.steps.caching import with_caching
-from prompt_sidecar.engine.steps.frame import Framed
+from prompt_sidecar.engine.steps.frame import FramedPrompt
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.opening import Opened, Work
+from prompt_sidecar.engine.steps.opening import OpenedPrompt, PromptWork
 from prompt_sidecar.engine.steps.received import SYSTEM
 from prompt_sidecar.engine.steps.rendering import items_of
 from prompt_sidecar.engine.steps.turn import Result
@@ -34,7 +34,7 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.items import Item, Path
-from prompt_sidecar.prompt.jsontext import Values
+from prompt_sidecar.prompt.jsontext import ValuesByPath
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.inputs import Inputs
@@ -48,7 +48,9 @@ BYTES_AROUND: Final = 65_536
 """An upper bound on the rest: figures, our own text, the revision's fixed part."""
 
 
-def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes, *, run_key: bytes = b"") -> TrimAnswer:
+def answer_of(
+    work: PromptWork, result: Result, use: RevisionUse, revision: bytes, *, run_key: bytes = b""
+) -> TrimAnswer:
     """Put the answer together, with raw figures. `run_key` is the run's; empty: it belongs to none."""
     opened, memory = work.opened, work.opened.memory
     prompt = ReturnedPrompt(
@@ -101,7 +103,7 @@ def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -
     )
 
 
-def as_sent(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
+def as_sent(answer: TrimAnswer, opened: OpenedPrompt) -> TrimAnswer:
     """An answer that returns the prompt as it was sent and changes nothing later; the rest says what would be done.
 
     It has none of our own text, no edits and no revision, which would have a later process repeat what was not done.
@@ -118,7 +120,7 @@ def as_sent(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
     return replace(answer, prompt=prompt)
 
 
-def _invalid_from(opened: Opened, framed: Framed) -> int | None:
+def _invalid_from(opened: OpenedPrompt, framed: FramedPrompt) -> int | None:
     """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
     if opened.format.reasoning is not ReasoningRule.BOUND:
         return None
@@ -130,7 +132,7 @@ def _invalid_from(opened: Opened, framed: Framed) -> int | None:
     return min((*changed, *inside, *_first_masked(opened)), default=None)
 
 
-def _first_masked(opened: Opened) -> Sequence[int]:
+def _first_masked(opened: OpenedPrompt) -> Sequence[int]:
     """The first record of which the agent's own prompt holds values in place of masks; none if there is none."""
     sent, body, received = opened.guard.sent, opened.body, opened.memory.received
     if sent is body or received is None:
@@ -141,7 +143,9 @@ def _first_masked(opened: Opened) -> Sequence[int]:
     return [max(place, 0) for place in places][:1]
 
 
-def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed, cached: Framed | None) -> ReturnedPrompt:
+def _with_messages(
+    prompt: ReturnedPrompt, opened: OpenedPrompt, framed: FramedPrompt, cached: FramedPrompt | None
+) -> ReturnedPrompt:
     """What is returned, with the prompt as it was asked for: edits, a body, or typed messages.
 
     A body of which all stays is the one that was sent, with the space between its messages. `cached` is the prompt with
@@ -159,14 +163,14 @@ def _with_messages(prompt: ReturnedPrompt, opened: Opened, framed: Framed, cache
     return replace(prompt, body=_body(framed))
 
 
-def _body(framed: Framed) -> bytes:
+def _body(framed: FramedPrompt) -> bytes:
     """A prompt's bytes, copied once."""
     pieces = [b","] * (2 * len(framed.parts) - 1)
     pieces[::2] = framed.parts
     return b"".join((framed.head, *pieces, framed.tail))
 
 
-def most_bytes(opened: Opened) -> int:
+def most_bytes(opened: OpenedPrompt) -> int:
     """Bytes that the answer to a prompt takes at the most, known before anything is done."""
     body = opened.body
     items = len(opened.memory.ledger.messages.by_id) + 8 * (len(body) - body.same)
@@ -198,7 +202,7 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 
-def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
+def edits_of(opened: OpenedPrompt, framed: FramedPrompt) -> list[Edit]:
     """The edits that make what was sent what is returned.
 
     A message that nothing was decided about is returned as it was sent, and is not looked at.
@@ -237,7 +241,7 @@ def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
     return edits
 
 
-def clipped_whole(opened: Opened, index: int, place: int) -> bytes:
+def clipped_whole(opened: OpenedPrompt, index: int, place: int) -> bytes:
     """Return a dropped message with a label in place of each longer item; it is recognised when it comes back."""
     rendered, record = opened.memory.rendered, opened.memory.ledger.records[place]
     raw, read = opened.body.message(index), opened.format.read
@@ -252,7 +256,7 @@ def clipped_whole(opened: Opened, index: int, place: int) -> bytes:
     return made
 
 
-def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
+def masking_edits(opened: OpenedPrompt, index: int, base: str) -> list[Edit]:
     """The edits that mask a message: its texts are replaced one by one.
 
     A typed message, a bare text, and a message that two parsers may read differently are replaced as a whole.
@@ -270,7 +274,7 @@ def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
         pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
     except AmbiguousJson:
         return whole
-    values = Values(masked)
+    values = ValuesByPath(masked)
     return [
         Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), values.at(new.path))
         for old, new in pairs

@@ -19,8 +19,8 @@ from typing import Final
 
 import orjson
 
-from prompt_sidecar.engine.steps.frame import Framed, replace_members
-from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.frame import FramedPrompt, replace_members
+from prompt_sidecar.engine.steps.opening import OpenedPrompt
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.facts.trim_calls import OwnTextPlace
 from prompt_sidecar.prompt.body import Split
@@ -33,7 +33,7 @@ _KEY_CHARACTERS: Final = 32
 """Of 64 that a key may have; 128 bits."""
 
 
-def with_caching(opened: Opened, framed: Framed, run_key: bytes) -> Framed | None:
+def with_caching(opened: OpenedPrompt, framed: FramedPrompt, run_key: bytes) -> FramedPrompt | None:
     """Return a prompt with marks and key, where the policy has them placed; None: it stays as it is."""
     call, split, policy = opened.call, opened.body, opened.policy
     if call.edits or call.as_run or not split.is_object or split.is_text:
@@ -71,8 +71,8 @@ def _has_marks(split: Split, marks: CacheMarks) -> bool:
 class _Marking:
     """One prompt that is marked."""
 
-    opened: Opened
-    framed: Framed
+    opened: OpenedPrompt
+    framed: FramedPrompt
     marks: CacheMarks
 
     def parts(self, members: dict[str, bytes]) -> list[bytes]:

@@ -51,7 +51,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class FramedPrompt:
     """A prompt put together."""
 
     head: bytes
@@ -78,7 +78,7 @@ def frame(
     format_: Format,
     is_own_text: Callable[[str], bool],
     drop_invalid: bool = False,
-) -> Framed:
+) -> FramedPrompt:
     """Put the returned prompt together.
 
     Args:
@@ -110,7 +110,7 @@ def frame(
     if drop_invalid and format_.drop_invalid is not None:
         members |= format_.drop_invalid(split)
     head, tail = replace_members(split, members) if members else (split.head, split.tail)
-    return Framed(head, out, tail, [*outside, *inside], members, sent, places, len(system))
+    return FramedPrompt(head, out, tail, [*outside, *inside], members, sent, places, len(system))
 
 
 def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:

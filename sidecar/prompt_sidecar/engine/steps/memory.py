@@ -11,12 +11,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from prompt_sidecar.engine.steps.news import Gathered
+from prompt_sidecar.engine.steps.news import GatheredNews
 from prompt_sidecar.engine.steps.own_state import OwnState
 from prompt_sidecar.engine.steps.prefix import Prefix
-from prompt_sidecar.engine.steps.received import Read, Received
+from prompt_sidecar.engine.steps.received import ReceivedPrompt, SentMessage
 from prompt_sidecar.engine.steps.recording import Recorder
-from prompt_sidecar.engine.steps.rendering import Rendered
+from prompt_sidecar.engine.steps.rendering import RenderedHistory
 from prompt_sidecar.engine.steps.size_tracker import SizeTracker
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.facts.recall_calls import InPrompt
@@ -35,7 +35,7 @@ from prompt_sidecar.trim.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredHistory:
     """The history as the last prompt that was returned left it."""
 
     records: int = 0
@@ -54,13 +54,13 @@ class Answered:
 class Brought:
     """What calls have brought since the last prompt that was returned."""
 
-    news: Gathered
+    news: GatheredNews
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedItems:
     """What the answers list of the items that are trimmed."""
 
     trims: Sequence[Trim] = ()
@@ -78,8 +78,8 @@ class Memory:
     format: Format | None = None
     """The format of the prompts that it is of; None: none has come yet."""
     ledger: Ledger = field(default_factory=Ledger)
-    received: Received | None = None
-    rendered: Rendered = field(default_factory=Rendered.empty)
+    received: ReceivedPrompt | None = None
+    rendered: RenderedHistory = field(default_factory=RenderedHistory.empty)
     sent_at: list[int] = field(default_factory=list)
     """For each record its index in the last prompt; -1 if it was absent."""
     system: list[bytes] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Memory:
     """The room for our own text, with what it follows from."""
     system_read: tuple[bytes, bytes] | None = None
     """The body's system member as it was last sent, and a digest that is the same for all values that say the same."""
-    listed: Listed = field(default_factory=Listed)
+    listed: ListedItems = field(default_factory=ListedItems)
     trims_by_record: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of the listed trims."""
     size: SizeTracker = field(default_factory=SizeTracker)
@@ -102,7 +102,7 @@ class Memory:
     """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
     pages: dict[str, Entry] = field(default_factory=dict)
     """By their tags: the pages that recall returned and that prompts had."""
-    answered: Answered = field(default_factory=Answered)
+    answered: AnsweredHistory = field(default_factory=AnsweredHistory)
     brought: Brought | None = None
     """None, but after a call that had to end before it was done."""
     sealed_batches: int = -1
@@ -160,7 +160,7 @@ class Memory:
         length = len(ledger)
         registry = ledger.registry
         looked_from = ledger.thinking.looked_from
-        self.answered = Answered(length, registry.batches, registry.listings, looked_from, recall, length)
+        self.answered = AnsweredHistory(length, registry.batches, registry.listings, looked_from, recall, length)
         self.brought = None
         ledger.decisions.rendered()
         ledger.thinking.note_returned()
@@ -227,12 +227,12 @@ class Memory:
             kept: records with which the next messages begin.
         """
         self.returned_at = [returned for returned in self.returned_at if returned <= kept]
-        self.ledger, self.rendered, self.sent_at = Ledger(), Rendered.empty(), []
+        self.ledger, self.rendered, self.sent_at = Ledger(), RenderedHistory.empty(), []
         self.recorder = self.fresh().recorder
-        self.size, self.listed, self.trims_by_record = SizeTracker(), Listed(), {}
+        self.size, self.listed, self.trims_by_record = SizeTracker(), ListedItems(), {}
         self.whole, self.pages = set(), {}
         self.answered = replace(self.answered, records=0)
-        self.brought = Brought(Gathered(since))
+        self.brought = Brought(GatheredNews(since))
 
     def member_tokens(self, name: str, value: bytes, weigh_member: Callable[[bytes], int]) -> int:
         """Tokens of a member of the body, counted only when it has changed."""
@@ -268,7 +268,7 @@ class Memory:
             self.system_read = (value, digest(same))
         return self.system_read[1]
 
-    def leading_tokens(self, reads: Sequence[Read]) -> int:
+    def leading_tokens(self, reads: Sequence[SentMessage]) -> int:
         """Tokens of the leading system messages that are not ours."""
         tokens = 0
         for read in reads:

@@ -35,7 +35,7 @@ _NO_TOOL: Final = ToolNews()
 
 
 @dataclass(slots=True)
-class Gathered:
+class GatheredNews:
     """News so far."""
 
     since: int = 0

@@ -19,9 +19,9 @@ from prompt_sidecar.engine.steps.memory import Memory
 from prompt_sidecar.engine.steps.received import (
     CountMany,
     Draft,
-    Guarded,
+    GuardedDraft,
     Pass,
-    Read,
+    SentMessage,
     Sighting,
     newest_compaction,
     read,
@@ -39,10 +39,10 @@ from prompt_sidecar.facts.known_models import Models
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard.masked_body import Before
-from prompt_sidecar.guard.masking import Done, Masked, Noted
+from prompt_sidecar.guard.masking import ActionTaken, MaskedPrompt, NotedFinding
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
-from prompt_sidecar.prompt.format import Compaction, Deferred, Format, ReasoningRule, Stands, SystemMember
+from prompt_sidecar.prompt.format import Compaction, DeferredTools, Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
@@ -72,7 +72,7 @@ def _forget(_: Draft) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class PromptModel:
     """The model that a prompt is for, and what its window leaves. Tokens, as the provider counts."""
 
     name: str
@@ -107,14 +107,14 @@ class GuardedPrompt:
     """Messages in which the guard has broken imitations, by index, as they were before."""
     sightings: Sequence[Sighting]
     """What the guard's rules found in what is new."""
-    done: Guarded | None
+    done: GuardedDraft | None
     """For a retry; None: there is no guard."""
     recorded: int
     """Messages that the history had before the prompt's first call: a retry may find more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedPrompt:
     """A prompt that was split, masked, read and checked."""
 
     call: TrimCall
@@ -123,7 +123,7 @@ class Opened:
     body: Split
     """Masked: nothing behind the guard sees more than this."""
     guard: GuardedPrompt
-    reads: list[Read]
+    reads: list[SentMessage]
     """Its messages; their texts are forgotten as records are made of them."""
     memory: Memory
     """What it is taken into: the run's, or an empty one where the prompt is another history."""
@@ -132,7 +132,7 @@ class Opened:
     policy: Policy
     provider_edits: Sequence[ProviderEdit]
     """What the body asks the provider to remove."""
-    model: Model
+    model: PromptModel
     compaction: int
     """The newest message with a provider's compaction; -1: there is none."""
     revision: Revision | None
@@ -146,7 +146,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _SplitPrompt:
     """A prompt that was split, and the memory that it belongs to."""
 
     call: TrimCall
@@ -168,10 +168,10 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PromptWork:
     """A prompt that was opened, with what is in force for it in its run."""
 
-    opened: Opened
+    opened: OpenedPrompt
     inputs: Inputs
     room: Room
     shown: NoteFacts
@@ -199,7 +199,9 @@ class Opener:
     models: Models
     """What is known of them."""
 
-    def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass, window: Callable[[str], Window]) -> Opened:
+    def open(
+        self, call: TrimCall, memory: Memory, policy: Policy, by: Pass, window: Callable[[str], Window]
+    ) -> OpenedPrompt:
         """Open a prompt.
 
         Args:
@@ -227,10 +229,10 @@ class Opener:
         policy: Policy,
         by: Pass,
         window: Callable[[str], Window],
-        placed: _Placed,
+        placed: _SplitPrompt,
         *,
         before: Memory,
-    ) -> Opened:
+    ) -> OpenedPrompt:
         """Mask and read a prompt that has its place, and find what its model's window leaves.
 
         `before`: its run's memory.
@@ -249,7 +251,7 @@ class Opener:
                 count_many = by.counting(encoding)
                 reads = read(body, into.received, format_, by, count_many=count_many, guarded=done, most_items=most)
         check_annotations(call, len(body))
-        model = Model(placed.model, encoding, exact, breakpoints=caches_at_breakpoints(named))
+        model = PromptModel(placed.model, encoding, exact, breakpoints=caches_at_breakpoints(named))
         model = _with_window(model, call, body, format_, window(placed.model))
         asked = not format_.single and (not len(into.ledger) or format_.reasoning is ReasoningRule.BOUND)
         revision = self.revision(call.revision or call.base_revision, into) if asked else None
@@ -258,7 +260,7 @@ class Opener:
         if sightings is None:
             sightings = _sighted(masked.noted, reads)
         unmasked = masks and revision is not None and not revision.rules
-        return Opened(
+        return OpenedPrompt(
             call=call,
             format=format_,
             body=body,
@@ -281,7 +283,7 @@ class Opener:
             revision=revision,
         )
 
-    def _place(self, call: TrimCall, memory: Memory, binding: ReasoningBinding, by: Pass) -> _Placed:
+    def _place(self, call: TrimCall, memory: Memory, binding: ReasoningBinding, by: Pass) -> _SplitPrompt:
         """Split a prompt, and find the memory that it belongs to: its run's, or an empty one for another history."""
         named = FORMATS[call.format]
         into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
@@ -303,7 +305,7 @@ class Opener:
             )
         if named.single:
             check_annotations(call, len(split_))
-        return _Placed(call, variant, split_, into, model)
+        return _SplitPrompt(call, variant, split_, into, model)
 
     def was_masked(self, call: TrimCall, memory: Memory) -> bool:
         """Whether the run's prompts were masked elsewhere, as the revision says that was sent."""
@@ -311,11 +313,11 @@ class Opener:
         return revision is not None and bool(revision.rules)
 
     @staticmethod
-    def _mask(placed: _Placed, by: Pass) -> tuple[Masked, Guarded | None]:
+    def _mask(placed: _SplitPrompt, by: Pass) -> tuple[MaskedPrompt, GuardedDraft | None]:
         """What the guard makes of what was sent, and what a retry of the call is to go on from."""
         sent, memory, format_, masker = placed.split, placed.memory, placed.format, by.masker
         if masker is None:
-            return Masked(sent), None
+            return MaskedPrompt(sent), None
         kept = by.draft.guarded if by.draft is not None else None
         received = memory.received
 
@@ -327,11 +329,13 @@ class Opener:
                 for index, record in enumerate(memory.ledger.records)
             )
 
-        def so_far() -> Guarded | None:
+        def so_far() -> GuardedDraft | None:
             progress = masker.progress
             if progress is None:
                 return None
-            return kept if kept is not None and kept.progress is progress else Guarded(progress, len(memory.ledger))
+            return (
+                kept if kept is not None and kept.progress is progress else GuardedDraft(progress, len(memory.ledger))
+            )
 
         before = Before(received.sent, received.split) if received is not None else None
         try:
@@ -397,10 +401,10 @@ def _split_single(call: TrimCall) -> Split:
     return Split(raw, [first], [max(first, last)], {}, is_object=False)
 
 
-def _read_single(body: Split, format_: Format, count_many: CountMany) -> Read:
+def _read_single(body: Split, format_: Format, count_many: CountMany) -> SentMessage:
     message = format_.read(body.message(0), FIELD)
     weight = weigh([message], count_many)[0]
-    return Read(message.identity, weight.total, message.role, message, weight)
+    return SentMessage(message.identity, weight.total, message.role, message, weight)
 
 
 def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
@@ -414,9 +418,9 @@ def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
     }
 
 
-def _sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting]:
+def _sighted(noted: Sequence[NotedFinding], reads: Sequence[SentMessage]) -> Sequence[Sighting]:
     """What was found, by the item that it is in."""
-    counts: dict[tuple[int, str, int, str, Done], int] = {}
+    counts: dict[tuple[int, str, int, str, ActionTaken], int] = {}
     for each in noted:
         message = reads[each.message].message if each.message >= 0 else None
         items = message.items if message is not None else ()
@@ -428,7 +432,7 @@ def _sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting
     return [Sighting(*where, count) for where, count in counts.items()]
 
 
-def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
+def inputs_of(opened: OpenedPrompt, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
     """What is in force at an evaluation of the prompt, and the room for our own text.
 
     Args:
@@ -461,7 +465,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
     return inputs, room
 
 
-def with_window(opened: Opened, found: Window) -> Opened:
+def with_window(opened: OpenedPrompt, found: Window) -> OpenedPrompt:
     """The prompt with another window of its model: the one that the run's revision says was found first.
 
     Raises InvalidRequest where it leaves nothing.
@@ -471,7 +475,7 @@ def with_window(opened: Opened, found: Window) -> Opened:
     return replace(opened, model=_with_window(opened.model, opened.call, opened.body, opened.format, found))
 
 
-def numbered_as_begun(opened: Opened, revision: Revision | None) -> Opened:
+def numbered_as_begun(opened: OpenedPrompt, revision: Revision | None) -> OpenedPrompt:
     """The prompt of an empty memory, with the texts of its results numbered as its run began.
 
     That says the revision that it goes on from; without one the format that the memory had before it was given up.
@@ -500,7 +504,7 @@ def numbered_as_begun(opened: Opened, revision: Revision | None) -> Opened:
     return replace(opened, format=format_, reads=reads, guard=replace(opened.guard, sightings=seen, done=done))
 
 
-def _with_window(model: Model, call: TrimCall, body: Split, format_: Format, found: Window) -> Model:
+def _with_window(model: PromptModel, call: TrimCall, body: Split, format_: Format, found: Window) -> PromptModel:
     """The model with what its window leaves for the prompt. Raises InvalidRequest where that is nothing."""
     asked = call.context_window
     limit, reserve = _limit(call, body, format_, found)
@@ -549,7 +553,7 @@ def _variant(  # noqa: PLR0917 - what decides it
     return began if len(memory.ledger) and began is not None and began is variant.as_sent else variant
 
 
-def _overhead_of(opened: Opened, count: Count) -> int:
+def _overhead_of(opened: OpenedPrompt, count: Count) -> int:
     """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
     body, format_, memory = opened.body, opened.format, opened.memory
     tokens = PRIMING
@@ -569,7 +573,7 @@ def _rewrites_overhead(format_: Format) -> bool:
     return outside and format_.system is not None and format_.system.one_text
 
 
-def _weigh_schemas(name: str, count: Count, deferred: Deferred | None, value: bytes) -> int:
+def _weigh_schemas(name: str, count: Count, deferred: DeferredTools | None, value: bytes) -> int:
     """Tokens of tools that the model sees from the first message on; others count with the message that loads them."""
     decoded = load_any(value, f"json.body.{name}")
     decoded = decoded if deferred is None else deferred.seen(decoded)

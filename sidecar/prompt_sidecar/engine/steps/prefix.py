@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from prompt_sidecar.engine.steps.frame import OwnTexts, Places
-from prompt_sidecar.engine.steps.rendering import Rendered
+from prompt_sidecar.engine.steps.rendering import RenderedHistory
 from prompt_sidecar.facts.trim_calls import CacheBreak
 from prompt_sidecar.prompt.format import Placement, Stands
 from prompt_sidecar.trim.ledger import Ledger
@@ -56,14 +56,14 @@ class Since:
     """The history as it is returned now, and since when it differs from last time."""
 
     ledger: Ledger
-    rendered: Rendered
+    rendered: RenderedHistory
     changed_from: int
     """The first record that differs, or the number of records then."""
     known: int
     """Records that there were then; -1: there was no prompt before."""
 
 
-class Shared(NamedTuple):
+class SharedPrefix(NamedTuple):
     """What a prompt has in common with the one before it."""
 
     first_changed: int
@@ -79,7 +79,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     placement: Placement,
     opaque_factor: float,
     count: Callable[[str], int],
-) -> Shared:
+) -> SharedPrefix:
     """Compare a prompt with the one before it.
 
     Args:
@@ -91,7 +91,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
         count: counts tokens.
     """
     if since.known < 0 or now.head(placement) != last.head(placement):
-        return Shared(-1, 0)
+        return SharedPrefix(-1, 0)
     in_messages = placement.lists is not Stands.OUTSIDE
     rendered, texts, places = since.rendered, now.texts, now.places
     dropped_moved = in_messages and _moved((last.texts.dropped, last.places.dropped), (texts.dropped, places.dropped))
@@ -102,7 +102,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     framing = now.system_messages + leads
     if since.changed_from >= since.known and not registry_moved and not dropped_moved:
         shown = bool(texts.dropped) + bool(texts.registry) if in_messages else 0
-        return Shared(framing + shown + rendered.position(since.known), last.tokens)
+        return SharedPrefix(framing + shown + rendered.position(since.known), last.tokens)
     position = rendered.position(since.changed_from)
     # A text that one of the prompts does not have is placed nowhere in it.
     if registry_moved:
@@ -123,7 +123,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     kept += stay.tokens(count)
     if in_messages:
         position += bool(stay.dropped) + bool(stay.registry)
-    return Shared(framing + position, kept)
+    return SharedPrefix(framing + position, kept)
 
 
 def _moved(last: tuple[str, int], now: tuple[str, int]) -> bool:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
-from prompt_sidecar.guard.masking import Done, Masker, Progress
+from prompt_sidecar.guard.masking import ActionTaken, Masker, Progress
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import Split, equal_slice
-from prompt_sidecar.prompt.format import Deferred, Format
+from prompt_sidecar.prompt.format import DeferredTools, Format
 from prompt_sidecar.prompt.items import Message, Role
 from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, canonical
 from prompt_sidecar.prompt.likeness import check_message
@@ -29,7 +29,7 @@ SYSTEM: Final = -2
 """Place of a leading system message: it is no part of the history, as agents rewrite it from call to call."""
 
 
-class Read(NamedTuple):
+class SentMessage(NamedTuple):
     """One message as it was sent.
 
     A tuple: each new message makes two, and a frozen dataclass takes three times as long to make.
@@ -58,14 +58,14 @@ class Sighting(NamedTuple):
     item: int
     """-1: in no item."""
     rule: str
-    action: Done
+    action: ActionTaken
     times: int
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """What one message of a prompt is in the run's history, with sums up to and including it.
 
-    A tuple, as `Read`.
+    A tuple, as `SentMessage`.
     """
 
     place: int
@@ -80,23 +80,23 @@ class Row(NamedTuple):
     """Messages so far that came untrimmed."""
 
 
-FIRST: Final = Row(OWN, 0, 0, 0, 0)
+FIRST: Final = MessageRow(OWN, 0, 0, 0, 0)
 """The row before the first message's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedPrompt:
     """A prompt as it was sent, and what each message of it is in the run's history."""
 
     split: Split
     """Masked."""
-    reads: Sequence[Read]
-    rows: Sequence[Row]
+    reads: Sequence[SentMessage]
+    rows: Sequence[MessageRow]
     sent: Split
     """As the agent sent it, which the next prompt is compared with; `split` itself where nothing is masked."""
 
     @classmethod
-    def of(cls, split: Split, sent: Split, reads: Sequence[Read], rows: Sequence[Row]) -> Received:
+    def of(cls, split: Split, sent: Split, reads: Sequence[SentMessage], rows: Sequence[MessageRow]) -> ReceivedPrompt:
         """The prompt up to the message that the last row is of, as if the others had not been sent."""
         length = len(rows)
         if length < len(reads):
@@ -111,14 +111,14 @@ class Received:
         return len(self.split.raw) + (len(self.sent.raw) if self.sent is not self.split else 0)
 
 
-def newest_compaction(reads: Sequence[Read], format_: Format) -> int:
+def newest_compaction(reads: Sequence[SentMessage], format_: Format) -> int:
     """The newest message with a provider's compaction; -1: there is none."""
     if format_.compaction is None:
         return -1
     return next((index for index in range(len(reads) - 1, -1, -1) if reads[index].compacts), -1)
 
 
-def forget_texts(reads: list[Read], first: int, last: int) -> None:
+def forget_texts(reads: list[SentMessage], first: int, last: int) -> None:
     """Keep no text of the messages from `first` up to `last`, of which records were made."""
     for index in range(first, last):
         read = reads[index]
@@ -134,7 +134,7 @@ TOGETHER_BYTES: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedDraft:
     """What the guard has done of a prompt of which a draft is kept."""
 
     progress: Progress
@@ -151,9 +151,9 @@ class Draft:
     format: Format
     """The variant that it was read as."""
     split: Split
-    reads: list[Read]
+    reads: list[SentMessage]
     """The messages from the first on, with all that records are made from."""
-    guarded: Guarded | None = None
+    guarded: GuardedDraft | None = None
     """What the guard has done before; None: there is none."""
 
     @property
@@ -171,14 +171,14 @@ class Draft:
         """What it keeps, about: the body, and the texts decoded from it."""
         return 2 * len(self.split.raw) + (self.guarded.progress.bytes if self.guarded is not None else 0)
 
-    def counted(self, first: int) -> list[Read]:
+    def counted(self, first: int) -> list[SentMessage]:
         """What was read from the message at `first` on, up to the first one that was not counted."""
         last = len(self.reads)
         while last > first and self.reads[last - 1].message is not None and self.reads[last - 1].weight is None:
             last -= 1
         return self.reads[first:last]
 
-    def known(self, split: Split, index: int) -> Read | None:
+    def known(self, split: Split, index: int) -> SentMessage | None:
         """What was read of a message, if it is the same one at the same place."""
         if index < len(self.reads) and equal_slice(split, self.split, index):
             return self.reads[index]
@@ -203,14 +203,14 @@ class Pass:
 
 def read(
     split: Split,
-    before: Received | None,
+    before: ReceivedPrompt | None,
     format_: Format,
     by: Pass,
     *,
     count_many: CountMany,
-    guarded: Guarded | None,
+    guarded: GuardedDraft | None,
     most_items: int,
-) -> list[Read]:
+) -> list[SentMessage]:
     """Decode and count what is new in a prompt; changes nothing. `guarded` is kept with what was read.
 
     Raises:
@@ -229,7 +229,7 @@ def read(
         nonlocal size
         weights = weigh(loading.with_definitions(new), count_many, format_.call_tokens)
         done.extend(
-            Read(
+            SentMessage(
                 message.identity,
                 weight.total,
                 message.role,
@@ -274,7 +274,7 @@ def read(
             by.check()
         settle()
     except (DeadlinePassed, CallCancelled):
-        decoded = [Read(message.identity, 0, message.role, message) for message in new]  # and not counted
+        decoded = [SentMessage(message.identity, 0, message.role, message) for message in new]  # and not counted
         by.keep(Draft(format_, split, done + decoded, guarded))
         raise
     return done
@@ -283,7 +283,7 @@ def read(
 class _Loading:
     """Counts the definitions of deferred tools with the first message that loads them."""
 
-    def __init__(self, split: Split, format_: Format, done: Sequence[Read]) -> None:
+    def __init__(self, split: Split, format_: Format, done: Sequence[SentMessage]) -> None:
         """`done`: what was read of the messages before, to which is added what is counted."""
         self._split = split
         self._format = format_
@@ -308,7 +308,7 @@ class _Loading:
             made.append(self._with(message, self._format.deferred) if message.loads else message)
         return made
 
-    def _with(self, message: Message, deferred: Deferred) -> Message:
+    def _with(self, message: Message, deferred: DeferredTools) -> Message:
         if self._definitions is None:
             self._definitions = {}
             for name in self._format.tool_fields:

@@ -21,10 +21,10 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.prompt.utf8 import utf8_size
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
+from prompt_sidecar.recall.tag import AnswerKind, RecognisedAnswer, recognise
 from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.condense.calls import Call, UnreadCall
+from prompt_sidecar.trim.condense.calls import SourceCall, UnreadCall
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
 from prompt_sidecar.trim.first_sight import is_long_enough
 from prompt_sidecar.trim.ids import mint, sealed
@@ -51,7 +51,7 @@ _SEPARATORS: Final = "_.-/:"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class MessageAnnotations:
     """What agent and policy say about one message."""
 
     policy: Policy
@@ -75,7 +75,7 @@ class Said:
         return self.policy.feedback(text)
 
 
-class Came(NamedTuple):
+class IncomingMessage(NamedTuple):
     """A message that is new. A tuple, as `Read`."""
 
     message: Message
@@ -108,7 +108,7 @@ class Recorder:
     """Bytes of the largest original that the stash can hold."""
     other_keys: Sequence[bytes] = ()
     """What the run's key would be by the sidecar's other keys; what was signed with one is known, too."""
-    calls: dict[str, tuple[str, str, Call | UnreadCall | None]] = field(default_factory=dict)
+    calls: dict[str, tuple[str, str, SourceCall | UnreadCall | None]] = field(default_factory=dict)
     """For each call id the tool's name, the start of its arguments and the call for what it says of its result, of the
     newest call: for results that answer no open one."""
     ids: dict[tuple[int, int, bytes], str] = field(default_factory=dict)
@@ -119,7 +119,9 @@ class Recorder:
     supersedes: bool = True
     """Whether it tells texts that frameworks inject in mid-run; a run that began under rules before 8 does not."""
 
-    def record(self, came: Came, before: bytes, said: Said) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
+    def record(
+        self, came: IncomingMessage, before: bytes, said: MessageAnnotations
+    ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
         """Make the record of a message that `repeated` has observed, and the history items that it brings.
 
         `before` is the chain digest of the history before it.
@@ -176,7 +178,9 @@ class Recorder:
         """
         return digest((before or sealed(self.of_run, _FIRST)) + identity)
 
-    def _entry(self, came: Came, item: Item, number: int, said: Said) -> tuple[Entry, Recognised | None]:
+    def _entry(
+        self, came: IncomingMessage, item: Item, number: int, said: MessageAnnotations
+    ) -> tuple[Entry, RecognisedAnswer | None]:
         index, tokens, whole = came.place, came.weight.items[number], came.size
         call = item.call_id
         ours = about = None
@@ -222,7 +226,7 @@ class Recorder:
         )
         return entry, ours
 
-    def _id(self, came: Came, number: int) -> str:
+    def _id(self, came: IncomingMessage, number: int) -> str:
         """An item's id: that of earlier prompts, if its message was masked only since."""
         place, identity = came.place, came.message.identity
         known = self.ids.get((place, number, identity)) or self.ids_of_revision.get((place, number))
@@ -241,7 +245,7 @@ def is_own_tool(name: str) -> bool:
     return name in TOOL_NAMES or any(name.endswith(own) and name[-len(own) - 1] in _SEPARATORS for own in TOOL_NAMES)
 
 
-def _read(call: Call | UnreadCall | None) -> Call | None:
+def _read(call: SourceCall | UnreadCall | None) -> SourceCall | None:
     return call.read() if isinstance(call, UnreadCall) else call
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prompt_sidecar.engine.steps.received import Read
+from prompt_sidecar.engine.steps.received import SentMessage
 from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.ambiguous import whole_too
 from prompt_sidecar.prompt.body import Split
@@ -20,7 +20,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message
 from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Action, Condensing, Entry, Reason, Record
-from prompt_sidecar.trim.first_sight import Condenser, Made, again
+from prompt_sidecar.trim.first_sight import CondensedResult, Condenser, again
 from prompt_sidecar.trim.ledger import Ledger
 
 KEPT_BYTES: Final = 1_048_576
@@ -33,7 +33,7 @@ _BARE_LABELS: Final = frozenset({ItemKind.TEXT, ItemKind.RESULT, ItemKind.IMAGE}
 
 
 @dataclass(slots=True)
-class Rendered:
+class RenderedHistory:
     """The history as it is returned."""
 
     slices: list[bytes | None]
@@ -51,7 +51,7 @@ class Rendered:
     """Bytes of `parts` in all."""
 
     @classmethod
-    def empty(cls) -> Rendered:
+    def empty(cls) -> RenderedHistory:
         """No history yet."""
         return cls([], [], set(), [], [])
 
@@ -98,14 +98,14 @@ class Rendered:
         self.size = sum(map(len, self.parts))
 
 
-class Sent:
+class PromptMessages:
     """The messages of the prompt in hand, by the records that they are.
 
     A value of its own: what refers back to the call would keep that alive until the collector comes round. It keeps the
     message that was asked for last, as the steps of a call ask for the same one, whose text may be most of the prompt.
     """
 
-    def __init__(self, split: Split, reads: Sequence[Read], sent_at: Sequence[int]) -> None:
+    def __init__(self, split: Split, reads: Sequence[SentMessage], sent_at: Sequence[int]) -> None:
         """`sent_at`: for each record the index of its message; -1 if it is absent."""
         self._split = split
         self._reads = reads
@@ -137,13 +137,13 @@ class Sources:
     def __init__(
         self,
         ledger: Ledger,
-        rendered: Rendered,
+        rendered: RenderedHistory,
         sent: Callable[[int], tuple[bytes, bytes] | None],
         format_: Format,
         condenser: Condenser | None = None,
     ) -> None:
         self._condenser = condenser
-        self._looked: dict[tuple[int, int], Made | None] = {}
+        self._looked: dict[tuple[int, int], CondensedResult | None] = {}
         """For results that may be condensed, by message and item, what was made of them; None: they stay."""
         self._condensed_bytes = 0
         self._ledger = ledger
@@ -217,7 +217,7 @@ class Sources:
             entry.advertised,
         )
         if made is None or not alike:
-            made = Made(again(entry, text), how, entry.advertised)
+            made = CondensedResult(again(entry, text), how, entry.advertised)
             self._keep_made(key, made)
         return made.text
 
@@ -235,7 +235,7 @@ class Sources:
         made = self._looked[key]
         return None if made is None else made.how
 
-    def _keep_made(self, key: tuple[int, int], made: Made | None) -> None:
+    def _keep_made(self, key: tuple[int, int], made: CondensedResult | None) -> None:
         if made is not None:
             self._condensed_bytes += made.how.size
             if self._condensed_bytes > CONDENSED_BYTES:

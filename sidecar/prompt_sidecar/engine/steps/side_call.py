@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from prompt_sidecar.engine.steps.answer import pointer_base
 from prompt_sidecar.engine.steps.memory import Memory
-from prompt_sidecar.engine.steps.opening import Opened
+from prompt_sidecar.engine.steps.opening import OpenedPrompt
 from prompt_sidecar.engine.steps.rendering import Sources
 from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
@@ -48,7 +48,7 @@ def _with_reasoning(memory: Memory, place: int, sent: tuple[bytes, bytes], forma
     return sources.render(place, sent[0], with_reasoning=True)
 
 
-def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
+def trim_slice(opened: OpenedPrompt, inputs: Inputs) -> TrimAnswer:
     """Answer a side call."""
     memory, split, reads, format_, model = opened.memory, opened.body, opened.reads, opened.format, opened.model
     where = {record.identity: index for index, record in enumerate(memory.ledger.records)}

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Final
 
-from prompt_sidecar.engine.steps.frame import Framed
+from prompt_sidecar.engine.steps.frame import FramedPrompt
 from prompt_sidecar.engine.steps.recording import is_own_tool
 from prompt_sidecar.facts.history_size import HistorySize, KindSize, SizeKind
 from prompt_sidecar.prompt.body import Split
@@ -84,7 +84,7 @@ class Around:
 def around_of(
     format_: Format,
     split: Split,
-    framed: Framed,
+    framed: FramedPrompt,
     members: Mapping[str, tuple[bytes, int]],
     *,
     overhead: int,

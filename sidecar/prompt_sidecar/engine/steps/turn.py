@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from prompt_sidecar.engine.steps.alignment import align, carried_rows
-from prompt_sidecar.engine.steps.frame import Framed, OwnTexts, Places, frame
-from prompt_sidecar.engine.steps.memory import Brought, Listed
-from prompt_sidecar.engine.steps.news import Gathered
-from prompt_sidecar.engine.steps.opening import Served, Work
+from prompt_sidecar.engine.steps.frame import FramedPrompt, OwnTexts, Places, frame
+from prompt_sidecar.engine.steps.memory import Brought, ListedItems
+from prompt_sidecar.engine.steps.news import GatheredNews
+from prompt_sidecar.engine.steps.opening import PromptWork, Served
 from prompt_sidecar.engine.steps.own_state import Lists
 from prompt_sidecar.engine.steps.prefix import Prefix, Since, compare
-from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
-from prompt_sidecar.engine.steps.recording import Came, Said, is_own_tool
-from prompt_sidecar.engine.steps.rendering import Sent, Sources, trims_of
+from prompt_sidecar.engine.steps.received import FIRST, OWN, SYSTEM, TOGETHER, MessageRow, ReceivedPrompt, forget_texts
+from prompt_sidecar.engine.steps.recording import IncomingMessage, MessageAnnotations, is_own_tool
+from prompt_sidecar.engine.steps.rendering import PromptMessages, Sources, trims_of
 from prompt_sidecar.engine.steps.size_tracker import Around, around_of, of_recall
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.trim_calls import CacheFigures, News, TokenFigures, Trim
@@ -36,7 +36,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.tokens.weigh import Weight, weigh
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.elide import Kept, refitted
+from prompt_sidecar.trim.elide import KeptBytes, refitted
 from prompt_sidecar.trim.entries import CUTS, Condensing, Entry, Record
 from prompt_sidecar.trim.first_sight import Condenser
 from prompt_sidecar.trim.inputs import aim, too_little_left
@@ -87,7 +87,7 @@ class Store(Protocol):
 class Result:
     """Result of taking one prompt. Tokens, raw."""
 
-    framed: Framed
+    framed: FramedPrompt
     tokens: TokenFigures
     cache: CacheFigures
     opaque: int
@@ -107,7 +107,7 @@ class Result:
     """None: none was sent, or this process knew the run."""
 
 
-def take(work: Work, store: Store) -> Result:
+def take(work: PromptWork, store: Store) -> Result:
     """Take a prompt into its run's memory: align, record what is new, decide, stash, render.
 
     Raises only what `work.check` raises. The records and decisions made until then stay: they are those of the
@@ -120,7 +120,7 @@ def take(work: Work, store: Store) -> Result:
 class _Turn:
     """One prompt on its way."""
 
-    def __init__(self, work: Work, store: Store) -> None:
+    def __init__(self, work: PromptWork, store: Store) -> None:
         opened = work.opened
         self._work, self._store, self._opened = work, store, opened
         self._count = work.count
@@ -132,11 +132,11 @@ class _Turn:
         self._last = memory.answered
         """What the last prompt left, before this one."""
         if memory.brought is None:
-            memory.brought = Brought(Gathered(0 if self._last.records else work.since))
+            memory.brought = Brought(GatheredNews(0 if self._last.records else work.since))
         self._brought = memory.brought
         self._long = False
         """Whether it brings many messages: then the call may end until it is rendered."""
-        self._rows: list[Row] = []
+        self._rows: list[MessageRow] = []
         if work.revision is not None:
             memory.recorder.supersedes = work.revision.supersedes
             memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
@@ -146,7 +146,7 @@ class _Turn:
     def _use_memory(self) -> None:
         memory, opened = self._memory, self._opened
         self._ledger, self._rendered = memory.ledger, memory.rendered
-        self._sent = Sent(opened.body, opened.reads, memory.sent_at)
+        self._sent = PromptMessages(opened.body, opened.reads, memory.sent_at)
         condenser = Condenser.of(opened.policy, self._work.count, recall=self._work.inputs.recall)
         memory.recorder.repeated.looks = condenser.level is not None
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format, condenser)
@@ -254,7 +254,7 @@ class _Turn:
 
     # -- align -------------------------------------------------------------------------------------------------------
 
-    def _align(self, before: Received | None) -> int:
+    def _align(self, before: ReceivedPrompt | None) -> int:
         """Find the prompt's place in the history; the first record that differs."""
         memory, ledger = self._memory, self._ledger
         carried = carried_rows(before, self._body.same, self._reads, ledger.records) if before is not None else []
@@ -303,7 +303,7 @@ class _Turn:
         self._rows = []
         self._use_memory()
 
-    def _place(self, before: Received, same: int, changed: int) -> None:
+    def _place(self, before: ReceivedPrompt, same: int, changed: int) -> None:
         """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
         sent_at = self._memory.sent_at
         for row in before.rows[same:]:
@@ -344,7 +344,7 @@ class _Turn:
                     self._fold(evaluation, self._append(start, min(start + TOGETHER, last)))
                 self._look()
         finally:
-            memory.received = Received.of(self._body, self._opened.guard.sent, reads, self._rows)
+            memory.received = ReceivedPrompt.of(self._body, self._opened.guard.sent, reads, self._rows)
         evaluation.run()
         memory.system = [self._body.message(index) for index in self._leading()]
         self._look()
@@ -368,7 +368,7 @@ class _Turn:
         memory, call, rows = self._memory, self._opened.call, self._rows
         pending: list[Record] = []
         recorded: list[tuple[HistoryItem, bytes]] = []
-        plain = Said(self._opened.policy)
+        plain = MessageAnnotations(self._opened.policy)
         iteration = len(self._ledger.groups)
         speaker = self._ledger.records[-1].role if len(self._ledger) else None
         _, _, tokens, opaque, whole = rows[-1] if rows else FIRST
@@ -387,13 +387,13 @@ class _Turn:
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
                 speaker = read.role
                 pinned, annotation = index in call.pinned, call.annotations.get(index)
-                said = Said(self._opened.policy, pinned, annotation) if pinned or annotation else plain
+                said = MessageAnnotations(self._opened.policy, pinned, annotation) if pinned or annotation else plain
                 now = max(iteration, 1)
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.ambiguous and now)
                 size = self._sent.size(index)
                 settled, unseen = index < self._compaction, index < self._unseen
-                came = Came(
+                came = IncomingMessage(
                     message,
                     weight,
                     size,
@@ -419,7 +419,7 @@ class _Turn:
                 tokens += weight.total
                 opaque += weight.opaque
                 whole += 1
-            rows.append(Row(place, len(self._rendered.slices), tokens, opaque, whole))
+            rows.append(MessageRow(place, len(self._rendered.slices), tokens, opaque, whole))
         if recorded:
             self._store.record(recorded)
         forget_texts(self._reads, first, last)
@@ -568,7 +568,7 @@ class _Turn:
     def _is_masked_since(self, entry: Entry) -> bool:
         return self._memory.sent_at[entry.message] in self._opened.guard.unmasked
 
-    def kept(self, entry: Entry, kept: Kept) -> Kept | None:
+    def kept(self, entry: Entry, kept: KeptBytes) -> KeptBytes | None:
         """See `Fit`."""
         if not self._is_masked_since(entry):
             return kept
@@ -724,12 +724,12 @@ class _Turn:
             listed[index] = trims
         trims = [trim for index in sorted(listed) for trim in listed[index]]
         labelled = sum(trim.kind is not ItemKind.REASONING and trim.action in CUTS for trim in trims)
-        memory.listed = Listed(trims, labelled, pack_state(self._ledger))
+        memory.listed = ListedItems(trims, labelled, pack_state(self._ledger))
         return new
 
     # -- frame -------------------------------------------------------------------------------------------------------
 
-    def _frame(self) -> Framed:
+    def _frame(self) -> FramedPrompt:
         """Put the prompt together, and recognise our texts when they come back."""
         own, placement = self._memory.own, self._format.placement
         places = self._places() if placement.lists is Stands.INSIDE else Places(0, 0)
@@ -746,7 +746,7 @@ class _Turn:
         self._brought.news.texts_forgotten += own.remember(self._format, framed.own)
         return framed
 
-    def _prefix(self, framed: Framed) -> Prefix:
+    def _prefix(self, framed: FramedPrompt) -> Prefix:
         """The prompt as the next one is compared with it."""
         memory, inputs = self._memory, self._work.inputs
         leading = tuple(self._reads[index].identity for index in self._leading())
@@ -766,7 +766,7 @@ class _Turn:
         """The body's members that define tools and the shape of the answer."""
         return tuple(self._body.field(name) for name in self._format.tool_fields)
 
-    def _around(self, framed: Framed) -> Around:
+    def _around(self, framed: FramedPrompt) -> Around:
         """What surrounds the history, for the measure of its size."""
         memory, body, format_ = self._memory, self._body, self._format
         return around_of(

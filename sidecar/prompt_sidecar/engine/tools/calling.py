@@ -33,7 +33,7 @@ from prompt_sidecar.facts.tool_calls import (
 )
 from prompt_sidecar.prompt.items import REASONING_TYPE
 from prompt_sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_page
-from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import SearchLimits, SearchOutcome, SearchQuery, SearchResult
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.search import LEAST_TOTAL_TOKENS
@@ -71,7 +71,7 @@ _WORDS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 """How the core names what a tool's arguments name otherwise."""
 
 
-class Backend(Protocol):
+class ToolBackend(Protocol):
     """One run, as its tools use it. Every method may raise RunUnknown where this process has not seen the run."""
 
     @property
@@ -87,7 +87,7 @@ class Backend(Protocol):
         """What the prompt that was returned last holds of an original, and of answers with these tags."""
         ...
 
-    def search(self, query: SearchQuery) -> Found:
+    def search(self, query: SearchQuery) -> SearchResult:
         """What is found in the run's history. Raises InvalidRequest for a query that is refused."""
         ...
 
@@ -112,7 +112,7 @@ class Backend(Protocol):
         ...
 
 
-def call_tool(call: ToolCall, backend: Backend, shown_before: ShownBefore) -> ToolAnswer:
+def call_tool(call: ToolCall, backend: ToolBackend, shown_before: ShownBefore) -> ToolAnswer:
     """Run the tool that a model chose. A retry, by its request id, gets the answer that was given before.
 
     Raises only what the backend raises other than InvalidRequest and RunUnknown, such as DeadlinePassed.
@@ -129,7 +129,7 @@ def call_tool(call: ToolCall, backend: Backend, shown_before: ShownBefore) -> To
 class _Tools:
     """One call."""
 
-    def __init__(self, call: ToolCall, backend: Backend, shown_before: ShownBefore) -> None:
+    def __init__(self, call: ToolCall, backend: ToolBackend, shown_before: ShownBefore) -> None:
         self.call = call
         self.backend = backend
         self.shown_before = shown_before

@@ -80,7 +80,7 @@ class ShownPage:
 
 
 @dataclass(slots=True)
-class _Shown:
+class _ShownContent:
     """What was shown of one content."""
 
     shown: int
@@ -112,7 +112,7 @@ class ShownBefore:
         self.limits = limits
         self._reached = reached
         self._ranges: LRUCache[Range, int] = _Remembered(RANGES, lambda: reached("recall.ranges"))
-        self._contents: LRUCache[str, _Shown] = _Remembered(CONTENTS, lambda: reached("recall.contents"))
+        self._contents: LRUCache[str, _ShownContent] = _Remembered(CONTENTS, lambda: reached("recall.contents"))
         self._pages: OrderedDict[int, ShownPage] = OrderedDict()
         """Those shown last, by a number that grows."""
         self._of_content: dict[str, deque[int]] = {}
@@ -151,7 +151,7 @@ class ShownBefore:
             self._keep_page(page)
         self._ranges[asked] = self.times(asked) + 1
         before = self._contents.get(stash_id)
-        self._contents[stash_id] = _Shown((before.shown if before else 0) + shown, total)
+        self._contents[stash_id] = _ShownContent((before.shown if before else 0) + shown, total)
 
     def _keep_page(self, page: ShownPage) -> None:
         self._number += 1

@@ -27,7 +27,7 @@ from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.archived import TaskRecord, TaskState
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.totals import Event
-from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.counts import EventCounts
 
 MAX_TASKS: Final = 50
 """Tasks of a run: all of them are in every task tool's answer, and a plan of more is none."""
@@ -52,9 +52,9 @@ _REQUEST_BYTES: Final = 275
 class TaskList:
     """The tasks of one run. Not thread-safe: a run is used under its lock."""
 
-    def __init__(self, events: Counts[Event] | None = None) -> None:
+    def __init__(self, events: EventCounts[Event] | None = None) -> None:
         """`events` counts the changes of all runs."""
-        self._events = events if events is not None else Counts()
+        self._events = events if events is not None else EventCounts()
         self._state = TaskState()
         self._items: tuple[TaskItem, ...] = ()
 

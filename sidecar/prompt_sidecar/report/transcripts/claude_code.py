@@ -23,14 +23,14 @@ from typing import Final
 import msgspec
 
 from prompt_sidecar.report.transcripts.files import (
-    Line,
     Members,
+    TranscriptLine,
     array_of,
     members_of,
     text_in,
     value_in,
 )
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage, date_of, project_of
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript, date_of, project_of
 from prompt_sidecar.report.transcripts.request_logs import usage_in
 
 FORMAT: Final = "anthropic_messages"
@@ -41,7 +41,7 @@ _OWN_MODEL: Final = "<synthetic>"
 """Model of lines that Claude Code wrote itself, such as an error of the provider."""
 
 
-def fits(lines: Sequence[Line]) -> bool:
+def fits(lines: Sequence[TranscriptLine]) -> bool:
     """Whether these are lines of a session: one of a sayer, with an id of its own or of the session."""
     return any(
         line.text("type") in _SAYERS and "message" in line.members and {"uuid", "sessionId"} & line.members.keys()
@@ -49,9 +49,9 @@ def fits(lines: Sequence[Line]) -> bool:
     )
 
 
-def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
+def read(path: Path, lines: Sequence[TranscriptLine]) -> list[Transcript]:
     """The session's run and those of its subagents; only runs in which the model was called."""
-    session = _Session()
+    session = _ClaudeCodeSession()
     for line in lines:
         session.take(line)
     return [
@@ -71,7 +71,7 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
 
 
 @dataclass(slots=True)
-class _Session:
+class _ClaudeCodeSession:
     """The lines of one file, each given to the run that it is of."""
 
     tracks: dict[str, _Track] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class _Session:
     folder: str = ""
     """That the agent worked in when it began."""
 
-    def take(self, line: Line) -> None:
+    def take(self, line: TranscriptLine) -> None:
         own, parent = line.text("uuid"), line.text("parentUuid")
         key = _MAIN
         if line.true("isSidechain"):
@@ -108,7 +108,7 @@ class _Track:
     date: str = ""
     """Of its first line."""
     history: list[bytes] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[RecordedPrompt] = field(default_factory=list)
     answer: list[bytes] = field(default_factory=list)
     """Blocks of the model's message that is being read."""
     answer_id: str = ""
@@ -116,13 +116,13 @@ class _Track:
     """Blocks of the user's message that comes after it."""
     places: dict[str, int] = field(default_factory=dict)
     """Line id → how many messages the history has with it."""
-    usage: Usage | None = None
+    usage: CallUsage | None = None
     compactions: int = 0
     cleared: int = 0
     rewinds: int = 0
     attachments: int = 0
 
-    def say(self, line: Line, *, of_model: bool) -> None:
+    def say(self, line: TranscriptLine, *, of_model: bool) -> None:
         """Take a line of the model, of the user or of tools."""
         message = line.object("message")
         if line.true("isVisibleInTranscriptOnly") or line.true("isApiErrorMessage"):
@@ -135,7 +135,7 @@ class _Track:
                 self._rewind(line.text("parentUuid"))
             self.said += blocks
 
-    def attach(self, line: Line) -> None:
+    def attach(self, line: TranscriptLine) -> None:
         """Take what was sent in addition to the messages: queued words as the user's, of anything else the number."""
         attached = line.object("attachment")
         prompt = value_in(attached, "prompt")
@@ -150,7 +150,7 @@ class _Track:
         self.history, self.said = [], []
         self.compactions += 1
 
-    def place(self, line: Line) -> None:
+    def place(self, line: TranscriptLine) -> None:
         """Remember where in the history a line stands."""
         self.places[line.text("uuid")] = len(self.history) + bool(self.answer) + bool(self.said)
 
@@ -178,12 +178,12 @@ class _Track:
             self.answer_id = message_id
             model = text_in(message, "model")
             if self.history:
-                self.prompts.append(Prompt(tuple(self.history), b"", model))
+                self.prompts.append(RecordedPrompt(tuple(self.history), b"", model))
         self.answer += _blocks(message)
         used = usage_in(message)
         if used and self.prompts and self.history:
             last = self.prompts[-1]
-            self.prompts[-1] = Prompt(last.messages, last.head, last.model, used)
+            self.prompts[-1] = RecordedPrompt(last.messages, last.head, last.model, used)
 
     def _rewind(self, parent: str) -> None:
         """Go back to the line that a user's words answer, if the model has answered it otherwise since."""

@@ -20,8 +20,16 @@ from typing import Any, Final
 
 import msgspec
 
-from prompt_sidecar.report.transcripts.files import Line, Members, array_of, count_in, object_in, text_in, value_in
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, Usage, date_of, project_of
+from prompt_sidecar.report.transcripts.files import (
+    Members,
+    TranscriptLine,
+    array_of,
+    count_in,
+    object_in,
+    text_in,
+    value_in,
+)
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript, date_of, project_of
 from prompt_sidecar.report.transcripts.shapes import Head
 
 FORMAT: Final = "openai_responses"
@@ -34,7 +42,7 @@ _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
 """Items that Codex keeps for itself."""
 
 
-def fits(lines: Sequence[Line]) -> bool:
+def fits(lines: Sequence[TranscriptLine]) -> bool:
     """Whether these are lines of a session."""
     enveloped = any(line.text("type") in _ENVELOPES and "payload" in line.members for line in lines)
     return enveloped or (
@@ -44,9 +52,9 @@ def fits(lines: Sequence[Line]) -> bool:
     )
 
 
-def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
+def read(path: Path, lines: Sequence[TranscriptLine]) -> list[Transcript]:
     """The session's run; none if the model was never called."""
-    session = _Session()
+    session = _CodexSession()
     for line in lines:
         session.take(line)
     if not session.prompts:
@@ -57,11 +65,11 @@ def read(path: Path, lines: Sequence[Line]) -> list[Transcript]:
 
 
 @dataclass(slots=True)
-class _Session:
+class _CodexSession:
     """A session while its lines are read."""
 
     history: list[bytes] = field(default_factory=list)
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[RecordedPrompt] = field(default_factory=list)
     model: str = ""
     instructions: str = ""
     answering: bool = False
@@ -74,7 +82,7 @@ class _Session:
     project: str = ""
     date: str = ""
 
-    def take(self, line: Line) -> None:
+    def take(self, line: TranscriptLine) -> None:
         """Take a line."""
         kind, payload = line.text("type"), line.object("payload")
         self.date = self.date or date_of(line.text("timestamp"))
@@ -115,7 +123,7 @@ class _Session:
             return
         of_model = Head(text_in(members, "role"), kind).of_model(FORMAT)
         if of_model and not self.answering and self.history:
-            self.prompts.append(Prompt(tuple(self.history), self._head(), self.model))
+            self.prompts.append(RecordedPrompt(tuple(self.history), self._head(), self.model))
         self.answering = of_model
         self.history.append(raw)
 
@@ -166,8 +174,10 @@ def _input(text: str) -> list[dict[str, str]]:
     return [{"type": "input_text", "text": text}]
 
 
-def _usage(members: Members) -> Usage | None:
+def _usage(members: Members) -> CallUsage | None:
     whole = count_in(members, "input_tokens")
     return (
-        Usage(whole, count_in(members, "cached_input_tokens"), 0, count_in(members, "output_tokens")) if whole else None
+        CallUsage(whole, count_in(members, "cached_input_tokens"), 0, count_in(members, "output_tokens"))
+        if whole
+        else None
     )

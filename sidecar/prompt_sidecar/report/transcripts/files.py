@@ -33,7 +33,7 @@ _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranscriptLine:
     """A line of a JSONL file."""
 
     number: int
@@ -82,13 +82,13 @@ def _bounded(unpacked: gzip.GzipFile) -> Iterator[bytes]:
         yield piece
 
 
-def lines(path: Path, raw: bytes) -> tuple[list[Line], str]:
+def lines(path: Path, raw: bytes) -> tuple[list[TranscriptLine], str]:
     """The objects of a JSONL file; and a sentence if its last line is cut off, as of a session that was killed.
 
     Raises:
         TranscriptError: a line is not a JSON object, or too long; the message has its number.
     """
-    found: list[Line] = []
+    found: list[TranscriptLine] = []
     pieces = raw.split(b"\n")
     for number, piece in enumerate(pieces, start=1):
         if not piece.strip():
@@ -96,7 +96,7 @@ def lines(path: Path, raw: bytes) -> tuple[list[Line], str]:
         if len(piece) > LINE_BYTES:
             raise TranscriptError(f"{path}, line {number}: it has more than {LINE_BYTES:,} bytes, the most of a line")
         try:
-            found.append(Line(number, _decoded(_members, piece)))
+            found.append(TranscriptLine(number, _decoded(_members, piece)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if number == len(pieces) and found and piece.lstrip().startswith(b"{"):
                 return found, f"line {number}, the last, is cut off and was left out"

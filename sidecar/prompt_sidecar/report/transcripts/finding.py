@@ -23,7 +23,7 @@ _ENDS: Final = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionFolder:
     """Where an agent keeps its sessions, in the user's home."""
 
     folder: str
@@ -32,9 +32,9 @@ class Place:
 
 
 PLACES: Final = (
-    Place(".claude/projects", ""),
-    Place(".codex/sessions", "rollout-"),
-    Place(".codex/archived_sessions", "rollout-"),
+    SessionFolder(".claude/projects", ""),
+    SessionFolder(".codex/sessions", "rollout-"),
+    SessionFolder(".codex/archived_sessions", "rollout-"),
 )
 
 

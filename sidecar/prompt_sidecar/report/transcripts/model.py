@@ -15,7 +15,7 @@ class TranscriptError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CallUsage:
     """Tokens that the provider counted for one model call."""
 
     input: int
@@ -28,7 +28,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class RecordedPrompt:
     """One prompt as the agent sent it."""
 
     messages: Sequence[bytes]
@@ -36,7 +36,7 @@ class Prompt:
     head: bytes = b""
     """A JSON object with the body's other members: model, system prompt, tools. Empty: the file has none."""
     model: str = ""
-    usage: Usage | None = None
+    usage: CallUsage | None = None
 
     def body(self, form: str) -> bytes:
         """The request body in the format `form`: the bare array of messages if there is no head."""
@@ -58,7 +58,7 @@ class Transcript:
     """What kind of file it is from, in words."""
     form: str
     """The messages' format, a key of `prompt_sidecar.prompt.formats.FORMATS`."""
-    prompts: Sequence[Prompt]
+    prompts: Sequence[RecordedPrompt]
     missing: Sequence[str] = ()
     """What was sent and is not in the file, in sentences."""
     lacks_head: bool = False

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from prompt_sidecar.report.transcripts import claude_code, codex, request_logs, run_files
-from prompt_sidecar.report.transcripts.files import Line, content, lines, members_of
+from prompt_sidecar.report.transcripts.files import TranscriptLine, content, lines, members_of
 from prompt_sidecar.report.transcripts.model import Transcript, TranscriptError
 
 _LOOKED_AT: Final = 1_000
@@ -32,7 +32,7 @@ def read_transcripts(path: Path, named: str | None = None) -> list[Transcript]:
     if start[:1] != b"{":
         raise TranscriptError(f"{path} {run_files.NOT_A_RUN}")
     if not _several_lines(start) and (members := members_of(raw)) is not None:
-        return _of_lines(path, [Line(1, members)], named, "")
+        return _of_lines(path, [TranscriptLine(1, members)], named, "")
     found, cut = lines(path, raw)
     return _of_lines(path, found, named, cut)
 
@@ -43,7 +43,7 @@ def _several_lines(start: bytes) -> bool:
     return bool(rest.strip()) and members_of(first) is not None
 
 
-def _of_lines(path: Path, found: Sequence[Line], named: str | None, cut: str) -> list[Transcript]:
+def _of_lines(path: Path, found: Sequence[TranscriptLine], named: str | None, cut: str) -> list[Transcript]:
     looked = list(islice(found, _LOOKED_AT))
     if codex.fits(looked):
         read = codex.read(path, found)
@@ -64,12 +64,12 @@ def _of_lines(path: Path, found: Sequence[Line], named: str | None, cut: str) ->
     return [Transcript(run.name, run.source, run.form, run.prompts, (*run.missing, cut)) for run in read]
 
 
-def _messages(path: Path, line: Line) -> list[bytes]:
+def _messages(path: Path, line: TranscriptLine) -> list[bytes]:
     messages = request_logs.messages_of(line.members)
     if messages is None:
         raise TranscriptError(f"{path} {run_files.NOT_A_RUN}")
     return messages
 
 
-def _raw(line: Line) -> bytes:
+def _raw(line: TranscriptLine) -> bytes:
     return msgspec.json.encode(line.members)

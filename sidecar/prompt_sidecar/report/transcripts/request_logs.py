@@ -18,8 +18,8 @@ import msgspec
 from prompt_sidecar.providers.messages import CACHE_MARKS
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.report.transcripts.files import (
-    Line,
     Members,
+    TranscriptLine,
     array_of,
     count_in,
     members_of,
@@ -27,7 +27,7 @@ from prompt_sidecar.report.transcripts.files import (
     text_in,
     value_in,
 )
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, TranscriptError, Usage
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript, TranscriptError
 from prompt_sidecar.report.transcripts.run_files import LISTS, format_of, of_messages, other_members
 from prompt_sidecar.report.transcripts.shapes import format_named, heads
 
@@ -39,12 +39,12 @@ _LATEST: Final = 32
 _SHARE: Final = 0.5
 
 
-def fits(lines: Sequence[Line]) -> bool:
+def fits(lines: Sequence[TranscriptLine]) -> bool:
     """Whether these are requests: bodies, or pairs that hold one."""
     return any(_request(line.members) for line in lines)
 
 
-def read(path: Path, lines: Sequence[Line], named: str | None) -> list[Transcript]:
+def read(path: Path, lines: Sequence[TranscriptLine], named: str | None) -> list[Transcript]:
     """The runs that a log holds. Raises TranscriptError."""
     found: list[_Run] = []
     known: dict[bytes, bytes] = {}
@@ -59,7 +59,7 @@ def read(path: Path, lines: Sequence[Line], named: str | None) -> list[Transcrip
         told = named or text_in(line.members, "format")
         form = format_named(f"{path}, line {line.number}", told) if told else format_of(body, messages)
         referring += bool(text_in(body, "previous_response_id"))
-        prompt = Prompt(messages, other_members(body), text_in(body, "model"), _usage(line.members))
+        prompt = RecordedPrompt(messages, other_members(body), text_in(body, "model"), _usage(line.members))
         digests = _digests(messages, known)
         _continued(found, form, digests).add(prompt, digests)
     if not found:
@@ -86,18 +86,18 @@ class _Run:
     """A run while its requests are collected."""
 
     form: str
-    prompts: list[Prompt] = field(default_factory=list)
+    prompts: list[RecordedPrompt] = field(default_factory=list)
     digests: Sequence[bytes] = ()
     """Of the last prompt's messages."""
     known: dict[bytes, bytes] = field(default_factory=dict)
     """Messages by digest, so that prompts share them, whatever marks of where to cache they have by then."""
 
-    def add(self, prompt: Prompt, digests: Sequence[bytes]) -> None:
+    def add(self, prompt: RecordedPrompt, digests: Sequence[bytes]) -> None:
         """Add a prompt with its messages' digests."""
         self.digests = digests
         pairs = zip(digests, prompt.messages, strict=True)
         shared = [self.known.setdefault(digest, message) for digest, message in pairs]
-        self.prompts.append(Prompt(shared, prompt.head, prompt.model, prompt.usage))
+        self.prompts.append(RecordedPrompt(shared, prompt.head, prompt.model, prompt.usage))
 
 
 def _continued(found: list[_Run], form: str, digests: Sequence[bytes]) -> _Run:
@@ -161,7 +161,7 @@ def messages_of(body: Members) -> list[bytes] | None:
     return array_of(raw)
 
 
-def _usage(members: Members) -> Usage | None:
+def _usage(members: Members) -> CallUsage | None:
     for name in ANSWERS:
         answer = object_in(members, name)
         answer = object_in(answer, "body") or answer
@@ -170,7 +170,7 @@ def _usage(members: Members) -> Usage | None:
     return usage_in(members)
 
 
-def usage_in(answer: Members) -> Usage | None:
+def usage_in(answer: Members) -> CallUsage | None:
     """What an answer's usage says, in whichever API's names; None if it says nothing."""
     found = next(filter(None, (object_in(answer, api.usage.usage) for api in APIS.values())), {})
     values = {name: value_in(found, name) for name in found}
@@ -183,6 +183,6 @@ def usage_in(answer: Members) -> Usage | None:
     whole, cached, written, output = (count or 0 for count in tokens)
     hour = count_in(object_in(found, "cache_creation"), "ephemeral_1h_input_tokens")
     if apart:
-        return Usage(whole + cached + written, cached, written, output, min(hour, written))
+        return CallUsage(whole + cached + written, cached, written, output, min(hour, written))
     cached = min(cached, whole)
-    return Usage(whole, cached, min(written, whole - cached), output) if whole else None
+    return CallUsage(whole, cached, min(written, whole - cached), output) if whole else None

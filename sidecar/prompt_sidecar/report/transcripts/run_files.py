@@ -18,7 +18,7 @@ from prompt_sidecar.prompt.likeness import format_by_members
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.report.transcripts import ai_sdk_ui
 from prompt_sidecar.report.transcripts.files import Members, array_of, members_of, text_in, value_in
-from prompt_sidecar.report.transcripts.model import Prompt, Transcript, TranscriptError, Usage
+from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript, TranscriptError
 from prompt_sidecar.report.transcripts.shapes import format_named, guessed, heads, turns
 
 NOT_A_RUN: Final = (
@@ -69,7 +69,7 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
         source="run file" if own else "messages",
         form=form,
         prompts=[
-            Prompt(messages[:count], head, model, used[place] if place < len(used) else None)
+            RecordedPrompt(messages[:count], head, model, used[place] if place < len(used) else None)
             for place, count in enumerate(counts)
         ],
         missing=missing,
@@ -106,8 +106,8 @@ def _turns(value: Any, most: int) -> list[int]:
     return [count for count in value if isinstance(count, int) and 0 < count <= most]
 
 
-def _usage(value: Any) -> Usage | None:
+def _usage(value: Any) -> CallUsage | None:
     """A run file's usage of a turn: input, cached and output tokens."""
     if not isinstance(value, list) or len(value) < 3 or not all(isinstance(one, int) and one >= 0 for one in value):
         return None
-    return Usage(input=value[0], cached=value[1], output=value[2])
+    return CallUsage(input=value[0], cached=value[1], output=value[2])

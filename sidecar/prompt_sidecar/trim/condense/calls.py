@@ -20,8 +20,8 @@ import re2
 ARGUMENT_CHARACTERS: Final = 16_384
 """Characters of an argument that are looked at. A command that is longer writes a file within itself."""
 KEPT_CHARACTERS: Final = 1_024
-"""Characters of arguments that are kept until a result asks for what they say: about what `Call.words` takes. 87 % of
-the calls of four recorded runs have no more."""
+"""Characters of arguments that are kept until a result asks for what they say: about what `SourceCall.words` takes. 87
+% of the calls of four recorded runs have no more."""
 MOST_WORDS: Final = 24
 """Words of the arguments that are kept: a call for single tests names few."""
 _COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
@@ -61,7 +61,7 @@ _SEARCHES: Final[Any] = re2.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|g
 _WORD: Final = re.compile(r"\w{4,80}")
 
 
-class Call(NamedTuple):
+class SourceCall(NamedTuple):
     """A tool call, as far as it says what its result holds. A tuple: one is made for each call of a run."""
 
     tool: str
@@ -83,26 +83,26 @@ class UnreadCall(NamedTuple):
     tool: str
     arguments: str
 
-    def read(self) -> Call:
+    def read(self) -> SourceCall:
         """What it says of its result."""
         return call_of(self.tool, self.arguments)
 
 
-def kept_call(tool: str, arguments: str) -> Call | UnreadCall:
+def kept_call(tool: str, arguments: str) -> SourceCall | UnreadCall:
     """A call as it is kept until its result comes: unread, unless its arguments are long."""
     if len(arguments) > KEPT_CHARACTERS:
         return call_of(tool, arguments)
     return UnreadCall(tool, arguments)
 
 
-def call_of(tool: str, arguments: str) -> Call:
+def call_of(tool: str, arguments: str) -> SourceCall:
     """The call of a tool with these arguments, in JSON or as free text."""
     named = _named(arguments)
     command = next((text for name, text in named if name in _COMMANDS), "")
     raw = command.encode(errors="replace")  # RE2 takes bytes in a fifth of the time, and no lone surrogate in a text
     of_name = _name_words(tool)
     shell = bool(command or of_name & _SHELLS)
-    return Call(
+    return SourceCall(
         tool=tool,
         reads=bool(of_name & _READS and not of_name & _NO_READS) or (command != "" and _shows_files(command, raw)),
         shell=shell,

@@ -24,8 +24,8 @@ from enum import IntEnum
 from typing import Final
 
 from prompt_sidecar.trim.condense import grep, html_text, json_rows, long_output, passed_tests, repeats
-from prompt_sidecar.trim.condense.calls import Call
-from prompt_sidecar.trim.condense.kinds import Kind, kind_of
+from prompt_sidecar.trim.condense.calls import SourceCall
+from prompt_sidecar.trim.condense.kinds import ResultKind, kind_of
 from prompt_sidecar.trim.condense.output import Output
 from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
@@ -60,7 +60,7 @@ class Reduction:
     """The smaller text; None: there is nothing to do. A text that is no smaller is not taken."""
     can_be_read_back: bool = False
     """Whether the result tells the whole text, but for white space and escapes in JSON."""
-    kinds: Collection[Kind] = (Kind.OTHER, Kind.PAGE)
+    kinds: Collection[ResultKind] = (ResultKind.OTHER, ResultKind.PAGE)
     folds: bool = True
     """Whether lines of the result represent others, so that a text with such lines of its own must be left alone."""
     marker: str = ""
@@ -75,8 +75,8 @@ REDUCTIONS: Final = (
     Reduction("identical_lines", Level.EXACT, repeats.counted, True, marker=repeats.COUNTED),
     Reduction("passed_tests", Level.SAFE, passed_tests.without_passed, marker=passed_tests.LEFT_OUT),
     Reduction("prefix", Level.EXACT, repeats.with_prefix_once, True, marker=repeats.BEGIN),
-    Reduction("padding", Level.FULL, without_padding, kinds=(Kind.SOURCE,), folds=False),
-    Reduction("page", Level.FULL, html_text.as_text, kinds=(Kind.PAGE,), marker=html_text.OPENING),
+    Reduction("padding", Level.FULL, without_padding, kinds=(ResultKind.SOURCE,), folds=False),
+    Reduction("page", Level.FULL, html_text.as_text, kinds=(ResultKind.PAGE,), marker=html_text.OPENING),
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )
 """In the order in which they are tried: what a terminal would not show first, what counts lines behind it."""
@@ -114,7 +114,7 @@ class Condensed(Reduced):
 
 def condensed(
     text: str,
-    call: Call | None,
+    call: SourceCall | None,
     level: Level,
     count: Callable[[str], int],
     *,

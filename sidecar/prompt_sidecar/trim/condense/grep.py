@@ -30,7 +30,7 @@ _NUMBERED: Final = re.compile(r"\d+[:-]")
 _BETWEEN: Final = "--"
 
 
-_Found = tuple[str, int]
+_GrepLine = tuple[str, int]
 """The path and the number of a line that grep shows. A plain tuple: one is made for each line."""
 
 
@@ -53,10 +53,10 @@ def grouped(output: Output) -> str | None:
     return "\n".join([*shown, *lines[done:]])
 
 
-def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_Found | None]:
+def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_GrepLine | None]:
     """For each line which line of which file it is: matches, then context from the matches on, down and up."""
-    found: list[_Found | None] = []
-    match: _Found | None = None
+    found: list[_GrepLine | None] = []
+    match: _GrepLine | None = None
     begins, colon = "", 0
     for line in lines:
         # Most lines are of the file of the line before.
@@ -80,7 +80,7 @@ def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_Found | None
     return found
 
 
-def _match(line: str, is_path: dict[str, bool]) -> _Found | None:
+def _match(line: str, is_path: dict[str, bool]) -> _GrepLine | None:
     """The file and the number that a line begins with. Without an expression, which takes three times as long."""
     colon = line.find(":", 2 if line[1:3] == ":\\" else 0)
     if colon < 0:

@@ -17,7 +17,7 @@ import re2
 from prompt_sidecar.trim.condense.output import Output
 
 
-class Kind(Enum):
+class ResultKind(Enum):
     """What a result holds."""
 
     SOURCE = "source"
@@ -42,14 +42,14 @@ _MOST_UNNUMBERED: Final = int((1 - _LEAST_NUMBERED) * _HEAD_LINES)
 """With more lines that begin with none, the share cannot be reached any more."""
 
 
-def kind_of(output: Output, fetch_tools: Collection[str]) -> Kind:
+def kind_of(output: Output, fetch_tools: Collection[str]) -> ResultKind:
     """What a result holds. `fetch_tools`: names of the tools that fetch pages."""
     call = output.call
     if call is not None and call.tool in fetch_tools:
-        return Kind.PAGE
+        return ResultKind.PAGE
     if (call is not None and call.reads) or "@@ -" in output.text or is_numbered(output.text):
-        return Kind.SOURCE
-    return Kind.OTHER
+        return ResultKind.SOURCE
+    return ResultKind.OTHER
 
 
 def is_run(output: Output) -> bool:

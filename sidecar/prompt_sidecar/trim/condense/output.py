@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import eq
 from typing import Final
 
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 
 HEAD: Final = 6
 """Characters by which lines are compared: no path and no prefix that is worth its header is shorter."""
@@ -25,7 +25,7 @@ class Output:
     """A tool result's text, and the call that it answers; None: not known."""
 
     text: str
-    call: Call | None = None
+    call: SourceCall | None = None
 
     @cached_property
     def lines(self) -> list[str]:

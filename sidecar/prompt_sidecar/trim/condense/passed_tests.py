@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from prompt_sidecar.trim.condense.calls import Call
+from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.matching import matching, of_lines
 from prompt_sidecar.trim.condense.output import Output
 
@@ -72,7 +72,7 @@ def _began(text: str, lines: Sequence[str], passed: Sequence[int]) -> set[int]:
     }
 
 
-def _named(lines: Sequence[str], passed: Sequence[int], call: Call) -> set[int]:
+def _named(lines: Sequence[str], passed: Sequence[int], call: SourceCall) -> set[int]:
     """Places of the tests that the call names."""
     named: set[int] = set()
     for word in call.words:

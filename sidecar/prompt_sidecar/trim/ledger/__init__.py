@@ -33,7 +33,7 @@ from typing import Final
 
 import msgspec
 
-from prompt_sidecar.trim.entries import CUTS, Entry, Group, Record
+from prompt_sidecar.trim.entries import CUTS, BlockGroup, Entry, Record
 from prompt_sidecar.trim.ledger.decisions import Decisions, DecisionsState, Fit
 from prompt_sidecar.trim.ledger.drops import Drops, DropsState
 from prompt_sidecar.trim.ledger.feedback import Stretches
@@ -65,7 +65,7 @@ class Ledger:
     def __init__(self) -> None:
         messages = self.messages = Messages()
         self.records: Sequence[Record] = messages.records
-        self.groups: Sequence[Group] = messages.groups
+        self.groups: Sequence[BlockGroup] = messages.groups
         decisions = self.decisions = Decisions(messages)
         self.queues = Queues(messages)
         self.stretches = Stretches(messages, decisions)

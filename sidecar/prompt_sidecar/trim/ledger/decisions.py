@@ -8,7 +8,7 @@ import msgspec
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.condense.condensing import Level
-from prompt_sidecar.trim.elide import Kept
+from prompt_sidecar.trim.elide import KeptBytes
 from prompt_sidecar.trim.entries import CUTS, Action, Condensing, Entry, Reason, Record
 from prompt_sidecar.trim.ledger.messages import Messages
 from prompt_sidecar.trim.ledger.sums import Sums
@@ -17,7 +17,7 @@ from prompt_sidecar.trim.ledger.sums import Sums
 class Fit(Protocol):
     """Takes decisions over to texts that have been masked since."""
 
-    def kept(self, entry: Entry, kept: Kept) -> Kept | None:
+    def kept(self, entry: Entry, kept: KeptBytes) -> KeptBytes | None:
         """What an elision keeps; None: the text stays whole, or condensed."""
         ...
 
@@ -217,7 +217,7 @@ class Decisions:
                 entry.advertised = was.advertised  # as its label, which is part of the text that an elision starts from
                 entry.condensed = _condensing(was.condensed)
                 entry.condensed = entry.condensed if fit is None else fit.condensed(entry, entry.condensed)
-            kept = Kept(was.head, was.tail) if _ACTIONS[was.action] is Action.ELIDED else None
+            kept = KeptBytes(was.head, was.tail) if _ACTIONS[was.action] is Action.ELIDED else None
             if kept is None or fit is None or (kept := fit.kept(entry, kept)) is not None:
                 self._load_entry(entry, was, kept)
             elif entry.condensed is not None:
@@ -228,7 +228,7 @@ class Decisions:
                 self.drop_record(index, iteration, _REASONS[reason])
         self.evaluated = len(self._records)
 
-    def _load_entry(self, entry: Entry, was: EntryState, kept: Kept | None) -> None:
+    def _load_entry(self, entry: Entry, was: EntryState, kept: KeptBytes | None) -> None:
         action = _ACTIONS[was.action]
         if action is None:
             return
@@ -255,7 +255,7 @@ class Decisions:
         self,
         entry: Entry,
         action: Action,
-        kept: Kept | None,
+        kept: KeptBytes | None,
         tokens: int,
         reason: Reason,
         *,

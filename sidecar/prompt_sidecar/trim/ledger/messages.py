@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.trim.entries import Entry, Feedback, Group, Record
+from prompt_sidecar.trim.entries import BlockGroup, Entry, Feedback, Record
 from prompt_sidecar.trim.ledger.pairs import Pairs
 
 _MARKS: Final = (None, *Feedback)
@@ -28,7 +28,7 @@ class Messages:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.groups: list[Group] = []
+        self.groups: list[BlockGroup] = []
         self.pairs = Pairs(self.groups)
         self.by_id: dict[str, Entry] = {}
         """Items by stash id, except pages that recall returned, which have the id of their original."""
@@ -87,7 +87,7 @@ class Messages:
         """Add a message at the end of the history and set its group."""
         index = len(self.records)
         if record.role is Role.ASSISTANT and (index == 0 or self.records[-1].role is not Role.ASSISTANT):
-            self.groups.append(Group(index, len(self.groups), len(self.groups)))
+            self.groups.append(BlockGroup(index, len(self.groups), len(self.groups)))
         record.group = len(self.groups) - 1
         if self.task < 0 and record.role is Role.USER:
             self.task = index

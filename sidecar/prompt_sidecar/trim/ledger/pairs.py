@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prompt_sidecar.trim.entries import Group, Record
+from prompt_sidecar.trim.entries import BlockGroup, Record
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Unit:
 class Pairs:
     """The open calls of a history, and the last unit that was asked for."""
 
-    def __init__(self, groups: list[Group]) -> None:
+    def __init__(self, groups: list[BlockGroup]) -> None:
         """Start without messages; `groups` is the ledger's own list, which it goes on changing."""
         self._groups = groups
         self._open_calls: dict[str, list[int]] = {}

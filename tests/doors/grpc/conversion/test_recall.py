@@ -13,7 +13,7 @@ from prompt_sidecar.doors.grpc.conversion.responses import message
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, SearchCall
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.found import Found, InPrompt, SearchOutcome, SearchQuery, Snippet
+from prompt_sidecar.recall.found import InPrompt, SearchOutcome, SearchQuery, SearchResult, Snippet
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
@@ -33,7 +33,7 @@ SNIPPET = Snippet(
     repeats=8,
 )
 IN_PROMPT = InPrompt(ITEM, 12, 40)
-FOUND = Found(
+FOUND = SearchResult(
     SearchOutcome.FOUND,
     "1 item matches.",
     (SNIPPET,),
@@ -250,7 +250,7 @@ def test_a_page_becomes_its_message() -> None:
 
 def test_nothing_found_has_no_snippets() -> None:
     """The outcome and the message are all there is."""
-    response = message(search_pb2.SearchHistoryResponse, Found(SearchOutcome.RUN_UNKNOWN, "not known"))
+    response = message(search_pb2.SearchHistoryResponse, SearchResult(SearchOutcome.RUN_UNKNOWN, "not known"))
     assert search_pb2.SearchHistoryResponse(outcome=3, message="not known") == response  # type: ignore[arg-type]
 
 

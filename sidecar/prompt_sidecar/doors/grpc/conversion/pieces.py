@@ -67,7 +67,7 @@ class _Part(Generic[Fact]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptPiece:
     trims: _Part[Trim] = _Part()
     entries: _Part[StashEntry] = _Part()
 
@@ -84,7 +84,7 @@ class TrimAnswers:
         """`reached` is called with the limit's name when another run's pieces are evicted."""
         self._reached = reached
         self._lock = threading.Lock()
-        self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(kept_bytes, getsizeof=lambda kept: kept.size)
+        self._kept: LRUCache[tuple[str, str], _KeptPiece] = LRUCache(kept_bytes, getsizeof=lambda kept: kept.size)
 
     @property
     def kept_bytes(self) -> int:
@@ -109,11 +109,11 @@ class TrimAnswers:
             for key in [key for key in self._kept if key[0] == caller]:
                 del self._kept[key]
 
-    def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
+    def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _KeptPiece:
         response = trim_pb2.TrimPromptResponse
         with self._lock:
-            before = self._kept.get(key, _Kept())
-        kept = _Kept(
+            before = self._kept.get(key, _KeptPiece())
+        kept = _KeptPiece(
             before.trims.of(answer.trimmed.trims, response.TRIMS_FIELD_NUMBER, trim_pb2.Trim),
             before.entries.of(answer.trimmed.stash_entries, response.STASH_ENTRIES_FIELD_NUMBER, trim_pb2.StashEntry),
         )
