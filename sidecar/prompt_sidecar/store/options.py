@@ -117,7 +117,7 @@ class StoreOptions:
         0.001,
         seconds(0, 60),
         "Time that a prompt waits for the store once it has been read: a run's first one at this replica, or one that "
-        "shows that another replica has answered prompts of the run since.",
+        "shows that another replica has answered prompts of the run since; each for others' changes of tasks.",
         "On a local network the store answers in less.",
         advanced=True,
     )

@@ -8,6 +8,7 @@ sent one; where all have a request in progress, the new one is closed.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from prompt_sidecar.doors.http.wires import Between
 
 
 class Connections:
-    """The connections of a door. On its event loop only."""
+    """The connections of a door. On its event loop only, but for `wait_for_none`."""
 
     def __init__(self, limits: ServerOptions, reached: Callable[[str], None]) -> None:
         """`reached` is called with the name of each bound that is reached."""
@@ -25,15 +26,17 @@ class Connections:
         self._seconds = limits.handshake_timeout
         self._reached = reached
         self._open = 0
+        self._none = threading.Event()
+        """Set while none is open."""
+        self._none.set()
         self._silent: OrderedDict[asyncio.BaseTransport, asyncio.TimerHandle] = OrderedDict()
         """Those that have sent no request yet."""
         self._idle: OrderedDict[asyncio.BaseTransport, None] = OrderedDict()
         """Those between two requests, the one idle for longest first."""
 
-    @property
-    def open(self) -> int:
-        """How many there are. From any thread."""
-        return self._open
+    def wait_for_none(self, seconds: float) -> None:
+        """Wait until none is open, at most so long. From another thread."""
+        self._none.wait(seconds)
 
     def bounded(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Return a factory of protocols that keeps to the bounds; `make` is that of the server."""
@@ -64,12 +67,15 @@ class Connections:
             self._forget(oldest)
             oldest.abort()
         self._open += 1
+        self._none.clear()
         self._silent[transport] = asyncio.get_running_loop().call_later(self._seconds, self._expired, transport)
         return True
 
     def closed(self, transport: asyncio.Transport) -> None:
         """Forget a connection that was taken."""
         self._open -= 1
+        if not self._open:
+            self._none.set()
         self._forget(transport)
 
     def _expired(self, transport: asyncio.Transport) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from time import monotonic, perf_counter, sleep
+from time import monotonic, perf_counter
 from typing import Any, Final
 
 import aiohttp
@@ -188,10 +188,10 @@ class HttpDoor:
         # A stop at once, without grace, waits for no stream either.
         streams = self._drained + self._options.stream_grace - monotonic() if grace > 0 else 0.0
         clean = self._handler.in_progress.wait_for_none(max(grace, streams))
-        if clean and self._handler.connections.open:
+        if clean:
             # A request may be on its way on an open connection, and would be lost with it; new ones fail at once.
             asyncio.run_coroutine_threadsafe(self._close_listener(), self._loop).result(_END_SECONDS)
-            sleep(min(grace, _LINGER_SECONDS))
+            self._handler.connections.wait_for_none(min(grace, _LINGER_SECONDS))
             clean = self._handler.in_progress.wait_for_none(grace)
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
