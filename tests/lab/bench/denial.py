@@ -9,7 +9,6 @@ throws all messages away. `python -m tests.lab.bench.denial` is those processes:
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -28,21 +27,22 @@ from prompt_sidecar.errors import DeadlinePassed, SidecarError
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
+from tests.lab.bench.heavy_texts import EXPRESSION, mega, quoting, searched, with_emoji, words
+from tests.lab.bench.http_denial import by_http
 from tests.lab.bench.inprocess import never, runs
+from tests.lab.bench.others import Others, met
 from tests.lab.bench.servers import beside, real
 from tests.lab.harness import counting
 from tests.lab.harness.beside import ticking
-from tests.lab.harness.components import ROOT
-from tests.lab.harness.figures import Section, Spread, milliseconds, percentile
+from tests.lab.harness.figures import Section, milliseconds, percentile
 from tests.lab.harness.prompts import ACCEPT_BYTES, CALLER, asked, request, run
-from tests.lab.harness.servers import SERVICE, WIDE, Send, Server, memory
+from tests.lab.harness.servers import SERVICE, WIDE, Send, Server, environment, memory
 
 RUN_ID = "heavy"
 LIMIT = 100_000
 DEADLINE = 0.5
 """Seconds after which a call's deadline passes."""
 MOST_RETRIES = 200
-EXPRESSION = "((?:[a-p ]{1,60}[b-p]){3}[a-o]{0,100}Q)"
 
 
 def _request(body: bytes, limit: int = LIMIT, annotations: int = 0) -> bytes:
@@ -61,12 +61,6 @@ def _result(text: str) -> bytes:
     return orjson.dumps(messages)
 
 
-def words(number: int, seed: int = 7) -> str:
-    """So many words."""
-    chance = random.Random(seed)
-    return " ".join(chance.choices(["alpha", "beta", "prompt", "cache", "line", "of", "text", "12"], k=number))
-
-
 def _alternating(iterations: int) -> bytes:
     roles = ("user", "assistant") * iterations
     return orjson.dumps([{"role": role, "content": words(20, number)} for number, role in enumerate(roles)])
@@ -76,25 +70,19 @@ def _tiny(number: int) -> bytes:
     return b"[" + b",".join(b'{"role":"user","content":"%d"}' % (each % 10) for each in range(number)) + b"]"
 
 
-def _mega(size: float) -> int:
-    return int(size * 1_000_000)
-
-
 NAMES = "a member's name of 20 MB"
 INPUTS: Mapping[str, Callable[[float], bytes]] = {
-    NAMES: lambda size: _request(b'{"%s":1,"messages":[{"role":"user","content":"x"}]}' % (b"a" * _mega(20 * size))),
-    "a result of 10 MB that quotes JSON": lambda size: _request(_result('\\":' + "a b c\n" * (_mega(10 * size) // 6))),
-    "a result of 30 MB that quotes JSON": lambda size: _request(_result('\\":' + "a b c\n" * (_mega(30 * size) // 6))),
-    "a result of 10 MB with an emoji": lambda size: _request(_result("🙂" + words(_mega(10 * size) // 5))),
+    NAMES: lambda size: _request(b'{"%s":1,"messages":[{"role":"user","content":"x"}]}' % (b"a" * mega(20 * size))),
+    "a result of 10 MB that quotes JSON": lambda size: _request(_result(quoting(10 * size))),
+    "a result of 30 MB that quotes JSON": lambda size: _request(_result(quoting(30 * size))),
+    "a result of 10 MB with an emoji": lambda size: _request(_result(with_emoji(10 * size))),
     "3 MB of empty lists": lambda size: _request(
-        b'{"tools":[' + b"[]," * _mega(size) + b'[]],"messages":[{"role":"user","content":"x"}]}'
+        b'{"tools":[' + b"[]," * mega(size) + b'[]],"messages":[{"role":"user","content":"x"}]}'
     ),
-    "a million annotations": lambda size: _request(_tiny(10), annotations=_mega(size)),
+    "a million annotations": lambda size: _request(_tiny(10), annotations=mega(size)),
     "100,000 tiny messages": lambda size: _request(_tiny(int(99_990 * size))),
     "4,000 short iterations, one batch": lambda size: _request(_alternating(int(4_000 * size)), int(150_000 * size)),
-    "a hostile pattern over 1.4 MB": lambda size: _request(
-        _result("".join(random.Random(7).choices("abcdefghijklmnop ", k=_mega(1.4 * size))))
-    ),
+    "a hostile pattern over 1.4 MB": lambda size: _request(_result(searched(size))),
 }
 PATTERN = "a hostile pattern over 1.4 MB"
 NEW_RUNS = "2,000 new runs of one caller"
@@ -203,12 +191,10 @@ def alone(name: str, size: float) -> Measured:
 HOLD_TARGET = 0.1
 """Seconds, p99 of the delays of another thread."""
 OVERRUN_TARGET = 0.2
-WAIT_TARGET = 0.1
-"""Seconds that heavy calls add to another caller's p99."""
 CALLERS = 4
 """Callers that send heavy calls at once."""
 HEAVY_DEADLINE = 2.0
-OTHERS = "another's p99, ms: quiet, under"
+OTHERS = "another's p99 and longest, ms: quiet; under"
 LARGE = 10_000_000
 """Bytes of messages from which what gRPC itself adds is measured too."""
 PATIENCE = 600
@@ -230,7 +216,7 @@ def denial(size: float, calls: int) -> Section:
                 _against(found.hold_p99, HOLD_TARGET),
                 f"{found.memory:.1f} x",
                 f"{_against(found.overrun, OVERRUN_TARGET)}, {found.retries} calls",
-                f"{others.told} ({_met(others.added, WAIT_TARGET)})",
+                others.shown,
                 "" if bare is None else f"+{milliseconds(bare.added)}",
             ]
         )
@@ -243,20 +229,21 @@ def denial(size: float, calls: int) -> Section:
             "memory_factor": round(found.memory, 2),
             "overrun_ms": round(found.overrun * 1e3, 1),
             "calls_until_answered": found.retries,
-            "others_quiet": others.quiet.facts(),
-            "others_under": others.under.facts(),
+            **{f"others_{when}": found for when, found in others.facts().items()},
         }
         if bare is not None:
-            facts[f"{name}, at a bare gRPC server"] = {"quiet": bare.quiet.facts(), "under": bare.under.facts()}
+            facts[f"{name}, at a bare gRPC server"] = bare.facts()
     for name, callers in CROWDS:
         crowd = _others(name, size, calls, real, callers)
-        told = f"{crowd.told} ({_met(crowd.added, WAIT_TARGET)})"
-        rows.append([f"{name}: {callers} callers", "", "", "", "", "", told, ""])
-        facts[f"{name}: {callers} callers"] = {"quiet": crowd.quiet.facts(), "under": crowd.under.facts()}
+        rows.append([f"{name}: {callers} callers", "", "", "", "", "", crowd.shown, ""])
+        facts[f"{name}: {callers} callers"] = crowd.facts()
+    for http in by_http(size, calls):
+        rows.append([f"by HTTP: {http.name}", http.outcome, "", "", "", "", http.others.shown, http.direct])
+        facts[f"by HTTP: {http.name}"] = http.facts()
     return Section(
         "denial",
         f"Calls that are made to be heavy, at {size:g} times the size that their names say",
-        ["", "outcome", "CPU, s", "hold p99, ms", "memory", "overrun, ms", OTHERS, "of gRPC alone"],
+        ["", "outcome", "CPU, s", "hold p99, ms", "memory", "overrun, ms", OTHERS, "without us"],
         rows,
         facts,
         [
@@ -264,46 +251,25 @@ def denial(size: float, calls: int) -> Section:
             f"overrun: past a deadline of {DEADLINE:g} s, the longest of as many calls as it took to be answered",
             f"another's p99: ordinary prompts, while {CALLERS} others, or as many as the row says, send this",
             f"their deadline is {HEAVY_DEADLINE:g} s; new runs have 60 short messages each",
-            "of gRPC alone: what the same calls add to another's p99 at a gRPC server that throws all messages away",
+            "without us: what the same calls add to another's p99 at a gRPC server that throws all messages away;",
+            "by HTTP, what the load of the machine adds to the p99 of the same requests straight to their provider",
+            "by HTTP: outcomes are the heavy calls' statuses; left: not answered within the client's patience",
         ],
     )
 
 
 def _against(seconds: float, target: float) -> str:
-    return f"{milliseconds(seconds)} ({_met(seconds, target)})"
-
-
-def _met(seconds: float, target: float) -> str:
-    return "within" if seconds <= target else f"MISSES {target * 1e3:.0f}"
+    return f"{milliseconds(seconds)} ({met(seconds, target)})"
 
 
 def _alone(name: str, size: float) -> Measured:
     """One input in a process of its own."""
     command = [sys.executable, "-m", "tests.lab.bench.denial", "alone", name, str(size), counting.chosen]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, check=True, capture_output=True, env=environment, timeout=PATIENCE)
+    done = subprocess.run(command, check=True, capture_output=True, env=environment({}), timeout=PATIENCE)
     return Measured(**orjson.loads(done.stdout))
 
 
-@dataclass(frozen=True, slots=True)
-class _Others:
-    """What another caller waits."""
-
-    quiet: Spread
-    under: Spread
-
-    @property
-    def added(self) -> float:
-        """Seconds of p99."""
-        return self.under.p99 - self.quiet.p99
-
-    @property
-    def told(self) -> str:
-        """Both p99, in milliseconds."""
-        return f"{milliseconds(self.quiet.p99)}, {milliseconds(self.under.p99)}"
-
-
-def _others(name: str, size: float, calls: int, start: Callable[[], Server], callers: int = CALLERS) -> _Others:
+def _others(name: str, size: float, calls: int, start: Callable[[], Server], callers: int = CALLERS) -> Others:
     """Send ordinary prompts to a server, alone and beside the heavy calls of so many callers."""
     prompts = list(run(5, 40, 100_000).bodies())
     with ExitStack() as stack:
@@ -325,12 +291,12 @@ def _others(name: str, size: float, calls: int, start: Callable[[], Server], cal
         quiet = send("quiet")
         for _ in range(callers):
             command = [sys.executable, "-m", "tests.lab.bench.denial", "send", server.address, name, str(size)]
-            heavy = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE)
+            heavy = subprocess.Popen(command, env=environment({}), stdout=subprocess.PIPE)
             stack.callback(_end, heavy)
             assert heavy.stdout is not None
             heavy.stdout.readline()  # it has begun
         under = send("under")
-        return _Others(Spread.of(quiet), Spread.of(under))
+        return Others(quiet, under)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -89,7 +89,7 @@ class _Times:
         return percentile([a - b - c for a, b, c in zip(self.door, self.direct, self.trim, strict=True)], 0.5)
 
 
-class _Client:
+class Client:
     """One connection that stays open."""
 
     def __init__(self, address: str) -> None:
@@ -118,7 +118,7 @@ def door(prompts: Prompts, limit: int, rounds: int) -> Section:
         upstream = stack.enter_context(Server("-m", "tests.lab.bench.http", variables=environment({}))).address
         settings = {"HTTP__LISTEN": "127.0.0.1:0", "HTTP__OPENAI_UPSTREAM": f"http://{upstream}"}
         address = stack.enter_context(real(listen="", **settings)).address.removeprefix("http://")
-        through, direct = _Client(address), _Client(upstream)
+        through, direct = Client(address), Client(upstream)
         for number in range(2 * (rounds + 1)):
             core, streamed = runs(), bool(number % 2)
             for size, body in _bodies(prompts.salted(number), stream=streamed):
@@ -132,7 +132,7 @@ def door(prompts: Prompts, limit: int, rounds: int) -> Section:
 
 
 def _once(
-    through: _Client, direct: _Client, core: Runs, prompt: tuple[bytes, int, str]
+    through: Client, direct: Client, core: Runs, prompt: tuple[bytes, int, str]
 ) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
     """Whole, and to the first byte: the door's time, the upstream's, the trim's."""
     body, limit, run = prompt
