@@ -132,10 +132,19 @@ class Run:
 
     def forget_caches(self) -> None:
         """Give up all that the next prompt, or the next search, makes again, and what only people look at."""
-        self.memory = self.memory.fresh()  # a call that is at it now keeps its own and puts it back
+        self.forget_memory()
         self.draft = None
         self.history.drop_index()
         self.journal.forget()
+
+    def forget_memory(self) -> None:
+        """Give up what the next prompt makes again, piece by piece, so that other threads run in between.
+
+        A call that is at it now keeps its own and puts it back.
+        """
+        pieces, self.memory = self.memory.pieces(), self.memory.fresh()
+        while pieces:
+            pieces.pop()
 
     def kept(self) -> RunOverhead:
         """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""

@@ -199,8 +199,11 @@ class RunTable:
             if not run.registered:
                 run.registered = True
                 self.events.add(Event.RUN_STARTED)
-            if len(self._runs) > self._limits.runs and self._forget_oldest(Event.RUN_TOO_MANY):
+            gone = self._forget_oldest(Event.RUN_TOO_MANY) if len(self._runs) > self._limits.runs else None
+            if gone is not None:
                 self.bounds.add("limits.runs")
+        if gone is not None:
+            gone.forget_memory()
         for other in caches:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
@@ -281,8 +284,10 @@ class RunTable:
         horizon = now - 2 * self._limits.time_to_live
         for _ in range(SWEEP_RUNS):
             with self._lock:
-                if not self._forget_oldest(Event.RUN_IDLE, horizon):
-                    return
+                gone = self._forget_oldest(Event.RUN_IDLE, horizon)
+            if gone is None:
+                return
+            gone.forget_memory()
 
     def shed(self, size: int) -> None:
         """Free about `size` bytes, as the process comes near what it may take, those of runs idle for longest first.
@@ -353,21 +358,21 @@ class RunTable:
         """What all runs keep: originals, and all else, estimated."""
         return self._budget.total + self.stash.held_bytes
 
-    def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> bool:
-        """Forget the run that was idle for longest, if it was last seen by then; whether there was one.
+    def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> Run | None:
+        """Forget the run that was idle for longest, if it was last seen by then, and return it; None: there was none.
 
         A run that a call works on is passed over: the answer may name originals that would be gone. The originals go
         while the table is locked: a run of the same name that begins next must not lose its own with them.
         """
         oldest = next(((name, run) for name, run in self._runs.items() if not run.in_use), None)
         if oldest is None or oldest[1].last_seen > seen_by:
-            return False
+            return None
         name, run = oldest
         del self._runs[name]
         self._budget.drop(name)
         self.events.add(event, run.registered)
         self._forget(run)
-        return True
+        return run
 
     def _give_up(self, over: Over) -> list[Run]:
         """Forget the runs that are to be forgotten, under the lock; returns those that are to forget their caches.

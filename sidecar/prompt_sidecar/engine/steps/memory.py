@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Final
 
 from prompt_sidecar.engine.steps.news import GatheredNews
 from prompt_sidecar.engine.steps.own_state import OwnState
@@ -32,6 +33,9 @@ from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
 from prompt_sidecar.trim.policy import Policy
+
+PIECE: Final = 4_096
+"""Messages that are freed at once: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,19 @@ class Memory:
             known.of_run, known.hold_bytes, known.other_keys, ids=known.ids, supersedes=known.supersedes
         )
         return Memory(recorder, self.format)
+
+    def pieces(self) -> list[object]:
+        """All that grows with the history, in pieces of which none takes long to free.
+
+        While something is freed no other thread runs: 0.12 s for the whole of a history of 100,000 messages. So the
+        memory goes first, and then these, one by one from the end.
+        """
+        received, records = self.received, self.ledger.records
+        pieces: list[object] = [records[at : at + PIECE] for at in range(0, len(records), PIECE)]
+        if received is not None:
+            pieces += [received.reads[at : at + PIECE] for at in range(0, len(received.reads), PIECE)]
+            pieces += [received.rows[at : at + PIECE] for at in range(0, len(received.rows), PIECE)]
+        return [*pieces, received, self.rendered, self.size, self.recorder, self.ledger]
 
     def without_decisions(self) -> Memory:
         """An empty memory of the same run, which takes over the decisions that a revision has of the whole history.
