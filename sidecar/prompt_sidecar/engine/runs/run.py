@@ -146,6 +146,11 @@ class Run:
         while pieces:
             pieces.pop()
 
+    def free(self) -> None:
+        """Free what a run holds that was forgotten, a long one's in pieces. A short one's memory goes with it."""
+        if self.memory.long:
+            self.forget_memory()
+
     def kept(self) -> RunOverhead:
         """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""
         memory, recorded = self.memory, self.history.figures()

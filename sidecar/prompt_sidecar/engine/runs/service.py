@@ -300,7 +300,7 @@ class Runs:
             self.stash.forget(run.stash_key)
             self.table.remove(run)
         self.table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
-        run.forget_memory()
+        run.free()
         return figures
 
     def _figures(self, run: Run) -> RunFigures:

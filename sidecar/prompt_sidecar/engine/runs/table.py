@@ -203,7 +203,7 @@ class RunTable:
             if gone is not None:
                 self.bounds.add("limits.runs")
         if gone is not None:
-            gone.forget_memory()
+            gone.free()
         for other in caches:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
@@ -287,7 +287,7 @@ class RunTable:
                 gone = self._forget_oldest(Event.RUN_IDLE, horizon)
             if gone is None:
                 return
-            gone.forget_memory()
+            gone.free()
 
     def shed(self, size: int) -> None:
         """Free about `size` bytes, as the process comes near what it may take, those of runs idle for longest first.

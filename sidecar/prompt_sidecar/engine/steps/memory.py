@@ -123,6 +123,11 @@ class Memory:
         )
         return Memory(recorder, self.format)
 
+    @property
+    def long(self) -> bool:
+        """Whether it is of more than a piece."""
+        return len(self.ledger) > PIECE
+
     def pieces(self) -> list[object]:
         """All that grows with the history, in pieces of which none takes long to free.
 
