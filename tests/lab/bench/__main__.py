@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.lab.bench.denial import denial
 from tests.lab.bench.envoy import masks_through_envoy, through_envoy
+from tests.lab.bench.exponents import exponents
 from tests.lab.bench.guard import guard
 from tests.lab.bench.http import door
 from tests.lab.bench.index import index, stash
@@ -69,6 +70,7 @@ def sections(prompts: Prompts, limit: int, parts: Iterable[str], *, quick: bool)
 
 MEASURED: Mapping[str, Callable[[Prompts, int, bool], Section]] = {
     "growth": lambda _, __, quick: growth(20 if quick else 100, 2 if quick else 3),
+    "exponents": lambda _, __, quick: exponents(30, 20, 3, 5) if quick else exponents(200, 100, 7, 10),
     "unseen": lambda _, __, quick: unseen(3 if quick else 9),
     "hostile": lambda _, __, quick: hostile(1 if quick else 2, 500_000 if quick else 4_000_000),
     "denial": lambda _, __, quick: denial(0.1 if quick else 1.0, 50 if quick else 150),

@@ -236,7 +236,8 @@ class Row:
     @property
     def direct(self) -> str:
         """What the machine's load adds to a request without the sidecar, as a cell."""
-        return f"+{milliseconds(self.straight.added)}"
+        added = self.straight.added
+        return f"{'-' if added < 0 else '+'}{milliseconds(abs(added))}"
 
     def facts(self) -> Mapping[str, object]:
         """For the JSON file."""
@@ -293,7 +294,7 @@ def measure(name: str, size: float, calls: int) -> Row:
         under = send("under")
         said, _ = heavy.communicate(timeout=PATIENCE)
         both = [Others(one, other) for one, other in zip(quiet, under, strict=True)]
-        return Row(name, begun, said.decode().strip() or "none ended", *both)
+        return Row(name, begun, said.decode().strip() or "going on", *both)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
