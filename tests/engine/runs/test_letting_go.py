@@ -16,7 +16,7 @@ from prompt_sidecar.trim.entries import Record
 from tests.engine.runs.making import OPENAI_CHAT, Engine, body
 
 PIECE = 100
-MESSAGES = 10 * PIECE
+MESSAGES = 5 * PIECE
 ENDED = ("promises", "run-1")
 
 
