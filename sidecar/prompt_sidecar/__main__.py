@@ -7,13 +7,13 @@ import signal
 import sys
 
 _INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of all commands."""
+"""Exit code after Ctrl-C, the same as that of all commands."""
 _NOT_TO_END = ("SIGHUP", "SIGUSR1", "SIGUSR2")
-"""Signals that end a process by default, and mean nothing to a server that has not read its files yet."""
+"""Signals that end a process by default, but have no effect on a server that has not read its files yet."""
 
 
 def _ignore_early() -> None:
-    """Have signals that must not end a server not end its start, which takes seconds, either."""
+    """Ignore signals that must not end a server during its start, which takes seconds."""
     for name in _NOT_TO_END:
         number = getattr(signal, name, None)
         if number is not None:
@@ -28,7 +28,7 @@ def main() -> int:
             from prompt_sidecar.cli import c_allocator
 
             c_allocator.use()  # may start the process again, so nothing else is imported before
-            gc.disable()  # until it serves: looking through what imports make takes a fifth of their time, in vain
+            gc.disable()  # until it serves: collecting garbage during imports takes a fifth of their time, in vain
         from prompt_sidecar.cli import commands
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -1,4 +1,4 @@
-"""Composition: settings in, a running sidecar out. The one place that knows every part."""
+"""Composition: settings in, a running sidecar out. The only module that imports every part."""
 
 from __future__ import annotations
 
@@ -60,28 +60,28 @@ _log = logging.getLogger("prompt_sidecar")
 
 _KEY_BYTES = 32
 GC_THRESHOLDS = (7_000, 1, 1_500)
-"""Allocations and younger collections before each of the collector's generations is looked through.
+"""Thresholds of the garbage collector's three generations: allocations, and collections of the younger generation.
 
-The first two say how long all calls stop for the middle generation where new runs keep coming, or a prompt of a hundred
-thousand messages: its pass is over 21,000 objects, which take 15 to 25 ms. The third keeps whole collections as rare as
-30,000,000 objects that stay.
+The first two determine how long all calls stop for the middle generation with many new runs, or a prompt of a hundred
+thousand messages: a collection scans 21,000 objects in 15 to 25 ms. The third makes full collections as rare as one for
+30,000,000 surviving objects.
 """
 SWITCH_SECONDS = 0.0002
-"""For which a thread may go on while another one waits for the interpreter, which runs one at a time.
+"""How long a thread may run while another one waits for the interpreter, which runs one at a time.
 
-A call hands over from thread to thread some ten times on its way, and each time waits so long for every other call at
-work. With 200 calls at once, another connection's p99 was 212 ms with a millisecond here, 153 with 0.3 and 102 with
-0.1, and as many calls were answered; the interpreter's own is 5 ms.
+A call passes from thread to thread some ten times, and each time waits this long for every other running call. With 200
+calls at once, another connection's p99 was 212 ms with a millisecond here, 153 with 0.3 and 102 with 0.1, and as many
+calls were answered; the interpreter's default is 5 ms.
 """
 
 _QUIET_SECONDS = 1.0
-"""After a start, before the rest of it that no request needs: those that waited for the start are first."""
+"""Seconds after a start before the steps that no request needs: requests that waited for the start are served first."""
 
 
 def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: Archive | None = None) -> Runs:
-    """Make the core as the settings say; `key` where they have none, by default a random one.
+    """Create the core from the settings; `key` is used if they have none, by default a random one.
 
-    `archive` keeps its runs outside the process.
+    `archive` stores the core's runs outside the process.
     """
     limits = fitted(settings.limits, settings.limits.process_bytes or memory_limit())
     first = settings.key or key or secrets.token_bytes(_KEY_BYTES)
@@ -103,7 +103,7 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
 
 
 def build_rules(settings: Settings) -> Rules:
-    """Find what holds for whom."""
+    """Return the rules for each caller."""
     return Rules(
         _caller_rules(settings),
         {caller: _caller_rules(settings.of_caller(caller)) for caller in settings.callers},
@@ -117,12 +117,12 @@ def _caller_rules(settings: Settings) -> CallerRules:
 
 
 def _guard(settings: Settings) -> GuardOptions:
-    """What the guard does: where the sidecar only observes, so does the guard."""
+    """Return the guard's options: if the sidecar only observes, so does the guard."""
     return replace(settings.guard, mode=AUDIT) if settings.mode == "observe" else settings.guard
 
 
 def open_store(settings: Settings) -> SharedArchive | None:
-    """Make the store's client, which connects when it is first needed; None: no store is set.
+    """Create the store's client, which connects when it is first needed; None if no store is configured.
 
     Raises:
         StartError: the extra `store` is not installed, or the password cannot be read.
@@ -136,7 +136,7 @@ def open_store(settings: Settings) -> SharedArchive | None:
 
 
 def _store_answers(options: StoreOptions, once: Once) -> bool:
-    """Ask the store for a sign of life, before which the process is not ready; log once what is wrong with it."""
+    """Ping the store, before which the process is not ready; log once what is wrong with it."""
     if problem := store_problem(options):
         once.warning(_log, "not ready until the shared store answers (store.required): %s", problem)
         return False
@@ -146,7 +146,7 @@ def _store_answers(options: StoreOptions, once: Once) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A running sidecar: its doors, and the telemetry that watches them."""
+    """A running sidecar: its doors and its telemetry."""
 
     process: Doors
     telemetry: Running
@@ -154,11 +154,11 @@ class Sidecar:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """What clients dial, in gRPC's spelling, and what agents set as their base URL."""
+        """Addresses for clients, in gRPC's spelling, and base URLs for agents."""
         return self.process.addresses
 
     def stop(self, grace: float | None = None) -> bool:
-        """Drain and end, then send what telemetry still has; return whether all calls finished."""
+        """Drain and stop, then send telemetry's remaining data; return whether all calls finished."""
         clean = self.process.stop(grace)
         if self.store is not None:
             self.store.close()
@@ -169,15 +169,15 @@ class Sidecar:
 def start(
     settings: Settings, environment: Mapping[str, str] = os.environ, listening: socket.socket | None = None
 ) -> Sidecar:
-    """Bind, load what most prompts are counted with, and serve; return the running sidecar.
+    """Bind, load the vocabulary for most prompts, and serve; return the running sidecar.
 
     Args:
-        settings: how.
-        environment: variables, of which OpenTelemetry's are read.
-        listening: a socket that listens at `http.listen` already.
+        settings: of the sidecar.
+        environment: environment variables; OpenTelemetry's are read.
+        listening: a socket that already listens at `http.listen`.
 
     Raises:
-        StartError: it cannot listen as the settings say.
+        StartError: an address in the settings cannot be listened on.
         TokensError: the tokens file cannot be used.
         VocabularyError: a vocabulary is missing or damaged.
     """
@@ -212,11 +212,11 @@ def start(
 def doors(
     settings: Settings, shared: DoorServices, key: bytes, listening: socket.socket | None = None
 ) -> Iterator[Door]:
-    """Make the doors that settings ask for, in the order in which they start; what others need is not imported.
+    """Create the doors that the settings enable, in the order in which they start; modules of others are not imported.
 
     Raises:
         StartError: an extra of the package is not installed.
-        TokensError: the tokens file of the pages cannot be used.
+        TokensError: the admin pages' tokens file cannot be used.
     """
     if settings.server.listen or settings.server.socket:
         from prompt_sidecar.doors.grpc.lifecycle import GrpcDoor
@@ -242,15 +242,15 @@ def doors(
 
 
 def _within_descriptors(settings: Settings) -> Settings:
-    """Return settings with as many connections as the process may open files for. Raises StartError: for too few."""
+    """Return settings with as many connections as open files are allowed. Raises StartError if they are too few."""
     server = settings.server
     listeners = bool(server.listen) + bool(server.socket) + bool(settings.envoy.listen)
-    listeners += 2 * bool(settings.http.listen)  # each request has a connection to its provider too
+    listeners += 2 * bool(settings.http.listen)  # each request also has a connection to its provider
     return replace(settings, server=replace(server, max_connections=connections(server.max_connections, listeners)))
 
 
 def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
-    """Begin telemetry. An address of `/metrics` that nobody asked for and somebody else has is done without."""
+    """Start telemetry. If the default address of `/metrics` is in use, it runs without `/metrics`."""
     options = settings.telemetry
     address = split_address(options.metrics_listen) if options.metrics_listen else None
     methods = _methods() if settings.server.listen or settings.server.socket else ()
@@ -278,10 +278,10 @@ def _methods() -> Sequence[str]:
 
 
 def settle_interpreter() -> None:
-    """Have threads take turns sooner, and spare the collector what it would look through in vain.
+    """Make threads switch sooner, and exclude long-lived objects from garbage collection.
 
-    What was loaded lives as long as the process, and records of runs hold no cycles: looking through either at every
-    few hundred allocations costs a call a millisecond now and then.
+    Loaded objects live as long as the process, and records of runs have no cycles: scanning them at every few hundred
+    allocations would sometimes cost a call a millisecond.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()
@@ -290,10 +290,10 @@ def settle_interpreter() -> None:
 
 
 def _finish_start(runs: Runs, in_flight: InFlight) -> None:
-    """Do what a start need not wait for, once no call is at work: each step stops all threads for up to 80 ms.
+    """Run the steps that a start need not wait for, once no call is running: each stops all threads for up to 80 ms.
 
-    The guard's rules are compiled, unless a prompt has come before. What imports left in cycles is freed:
-    `settle_interpreter` has spared the collector all there was, that as well.
+    The guard's rules are compiled, unless a prompt has already required that. Cyclic garbage of imports is freed:
+    `settle_interpreter` has excluded it from collection with everything else.
     """
     in_flight.wait_for_none(_QUIET_SECONDS)
     runs.guarding.prepare()
@@ -307,8 +307,8 @@ def _finish_start(runs: Runs, in_flight: InFlight) -> None:
 def serve(settings: Settings, listening: socket.socket | None = None) -> bool:
     """Serve until SIGTERM, SIGINT or SIGQUIT, then drain; a second stops at once. Return whether all calls finished.
 
-    SIGHUP has the tokens and the TLS files read again. SIGUSR1 and SIGUSR2 do nothing. `listening` is a socket that
-    listens at `http.listen` already.
+    SIGHUP reloads the tokens and the TLS files. SIGUSR1 and SIGUSR2 do nothing. `listening` is a socket that already
+    listens at `http.listen`.
 
     Raises: as `start`.
     """
@@ -351,12 +351,12 @@ def _serve(settings: Settings, log: Sequence[Writer], listening: socket.socket |
 
 
 def _grace(settings: Settings) -> float:
-    """Return the seconds that a stop takes at most."""
+    """Return the longest time that a stop takes, in seconds."""
     return max(settings.server.grace, settings.http.stream_grace if settings.http.listen else 0.0)
 
 
 def _reload(sidecar: Sidecar) -> None:
-    """Read again what can be read again, and log the outcome."""
+    """Reload what can be reloaded, and log the outcome."""
     try:
         told = sidecar.process.shared.reload()
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
@@ -366,7 +366,7 @@ def _reload(sidecar: Sidecar) -> None:
 
 
 def _remark(settings: Settings) -> None:
-    """Log what an operator would want to know before it hurts."""
+    """Log what an operator should know before it causes problems."""
     server = settings.server
     if not settings.key:
         _log.warning("key is not set: a random one is used, so stash ids and revisions do not outlive this process")

@@ -1,16 +1,16 @@
-"""Requests that a browser sends for a web page of somebody else, known by their headers.
+"""Recognises, by their headers, requests that a browser sends for a web page of another site.
 
-Theory. Every page in a browser of this machine can reach a listener on loopback, though nobody outside can. It has
-two ways, and both show:
+Theory. Every page in a browser on this machine can reach a listener on loopback, although other machines cannot. There
+are two ways, and both can be recognised:
 
-    by a name of its own that leads here      the `Host` header has that name (DNS rebinding). The browser then takes
-                                              page and listener for one site, and lets the page read every answer
-    by the listener's address                 `Origin` names the page, or where a browser leaves that out (images,
+    by a name that resolves to this listener  the `Host` header has that name (DNS rebinding). The browser then treats
+                                              page and listener as one site, and lets the page read every answer
+    by the listener's address                 `Origin` names the page's site; if a browser leaves that out (images,
                                               links), `Sec-Fetch-Site` says that the page is of another site
 
-An address cannot be made to lead elsewhere, so all addresses are accepted as hosts. Programs other than browsers send
-neither `Origin` nor `Sec-Fetch-Site`, and as `Host` what they connect to. Pages that this machine serves itself are no
-stranger's.
+An IP address cannot be redirected by DNS, so all addresses are accepted as hosts. Programs other than browsers send
+neither `Origin` nor `Sec-Fetch-Site`, and as `Host` the name they connect to. Pages that this machine serves itself are
+not refused.
 
 Sources: the Fetch standard ("Origin header"), W3C Fetch Metadata, RFC 9110, 7.2 (Host), RFC 6454, 7 (Origin).
 """
@@ -30,15 +30,15 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]{0,63}://(.{1,300})", re.IGNORECASE | re.ASCII)
 _LOCALHOST: Final = "localhost"
 _PRIVATE: Final = (".internal", ".local", ".home.arpa", ".svc")
-"""Ends of names that the public DNS does not give: reserved by ICANN, RFC 6762 and RFC 8375; Kubernetes' short names
-end in `.svc`, which is no top-level domain."""
+"""Suffixes of names that are not in the public DNS: reserved by ICANN, RFC 6762 and RFC 8375; Kubernetes' short names
+end in `.svc`, which is not a top-level domain."""
 _SHOWN_CHARACTERS: Final = 200
-"""Of a host or origin in a line of the log; the longest name has 253."""
+"""Characters of a host or origin in a line of the log; the longest name has 253."""
 _log = logging.getLogger("prompt_sidecar.refused")
 
 
 class Sign(StrEnum):
-    """What shows that a request may be one of a page of another site."""
+    """What indicates that a request may come from a page of another site."""
 
     HOST = "host"
     ORIGIN = "origin"
@@ -46,7 +46,7 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrowserRefusal:
-    """How a request is refused: a status of HTTP, and a sentence that names the setting by which it would not be."""
+    """A refusal: an HTTP status, and a sentence that names the setting which would allow the request."""
 
     status: int
     reason: str
@@ -55,7 +55,7 @@ class BrowserRefusal:
 
 @dataclass(frozen=True, slots=True)
 class BrowserHeaders:
-    """The headers of a request that a browser sets and a page cannot; empty: there is none. Several are joined."""
+    """Request headers that a browser sets and a page cannot; empty if absent. Repeated headers are joined."""
 
     host: str = ""
     origin: str = ""
@@ -70,21 +70,21 @@ class Sites:
     """The sites whose pages may use a listener."""
 
     names: frozenset[str] = frozenset()
-    """Hosts in lower case, besides localhost and addresses."""
+    """Hosts in lower case, in addition to localhost and addresses."""
     any_host: bool = False
-    """Whether it may be called by any name, as anybody may read what it answers."""
+    """Whether any host name is accepted, as its answers are public."""
     private_names: bool = False
-    """Whether names that the public DNS does not give are accepted as hosts: those of containers and services."""
+    """Whether names outside the public DNS are accepted as hosts: those of containers and services."""
     links: bool = False
-    """Whether people may follow links of other sites to it."""
+    """Whether users may follow links of other sites to it."""
 
     @classmethod
     def of(cls, hosts: Iterable[str], **how: bool) -> Sites:
-        """The sites with names from the settings; `how` are the other fields."""
+        """Return the sites with names from the settings; `how` are the other fields."""
         return cls(frozenset(host.lower().strip("[]").rstrip(".") for host in hosts), **how)
 
     def stranger(self, sent: BrowserHeaders) -> Sign | None:
-        """What shows that a request is one of a stranger's page; None: nothing does."""
+        """Return what indicates that a request comes from another site's page; None if nothing does."""
         if not self._is_host(sent.host):
             return Sign.HOST
         if sent.origin:
@@ -93,7 +93,7 @@ class Sites:
         return Sign.ORIGIN if sent.site in {"cross-site", "same-site"} and not follows_a_link else None
 
     def _is_host(self, host: str) -> bool:
-        """Whether a `Host` is this listener, and no name that somebody else made lead here; browsers always send it."""
+        """Whether a `Host` is this listener's, and not a foreign name that resolves to it; browsers always send it."""
         if not host or self.any_host:
             return True
         name = _name(host)
@@ -105,7 +105,7 @@ class Sites:
         )
 
     def _is_origin(self, origin: str) -> bool:
-        """Whether an `Origin` is this machine, or one that the settings name."""
+        """Whether an `Origin` is this machine, or one in the settings."""
         found = _ORIGIN.fullmatch(origin)
         name = _name(found[1]) if found is not None else ""
         address = _address(name)
@@ -113,13 +113,13 @@ class Sites:
 
 
 def _name(authority: str) -> str:
-    """The name or address of a host with or without its port, in lower case; empty: it is malformed."""
+    """Return the name or address in a host with or without a port, in lower case; empty if it is malformed."""
     found = _HOST.fullmatch(authority)
     return found[1].lower().strip("[]").rstrip(".") if found is not None else ""
 
 
 def _is_local(name: str) -> bool:
-    """Whether a name is one that browsers never look up, as it is this machine (RFC 6761, 6.3)."""
+    """Whether browsers resolve a name to this machine without DNS (RFC 6761, 6.3)."""
     return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}")
 
 
@@ -131,12 +131,12 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 class Visitors:
-    """Refuses the pages of strangers at one listener; counts each refusal and logs the first of each kind. Thread-safe.
+    """Refuses pages of other sites at one listener; counts each refusal and logs the first of each kind. Thread-safe.
 
     Args:
-        listener: its name in metrics.
-        setting: the one with further hosts, which messages name.
-        sites: whose pages may use it.
+        listener: the listener's name in metrics.
+        setting: the setting for further hosts, named in messages.
+        sites: the sites whose pages may use it.
     """
 
     def __init__(self, listener: str, setting: str, sites: Sites) -> None:
@@ -146,10 +146,10 @@ class Visitors:
         self._lock = threading.Lock()
         self._logged: set[Sign] = set()
         self.count: Callable[[str, str], object] = lambda _listener, _sign: None
-        """Called with the listener and the sign at each refusal."""
+        """Called with the listener and the sign for each refusal."""
 
     def refusal(self, sent: BrowserHeaders) -> BrowserRefusal | None:
-        """How a request is refused; None: it is not."""
+        """Return the refusal of a request; None if it is allowed."""
         sign = self._sites.stranger(sent)
         if sign is None:
             return None

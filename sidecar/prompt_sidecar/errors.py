@@ -1,7 +1,7 @@
-"""The errors that a caller can meet: one tree, each with its gRPC status and its reason.
+"""The errors that a caller can get: one tree, each with its gRPC status and its reason.
 
     SidecarError
-    ├── InvalidRequest          INVALID_ARGUMENT     the request is wrong; `field` names where
+    ├── InvalidRequest          INVALID_ARGUMENT     the request is invalid; `field` names the field
     │   ├── InvalidJson         INVALID_ARGUMENT     the body is not JSON of its format's shape
     │   │   └── AmbiguousJson   INVALID_ARGUMENT     JSON that two parsers may read differently
     │   ├── WrongFormat         INVALID_ARGUMENT     the body is in another format than json.format
@@ -9,22 +9,22 @@
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be exceeded
     │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out during the call; nothing is lost
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
-    ├── GuardRefused            FAILED_PRECONDITION  it holds what a rule of the guard refuses
-    ├── GuardUnread             PERMISSION_DENIED    a door would send on what the guard cannot read
-    │   └── GuardAway           UNAVAILABLE          the guard cannot read it now
-    ├── CeilingReached          FAILED_PRECONDITION  a ceiling that refuses would be passed; nothing was recorded
-    │   ├── RunCeiling          FAILED_PRECONDITION  one of the run
-    │   └── CallerCeiling       FAILED_PRECONDITION  one of the caller
+    ├── GuardRefused            FAILED_PRECONDITION  the prompt contains text that a rule of the guard refuses
+    ├── GuardUnread             PERMISSION_DENIED    the guard cannot read a body that a door would forward
+    │   └── GuardAway           UNAVAILABLE          the guard cannot read the body now
+    ├── CeilingReached          FAILED_PRECONDITION  a ceiling that refuses would be exceeded; nothing was recorded
+    │   ├── RunCeiling          FAILED_PRECONDITION  a ceiling of the run
+    │   └── CallerCeiling       FAILED_PRECONDITION  a ceiling of the caller
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
     ├── Unauthenticated         UNAUTHENTICATED      no credential, or an unknown one
     ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed during the call
     ├── MessageLate             DEADLINE_EXCEEDED    the call's message did not arrive in time
     ├── CallCancelled           CANCELLED            the caller cancelled the call
     ├── NotServed               UNIMPLEMENTED        there is no such method
-    ├── StoreUnavailable        UNAVAILABLE          the shared store gave no answer in time, and the call needs it
+    ├── StoreUnavailable        UNAVAILABLE          the shared store did not answer in time, and the call needs it
     └── Stopping                UNAVAILABLE          the server is draining; nothing of the call was done
 
-A message says what was wrong and what would be accepted. It never holds text of a prompt.
+A message says what is wrong and what would be accepted. It never contains text of a prompt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import ClassVar
 
 
 class SidecarError(Exception):
-    """An error with a wire status. `status` is the name of a gRPC status code, `reason` that of an ErrorInfo."""
+    """An error with a gRPC status. `status` is the name of the status code, `reason` that of the ErrorInfo."""
 
     status: ClassVar[str] = "INTERNAL"
     reason: ClassVar[str] = "INTERNAL"
@@ -42,13 +42,13 @@ class SidecarError(Exception):
         super().__init__(message)
         self.message = message
         self.field = field
-        """The request field at fault, as a path such as `json.body.messages[3].content`; empty if none is."""
+        """The invalid request field, as a path such as `json.body.messages[3].content`; empty if there is none."""
         self.bound = bound
-        """Name of the sidecar's bound that was reached, as in the metric; empty if none was."""
+        """Name of the bound that was reached, as in the metric; empty if none was."""
         self.model = ""
-        """The model that the refused prompt names, where that was read; empty: it was not."""
+        """The model in the refused prompt; empty if that was not read."""
         self.counted = False
-        """Whether telemetry has counted it: an error counts once, however many places report it on its way."""
+        """Whether telemetry has counted it: an error is counted once, however many places report it."""
 
 
 class InvalidRequest(SidecarError):
@@ -109,7 +109,7 @@ class GuardRefused(SidecarError):
     def __init__(self, message: str, *, field: str = "", rule: str = "") -> None:
         super().__init__(message, field=field)
         self.rule = rule
-        """The rule that refuses; empty: none found anything, but not all could be looked at."""
+        """The rule that refuses; empty if no rule matched, but not all text could be searched."""
 
 
 class GuardUnread(SidecarError):
@@ -134,9 +134,9 @@ class CeilingReached(SidecarError):
     def __init__(self, message: str, *, scope: str = "", kind: str = "") -> None:
         super().__init__(message)
         self.scope = scope
-        """Whose use it bounds, as in the metric."""
+        """Whose use the ceiling limits, as in the metric."""
         self.kind = kind
-        """What it bounds, as in the metric."""
+        """The quantity that the ceiling limits, as in the metric."""
 
 
 class RunCeiling(CeilingReached):

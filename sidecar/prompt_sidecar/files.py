@@ -1,8 +1,8 @@
-"""Reads the files that settings name: all of one, but no more than it can need, and not for ever.
+"""Reads the files that settings name, completely, but with limits on size and time.
 
-A path may lead to a pipe whose writer says nothing, to a device that never ends, or by mistake to gigabytes of
-something else. A start that waits for them tells nobody why, and a reload that does so holds the thread that would stop
-the process. A pipe that is written to is read, as the shell's `<(...)` makes one.
+A path may lead to a pipe whose writer writes nothing, to an endless device, or by mistake to gigabytes of other data. A
+start that waits for these gives no reason, and a reload blocks the thread that would stop the process. Pipes with a
+writer are read, such as those of the shell's `<(...)`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from time import monotonic
 from typing import Final
 
 MOST_BYTES: Final = 16_777_216
-"""Bytes of a file: thousands of callers' tables, or a hundred thousand tokens."""
+"""Largest file, in bytes: thousands of callers' tables, or a hundred thousand tokens."""
 PIPE_SECONDS: Final = 5.0
-"""Seconds in which a pipe's writer must have written all: it has begun before us, and has little to write."""
+"""Seconds in which a pipe's writer must have written everything: it was started before us, and has little to write."""
 _PIECE: Final = 1_048_576
 
 
 def read_file(path: str, *, pipes: bool = True, seconds: float = PIPE_SECONDS) -> bytes:
-    """Return what a file holds.
+    """Return a file's content.
 
     Args:
-        path: the file's.
+        path: of the file.
         pipes: whether it may be a pipe or a terminal, which can be read only once.
-        seconds: in which what is no regular file must end.
+        seconds: time in which anything but a regular file must end.
 
     Raises:
-        OSError: it cannot be read; its `strerror` says why.
+        OSError: the file cannot be read; `strerror` says why.
     """
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
     try:
@@ -46,7 +46,7 @@ def read_file(path: str, *, pipes: bool = True, seconds: float = PIPE_SECONDS) -
 
 
 def _read(opened: int, seconds: float | None) -> bytes:
-    """Read to the end; `seconds`: in which it must come, None where nothing is waited for."""
+    """Read to the end, within `seconds`; None for no limit."""
     parts, size = list[bytes](), 0
     end = None if seconds is None else monotonic() + seconds
     poll = select.poll()

@@ -1,7 +1,7 @@
-"""The slots of calls that run at once, as all folders see them: a call that waits gives up its own for that time.
+"""Slots of running calls, for all folders: a call that waits gives up its slot for that time.
 
-Python runs one thread at a time, so only a few calls have one (`prompt_sidecar.calls.call_pool`). Of those that do,
-heavy ones let short ones go first (`give_way`).
+Python runs one thread at a time, so only a few calls have a slot (`prompt_sidecar.calls.call_pool`). Among those, heavy
+ones let short ones run first (`give_way`).
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Protocol
 
 
 class Slots(Protocol):
-    """Where slots are counted."""
+    """The owner of the slots, such as a thread pool."""
 
     def give_up(self) -> None:
-        """Let another call have the current thread's."""
+        """Release the current thread's slot to another call."""
 
     def take_turns(self) -> None:
-        """The current thread's call takes turns with other long ones from now on, so it counts as any other."""
+        """Make the current thread's call take turns with other long ones; it then counts like any other."""
 
     def give_way(self) -> None:
-        """Where the current thread's call is a heavy one, wait for a moment while short calls have work."""
+        """If the current thread's call is heavy, wait for a moment while short calls have work."""
 
     def take_back(self) -> None:
-        """Have one again, at once, so that no call waits for a slot while it holds what another one waits for."""
+        """Get a slot again at once, so that no call waits for a slot while it holds what another one waits for."""
 
 
 class _Thread(threading.local):
-    """What the current thread holds."""
+    """The state of the current thread."""
 
     slots: Slots | None = None
-    """Where it has a slot; None: it has none."""
+    """The owner of its slot; None if it has no slot."""
 
 
 _THREAD = _Thread()
@@ -41,7 +41,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def slot_of(slots: Slots) -> Iterator[None]:
-    """Have a slot, which was counted before."""
+    """Run this context with a slot that is already counted."""
     _THREAD.slots = slots
     try:
         yield
@@ -51,7 +51,7 @@ def slot_of(slots: Slots) -> Iterator[None]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Wait for something that takes no processor time: another call runs meanwhile."""
+    """Release the slot within this context, for a wait that takes no processor time: another call runs meanwhile."""
     slots = _THREAD.slots
     if slots is None:
         yield
@@ -72,14 +72,14 @@ def take_turns() -> None:
 
 
 def give_way() -> None:
-    """Let short calls go first, where the current one is heavy."""
+    """Let short calls run first, if the current one is heavy."""
     if _THREAD.slots is not None:
         _THREAD.slots.give_way()
 
 
 @contextmanager
 def holding(lock: Lock) -> Iterator[None]:
-    """Hold a lock that another call may hold for long."""
+    """Hold, within this context, a lock that another call may hold for long."""
     if not lock.acquire(blocking=False):
         with waiting():
             lock.acquire()

@@ -1,11 +1,11 @@
-"""How a setting is declared: its default, the values it accepts, what it is for, and why its default is what it is.
+"""How a setting is declared: its default, accepted values, purpose, and the reason for its default.
 
-A field of a dataclass declares a setting with `setting(...)`, in the room that obeys it. Whatever else shows or checks
-the setting reads that declaration: the settings file, the environment and the command line, the example file, the
+A dataclass field declares a setting with `setting(...)`, in the folder that uses it. All code that shows or checks the
+setting reads that declaration: the settings file, the environment and the command line, the example file, the
 documents, the check of a request's policy, and the ranges that the client knows.
 
 In a file sizes and times may have a unit, `64MiB` or `60m`; a bare number is in bytes or seconds. A list is an array,
-or in the environment, which holds text only, a JSON array.
+or in the environment, which has only text, a JSON array.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _QUANTITY = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*")
 _WHOLE = re.compile(r"\s*-?\d{1,18}\s*")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
 _HOST_CHARACTERS = 253
-"""Of the longest name (RFC 1035)."""
+"""Characters of the longest name (RFC 1035)."""
 _ARRAY = re.compile(r'\s*\[\s*(\Z|["\'\]])')
-"""How an array of texts begins, whether or not the rest of it is one."""
+"""The beginning of an array of texts, whether or not the rest is one."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]+):(\d{1,5})")
 _LAST_PORT = 65_535
 _texts = msgspec.json.Decoder(list[str])
@@ -46,22 +46,22 @@ class Kind:
     """The values that a setting accepts."""
 
     accepted: str
-    """In words, to follow "it must be"."""
+    """Description in words, to follow "it must be"."""
     check: Callable[[object], Any]
-    """Returns a typed value as the setting holds it; raises ValueError for what `accepted` does not describe."""
+    """Returns a typed value in the setting's form; raises ValueError for values that `accepted` does not describe."""
     parse: Callable[[object], object] = lambda value: value
-    """Turns what a file or the environment holds into a typed value; may raise ValueError."""
+    """Converts a value from a file or the environment to a typed value; may raise ValueError."""
     show: Callable[[Any], str] = _quoted
     """Returns a value as TOML."""
     spelling: str = ""
-    """How else a value may be written in a file or the environment; follows `accepted` in a message."""
+    """Other ways to write a value in a file or the environment; follows `accepted` in a message."""
     bounds: tuple[float, float] | None = None
-    """The least and the greatest number that is accepted, if it is a number."""
+    """The smallest and the largest accepted number, for numbers."""
     secret: bool = False
     """Whether a value must never be shown."""
 
     def read(self, value: object) -> Any:
-        """Return the value that a file or the environment holds. Raises ValueError as `check` does."""
+        """Return the value from a file or the environment. Raises ValueError as `check` does."""
         return self.check(self.parse(value))
 
 
@@ -72,17 +72,17 @@ class Setting:
     default: object
     kind: Kind
     what: str
-    """What it is for; of a number, first of what."""
+    """Its purpose; for a number, first what it counts."""
     why: str
-    """Why the default is what it is; empty where there is nothing to choose, as for a path."""
+    """The reason for the default; empty if there is nothing to choose, as for a path."""
     advanced: bool
-    """Whether the default suits nearly everybody; documents show such settings apart."""
+    """Whether the default suits almost all users; documents list such settings separately."""
     required: bool = False
-    """Whether it has no default, as in a table that is written for its sake."""
+    """Whether it has no default, as for the main key of a table."""
 
     @property
     def shown_default(self) -> str:
-        """The default as TOML."""
+        """Return the default as TOML."""
         return self.kind.show(self.default)
 
 
@@ -92,25 +92,25 @@ def setting(default: object, kind: Kind, what: str, why: str = "", *, advanced: 
 
 
 def required(kind: Kind, what: str) -> Any:
-    """Return a dataclass field that declares a setting which each table of its shape must set."""
+    """Return a dataclass field that declares a setting which each table of its kind must set."""
     return field(metadata={"setting": Setting(None, kind, what, "", advanced=False, required=True)})
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The declaration of tables of which a settings file may hold several, all of one shape."""
+    """The declaration of tables that a settings file may repeat, all with the same keys."""
 
     settings: Mapping[str, Setting]
-    """What each may hold, by key; a key with a dot is of a table inside."""
+    """The settings in each table, by key; a key with a dot is in an inner table."""
     what: str
     example: str
-    """One of them in TOML, for documents."""
+    """An example of one table in TOML, for documents."""
     named: bool
     """Whether each has a name, as `[prices."gpt-5"]`, or they are a list, as `[[guard.rules]]`."""
     most: int
-    """Tables that a file may hold."""
+    """Most tables in a file."""
     make: Callable[[Mapping[str, Any]], Any]
-    """Makes what the setting holds of one table's values; may raise ValueError, which says what is wrong with them."""
+    """Converts one table's values to the setting's value; may raise ValueError, which says what is wrong with them."""
     made_of_others: bool = False
     """Whether its keys are names of settings that are declared elsewhere."""
 
@@ -118,7 +118,7 @@ class Tables:
 def tables(struct: type[Any], what: str, example: str, *, named: bool, most: int) -> Any:
     """Return a dataclass field that declares tables, each of which is read into a dataclass.
 
-    The field holds a mapping where the tables have names, otherwise a tuple.
+    The field contains a mapping if the tables have names, otherwise a tuple.
     """
     made = Tables(declared(struct), what, example, named, most, lambda values: struct(**values))
     return field(default_factory=dict if named else tuple, metadata={"tables": made})
@@ -135,7 +135,7 @@ def declared(struct: type[Any]) -> Mapping[str, Setting]:
 
 
 def whole(low: int, high: int, unit: str = "") -> Kind:
-    """A whole number of something; both bounds are accepted."""
+    """Return the kind for a whole number; both bounds are accepted."""
 
     def parse(value: object) -> object:
         return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
@@ -145,7 +145,7 @@ def whole(low: int, high: int, unit: str = "") -> Kind:
 
 
 def whole_or(words: Mapping[str, int], low: int, high: int, unit: str) -> Kind:
-    """A whole number of something, or one of some words, each of which means a number of its own."""
+    """Return the kind for a whole number, or one of some words, each of which means a number."""
     names = {number: word for word, number in words.items()}
     inside = _within(low, high)
 
@@ -165,7 +165,7 @@ def whole_or(words: Mapping[str, int], low: int, high: int, unit: str) -> Kind:
 
 
 def byte_count(low: int, high: int) -> Kind:
-    """A size."""
+    """Return the kind for a size."""
 
     def show(value: int) -> str:
         for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
@@ -183,7 +183,7 @@ def byte_count(low: int, high: int) -> Kind:
 
 
 def number(low: float, high: float) -> Kind:
-    """A number; both bounds are accepted."""
+    """Return the kind for a number; both bounds are accepted."""
 
     def parse(value: object) -> object:
         return float(value) if isinstance(value, str) else value
@@ -193,7 +193,7 @@ def number(low: float, high: float) -> Kind:
 
 
 def seconds(low: float, high: float) -> Kind:
-    """A time."""
+    """Return the kind for a time."""
 
     def show(value: float) -> str:
         if value and value % 60 == 0:
@@ -208,7 +208,7 @@ def seconds(low: float, high: float) -> Kind:
 
 
 def _within(low: float, high: float) -> Callable[[object], Any]:
-    """A check for a number in a range: a whole one if the range is given in whole numbers."""
+    """Return a check for a number in a range: a whole one if the range is given in whole numbers."""
     integer = isinstance(low, int)
 
     def check(value: object) -> float:
@@ -234,7 +234,7 @@ def _quantity(value: object, units: Mapping[str, float]) -> float:
 
 
 def choice(*names: str) -> Kind:
-    """One of some names. If these are members of an enum, the member is what the setting holds."""
+    """Return the kind for one of some names. If these are members of an enum, the setting's value is the member."""
 
     def check(value: object) -> str:
         for name in names:
@@ -246,7 +246,7 @@ def choice(*names: str) -> Kind:
 
 
 def switch() -> Kind:
-    """On or off. Only TOML's words are read: `1`, `yes` and `on` mean other things in other places."""
+    """Return the kind for on or off. Only TOML's words are read: `1`, `yes` and `on` have other meanings elsewhere."""
 
     def parse(value: object) -> object:
         return {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
@@ -260,7 +260,7 @@ def switch() -> Kind:
 
 
 def text(most_bytes: int) -> Kind:
-    """Text on one line."""
+    """Return the kind for text on one line."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value.encode(errors="replace")) > most_bytes or not value.isprintable():
@@ -271,10 +271,10 @@ def text(most_bytes: int) -> Kind:
 
 
 def texts(most: int, most_characters: int) -> Kind:
-    """A list of texts, none of them empty.
+    """Return the kind for a list of texts, none of them empty.
 
     Text is read as a JSON array if it is one, otherwise as the only element. Text that begins like an array of texts
-    must be one, so that a missing quote is not taken for a text that begins with a bracket.
+    must be one, so that an array with a missing quote is not accepted as one text.
     """
 
     def parse(value: object) -> object:
@@ -296,11 +296,11 @@ def texts(most: int, most_characters: int) -> Kind:
         for each in value:
             if not isinstance(each, str) or not 1 <= len(each) <= most_characters:
                 raise ValueError(each)
-            each.encode()  # half of a surrogate pair is no text; UnicodeEncodeError is a ValueError
+            each.encode()  # a lone surrogate is not text; UnicodeEncodeError is a ValueError
         return tuple(value)
 
     def show(value: tuple[str, ...]) -> str:
-        # A JSON string is a TOML string but for the character DEL.
+        # A JSON string is a TOML string except for the character DEL.
         return "[" + ", ".join(msgspec.json.encode(each).decode().replace("\x7f", "\\u007f") for each in value) + "]"
 
     accepted = f"at most {most} texts of 1 to {most_characters} characters"
@@ -309,7 +309,7 @@ def texts(most: int, most_characters: int) -> Kind:
 
 
 def hosts(most: int) -> Kind:
-    """A list of hosts: names or addresses, without a scheme and without a port."""
+    """Return the kind for a list of hosts: names or addresses, without a scheme and without a port."""
     listed = texts(most, _HOST_CHARACTERS)
 
     def check(value: object) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ def hosts(most: int) -> Kind:
 
 
 def address() -> Kind:
-    """A TCP address, or nothing."""
+    """Return the kind for a TCP address, or nothing."""
 
     def check(value: object) -> str:
         if not isinstance(value, str):
@@ -338,7 +338,7 @@ def address() -> Kind:
 
 
 def addresses(most: int) -> Kind:
-    """A list of TCP addresses."""
+    """Return the kind for a list of TCP addresses."""
     listed = texts(most, _HOST_CHARACTERS + len(":65535"))
 
     def check(value: object) -> tuple[str, ...]:
@@ -353,7 +353,7 @@ def addresses(most: int) -> Kind:
 
 
 def url() -> Kind:
-    """The URL of a server, or nothing. Settings are shown, so it may hold no password."""
+    """Return the kind for the URL of a server, or nothing. Settings are shown, so it must not contain a password."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or not value.isprintable():
@@ -370,12 +370,12 @@ def url() -> Kind:
 
 
 def secret(least_characters: int) -> Kind:
-    """A key, which is never shown."""
+    """Return the kind for a key, which is never shown."""
 
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value.strip()) < least_characters:
             raise ValueError
-        value.encode()  # bytes of the environment that are no text; UnicodeEncodeError is a ValueError
+        value.encode()  # bytes of the environment that are not text; UnicodeEncodeError is a ValueError
         return value.strip()
 
     accepted = f"text of at least {least_characters} characters, best 32 random bytes in hex or base64"
@@ -383,7 +383,7 @@ def secret(least_characters: int) -> Kind:
 
 
 def secrets(most: int, least_characters: int) -> Kind:
-    """A list of keys, which is never shown. It is read as a list of texts."""
+    """Return the kind for a list of keys, which is never shown. It is read as a list of texts."""
     one, several = secret(least_characters), texts(most, 1_000_000)
 
     def check(value: object) -> tuple[str, ...]:
@@ -401,7 +401,7 @@ def split_address(value: str) -> tuple[str, int]:
     """Split `host:port`; an IPv6 host is in brackets.
 
     Raises:
-        ValueError: it is not of that form, the port is over 65,535, or no name of a host looks like that.
+        ValueError: it does not have that form, the port is over 65,535, or the host is not a valid name.
     """
     found = _ADDRESS.fullmatch(value)
     if found is None or int(found[2]) > _LAST_PORT:
@@ -412,12 +412,12 @@ def split_address(value: str) -> tuple[str, int]:
 
 
 def is_loopback(value: str) -> bool:
-    """Whether `host:port` can be reached from this machine alone. A name other than localhost counts as no."""
+    """Whether `host:port` can be reached only from this machine; false for any name other than localhost."""
     return is_loopback_host(split_address(value)[0])
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host is this machine alone, as `is_loopback` has it."""
+    """Whether a host is only this machine; see `is_loopback`."""
     if host == "localhost":
         return True
     try:

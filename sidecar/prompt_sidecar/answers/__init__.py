@@ -1,1 +1,1 @@
-"""A provider's answer, whole or as a stream: its events, masks put back, hidden turns. One file for each API."""
+"""A provider's answer, whole or as a stream: its events, restored masks, hidden turns. One file for each API."""

@@ -1,9 +1,9 @@
-r"""JSON of providers' answers: read as far as it can be, and written so that nothing of it is lost.
+r"""JSON of providers' answers: read as far as possible, and written without loss.
 
 A stream may cut a character outside the Basic Multilingual Plane between its two UTF-16 units: one event ends with the
-escape `\ud83d`, and the next one begins with `\ude00`. RFC 8259, section 8.2, leaves open what a reader makes of half
-a character. Here it stays what it is, a surrogate in a Python string, until its other half has come; it is written as
-the escape again, so that the halves reach the agent in their order.
+escape `\ud83d`, and the next one begins with `\ude00`. RFC 8259, section 8.2, leaves open how a reader treats a lone
+surrogate. Here it stays a surrogate in a Python string, and is written as the escape again, so that both surrogates
+reach the agent in order.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from prompt_sidecar.prompt.structure import check_decoding, never, shape
 from prompt_sidecar.providers.surrogates import sound
 
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-"""What may be an integer beyond 64 bits."""
+"""Digits that may be an integer beyond 64 bits."""
 _OVERLAP: Final = 18
 _SEARCHED_AT_ONCE: Final = 1_048_576
-"""Bytes in which such an integer is looked for at once, so that other threads can run in between."""
+"""Bytes that are searched for such an integer at once, so that other threads can run in between."""
 _MANY: Final = 100
-"""Opening brackets from which on a text may be nested too deep to be written again."""
+"""Number of opening brackets from which on a text may be nested too deeply to be written again."""
 _ROOM: Final = 16
-"""Levels that are kept free for what a text is put into."""
+"""Levels that are kept free for the containers around a text."""
 
 
 def read(raw: bytes, check: Callable[[], None] = never) -> Any:
-    """Return JSON text as its types; None: it cannot be read, or could not be written again.
+    """Return JSON text as JSON types; None if it cannot be read, or could not be written again.
 
-    `check` is called between two steps of a long text, and what it raises ends the reading; long strings are read in
-    pieces, as no other thread runs while a library reads one.
+    `check` is called between two steps of a long text, and an exception from it ends the reading; long strings are read
+    in pieces, as no other thread runs while a library reads one.
 
-    Nor is a text read that has so many small values that decoding it would take much more memory than its bytes.
-    Integers keep all their digits. Of other numbers the nearest that has 64 bits is returned: `rewriting.rewritten`
-    keeps their spelling. A byte order mark before the text is passed over, as most readers of answers do (RFC 8259,
-    section 8.1).
+    A text with so many small values that decoding it would take much more memory than its bytes is not read. Integers
+    keep all their digits. Other numbers are rounded to 64 bits; `rewriting.rewritten` keeps their spelling. A byte
+    order mark before the text is ignored, as most readers of answers do (RFC 8259, section 8.1).
     """
     raw = raw.removeprefix(BOM_UTF8)
     known = shape(raw, check) if len(raw) >= LEAST_BYTES else None
@@ -61,7 +60,7 @@ def read(raw: bytes, check: Callable[[], None] = never) -> Any:
 
 
 def _loads(raw: bytes | bytearray) -> Any:
-    """Read a text with the library that is made for it; None: it is no JSON."""
+    """Read a text with the JSON library; None if it is not JSON."""
     if _has_long_number(raw):
         return _read_exactly(raw)
     try:
@@ -78,7 +77,7 @@ def _has_long_number(raw: bytes | bytearray) -> bool:
 
 
 def _read_exactly(raw: bytes | bytearray) -> Any:
-    """Read what the library refuses, lone surrogates and numbers that are too large, and what it rounds: integers."""
+    """Read texts that the library refuses (lone surrogates, too large numbers) or rounds (integers)."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
     except (ValueError, RecursionError):
@@ -90,13 +89,13 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    """Read a number; one that is too large is the largest, as infinity would be written as `Infinity`, no JSON."""
+    """Read a number; one that is too large becomes the largest, as `Infinity` is not JSON."""
     found = float(text)
     return math.copysign(sys.float_info.max, found) if math.isinf(found) else found
 
 
 def _integer(text: str) -> int | float:
-    """Read an integer; one that no number of 64 bits comes near is the largest that there is."""
+    """Read an integer; one that is far beyond 64 bits becomes the largest number."""
     return int(text) if len(text) <= sys.float_info.max_10_exp else _finite(text)
 
 
@@ -111,15 +110,15 @@ def _can_be_written(value: Any) -> bool:
 
 
 def write(value: Any) -> bytes:
-    """Return JSON text; lone surrogates are escapes in it, and two that follow each other are one character."""
+    """Return JSON text; lone surrogates are escapes in it, and two that form a pair are one character."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # a lone surrogate, or nested deeper than the library writes
+    except TypeError:  # a lone surrogate, or nested more deeply than the library writes
         return json.dumps(value, separators=(",", ":")).encode()
 
 
 def write_sound(value: Any) -> bytes:
-    """Return JSON text that every reader takes: in place of a lone surrogate there is U+FFFD."""
+    """Return JSON text that every reader accepts: lone surrogates are replaced by U+FFFD."""
     try:
         return orjson.dumps(value)
     except TypeError:

@@ -1,9 +1,9 @@
-"""A provider's stream on its way to the agent, through a filter: what can be read is read, all else goes on as it came.
+"""A provider's stream on its way to the agent, through a filter: unreadable parts are forwarded unchanged.
 
-A provider, or a server between it and here, may send anything: events that are no JSON, frames that are cut, more bytes
-than an answer has. As long as the agent was sent just what came, the rest of such a stream goes on as it comes. Where
-it was not, since a call of the sidecar's tools was left out, nobody could go on from what follows: the stream has to
-end, with an error.
+A provider, or a proxy in front of it, may send anything: events that are not JSON, truncated frames, more bytes than
+any answer has. As long as the agent was sent exactly the bytes received, the rest of such a stream is forwarded
+unchanged. If it was not, since a call of the sidecar's tools was left out, the agent could not use the rest: the stream
+has to end, with an error.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from prompt_sidecar.answers.sse import BrokenStream, Event
 from prompt_sidecar.process.logs import frames
 
 PIECE_BYTES: Final = 4_096
-"""Bytes of a stream that are read, or unpacked, at a time on an event loop: events of three bytes take some ten
-milliseconds, and the figures or the words of one event fit in."""
+"""Bytes of a stream that are read, or decompressed, at a time on an event loop: events of three bytes take some ten
+milliseconds, and the usage or the words of one event fit in."""
 READ_AT_ONCE: Final = 65_536
 """Bytes of an answer, or of one event, that are read on an event loop: most take a millisecond or so. Larger ones are
-read in a worker thread, to which it takes a tenth of a millisecond to get."""
+read in a worker thread; a change of threads takes a tenth of a millisecond."""
 _log = logging.getLogger(__name__)
 
 
 class Why(Enum):
-    """Why the rest of a stream passes as it comes. A value is what is logged."""
+    """Why the rest of a stream is forwarded unread. The value is logged."""
 
     TOO_LONG = "the rest of a stream passes as it comes: it has more than %d bytes"
     UNREADABLE = "the rest of a stream passes as it comes: it cannot be split into events"
@@ -37,46 +37,46 @@ class Why(Enum):
 
 
 class Discontinued(Exception):
-    """A stream cannot go on, as the agent was not sent what came before."""
+    """A stream cannot continue, as the agent was not sent all of the previous events."""
 
     def __init__(self, made: bytes = b"") -> None:
-        """`made` is what goes on before the stream ends."""
+        """`made` is sent before the stream ends."""
         super().__init__()
         self.made = made
 
 
 class EventFilter(Protocol):
-    """What a stream's events go through, such as `Filter`."""
+    """A filter for a stream's events, such as `Filter`."""
 
     @property
     def turns(self) -> int:
-        """Which turn this is."""
+        """Number of the turn."""
 
     @property
     def left_out(self) -> bool:
-        """Whether something was kept from the agent that is not its business."""
+        """Whether an event for the sidecar alone was left out."""
 
     def feed(self, event: Event) -> bytes:
-        """Take an event; return what goes on to the agent now."""
+        """Process an event; return the bytes to send to the agent now."""
 
     def keep(self) -> None:
-        """Note that an event was taken as it should be."""
+        """Note that an event was processed successfully."""
 
     def undo(self) -> None:
-        """Take back an event that failed, and goes on as it came: what waits is what has waited before it."""
+        """Undo an event that failed and is forwarded unchanged: the waiting bytes are those from before it."""
 
     def rest(self) -> bytes:
-        """Return what has waited."""
+        """Return the bytes that wait."""
 
 
 class AnswerStream:
-    """One turn's stream. Not thread-safe.
+    """The stream of one turn. Not thread-safe.
 
     Args:
-        splitter: makes events of bytes.
-        events: the filter in which the turn has begun, or what does as one.
-        most_bytes: of the stream: a filter keeps the turn until its end. From the event that goes beyond on, it passes
-            as it comes, however it is cut into pieces.
+        splitter: splits bytes into events.
+        events: the filter in which the turn has begun, or an object with the same methods.
+        most_bytes: limit on the stream's bytes, as a filter keeps the turn until its end. From the event that
+            exceeds it on, the stream is forwarded unread, however it is cut into pieces.
     """
 
     def __init__(self, splitter: EventSplitter, events: EventFilter, most_bytes: int) -> None:
@@ -85,33 +85,33 @@ class AnswerStream:
         self._most = most_bytes
         self._filtered_bytes = 0
         self._unsplit = bytearray()
-        """What came and is no whole event yet."""
+        """Bytes received that are not a whole event yet."""
         self._waiting = bytearray()
-        """What the filter has taken and not given, as long as it gave what it took."""
+        """Bytes that the filter has processed but not returned, as long as it returns them unchanged."""
         self._same = events.turns == 1
-        """Whether the agent was sent just what came, but for what waits."""
+        """Whether the agent was sent exactly the bytes received, except those that wait."""
         self.passes = False
-        """Whether the rest goes on as it comes."""
+        """Whether the rest is forwarded unread."""
         self.why: Why | None = None
-        """Why it does, or why the stream was discontinued; None: it does not, or is abandoned."""
+        """Why it is, or why the stream was discontinued; None if neither, or after `abandoned`."""
 
     @property
     def unsplit_bytes(self) -> int:
-        """Bytes of what came and is no whole event yet."""
+        """Number of bytes received that are not a whole event yet."""
         return len(self._unsplit)
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of the stream so far, unless it passes as it comes."""
+        """Bytes of the stream so far, without those that were forwarded unread."""
         return self._filtered_bytes + len(self._unsplit)
 
     @property
     def waits(self) -> bool:
-        """Whether something that came has not gone to the filter yet, or has gone into it and nothing has come out."""
+        """Whether received bytes have not reached the filter yet, or the filter has not returned them."""
         return not self.passes and (bool(self._unsplit) or bool(self._waiting))
 
     def feed(self, piece: bytes) -> bytes:
-        """Take a piece; return what goes on now. Raises Discontinued."""
+        """Process a piece; return the bytes to send now. Raises Discontinued."""
         if self.passes:
             return piece
         self._unsplit += piece
@@ -125,7 +125,7 @@ class AnswerStream:
         return made
 
     def end(self) -> bytes:
-        """Return what has waited, as the stream has ended. Raises Discontinued."""
+        """Return the bytes that wait, as the stream has ended. Raises Discontinued."""
         if self.passes:
             return b""
         try:
@@ -138,7 +138,7 @@ class AnswerStream:
         return made
 
     def give_up(self) -> bytes:
-        """Have the rest pass as it comes, as there is no room for it; return what goes on now. Raises Discontinued."""
+        """Forward the rest unread, as there is no memory for it; return the bytes to send now. Raises Discontinued."""
         return b"" if self.passes else self._given_up(Why.NO_ROOM)
 
     def _rest(self, made: bytes) -> bytes:
@@ -150,7 +150,7 @@ class AnswerStream:
             raise Discontinued(made) from error
 
     def abandoned(self) -> bytes:
-        """Return what was not given when the stream could not go on; from now on everything goes on as it comes."""
+        """Return the bytes withheld when the stream was discontinued; from now on every piece is returned unchanged."""
         self.passes = True
         rest, self._waiting, self._unsplit = bytes(self._waiting + self._unsplit), bytearray(), bytearray()
         return rest
@@ -160,12 +160,12 @@ class AnswerStream:
         for event in events:
             if self._is_beyond(len(event.raw)):
                 return self._too_long(bytes(out))
-            if event.raw == BOM_UTF8 and self._filter.turns > 1:  # in the middle of what the agent is sent
+            if event.raw == BOM_UTF8 and self._filter.turns > 1:  # in the middle of an event that the agent is sent
                 del self._unsplit[: len(event.raw)]
                 continue
             try:
                 made = self._filter.feed(event)
-            except Exception as error:  # whatever a provider sends, the agent gets its answer
+            except Exception as error:  # whatever a provider sends, the agent must get its answer
                 self._filter.undo()
                 if not self._same:
                     _log.error("a stream ends: %s", frames(error))
@@ -183,19 +183,19 @@ class AnswerStream:
         return bytes(out)
 
     def _is_beyond(self, more: int) -> bool:
-        """Whether the stream has too many bytes with so many more."""
+        """Whether `more` bytes make the stream exceed its limit."""
         return self._filtered_bytes + more > self._most
 
     def _too_long(self, made: bytes = b"") -> bytes:
         return self._given_up(Why.TOO_LONG, self._most, made=made)
 
     def _given_up(self, why: Why, *more: object, made: bytes = b"") -> bytes:
-        """Return all that has not gone on, behind what was just made; from now on everything does as it comes."""
+        """Return all bytes not sent yet, behind those just made; from now on every piece is returned unchanged."""
         self.why = why
         if self._filter.left_out or self._filter.turns > 1:
             _log.warning("a stream ends: it cannot be read, and something of it was left out")
             raise Discontinued(made)
         _log.warning(why.value, *more)
-        # Where values took the place of masks, the filter has what waits.
+        # If values replaced masks, the filter has the waiting bytes.
         made += b"" if self._same else self._rest(made)
         return made + self.abandoned()

@@ -1,8 +1,8 @@
 """Anthropic's messages.
 
-A stream gives one content block after another, each begun, continued and ended by events with its index;
-`message_delta` behind the last one has the reason to stop and the output tokens so far. Thinking is signed: the block
-must come back as it was, before the calls that it led to. platform.claude.com, "Streaming messages", "Thinking".
+A stream sends one content block after another, each begun, continued and ended by events with its index;
+`message_delta` after the last one has the stop reason and the output tokens so far. Thinking is signed: the block must
+be sent back unchanged, before the calls that followed it. platform.claude.com, "Streaming messages", "Thinking".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["anthropic_messages"]
 _UNCHANGED: Final = frozenset({"auto", "none", "tool"})
-"""Types of `tool_choice` under which more tools do not change what must be called."""
+"""Types of `tool_choice` under which more tools do not change which tool must be called."""
 
 
 class AnthropicMessages(BlockDialect):
@@ -48,30 +48,31 @@ class AnthropicMessages(BlockDialect):
         return block.get("type") == "text"
 
     def blocks(self, message: Members) -> list[bytes]:
-        """See `BlockDialect`. Content may be a text in place of an array."""
+        """See `BlockDialect`. Content may be a string instead of an array."""
         content = message.raw("content")
         if not (found := elements(content)) and content.strip() not in (b"", b'""', b"null", b"[]"):
             found = [b'{"type":"text","text":' + content + b"}"]
         return found
 
     def text(self, entry: Any) -> str | None:
-        """A message's text."""
+        """Return a message's text."""
         return text_of(member(entry, "content"), "text")
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model need not call any of the tools.
 
-        `any` wants a call of one of all tools, and takes no list of them; `tool` names one
+        `any` requires a call of any tool, and cannot list tools; `tool` names one
         (platform.claude.com/cookbook/tool-use-tool-choice and the type ToolChoiceAny in
-        github.com/anthropics/anthropic-sdk-python). Neither goes with thinking: platform.claude.com, "Building with
-        extended thinking", as github.com/anthropics/claude-code/issues/18759 quotes it. All read in November 2026.
+        github.com/anthropics/anthropic-sdk-python). Neither can be combined with thinking: platform.claude.com,
+        "Building with extended thinking", as github.com/anthropics/claude-code/issues/18759 quotes it. All read in
+        November 2026.
         """
         choice = members.get("tool_choice")
         free = choice is None or within(member(choice, "type"), _UNCHANGED)
         return RecallOffer.OFFERED if free else RecallOffer.FORCED
 
     def narrow(self, members: Members) -> bool:
-        """Name the agent's tool, if it has one alone."""
+        """Name the agent's tool, if it has only one."""
         tools = [loads(each) for each in self.agent_tools(members)]
         if member(members.get("tool_choice"), "type") != "any" or len(tools) != 1:
             return False
@@ -85,7 +86,7 @@ class AnthropicMessages(BlockDialect):
         return True
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
-        """Have the model answer without tools."""
+        """Make the model answer without tools."""
         members.set("tool_choice", b'{"type":"none"}')
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
@@ -94,14 +95,14 @@ class AnthropicMessages(BlockDialect):
         return self.turn(blocks, answer.get("stop_reason"), own, API.usage.read(answer))
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last answer into the agent's."""
+        """Turn the last answer into the one for the agent."""
         blocks = [block for block in objects(answer.get("content")) if not self.is_own(block, own)]
         answer["content"] = [*shown.texts, *blocks]
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return [{"role": "assistant", "content": answer["content"]}]
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
-        """Make a filter."""
+        """Create a filter."""
         return _Blocks(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -121,23 +122,23 @@ class _Block(Block):
         self.pieces = Pieces(self.content)
 
     def joined(self) -> dict[str, Any]:
-        """Return the block as its pieces make it."""
+        """Return the block assembled from its pieces."""
         return self.pieces.joined(paired, lambda text: read(escaped(text).encode()))
 
 
 class _Blocks(BlockFilter[_Block]):
-    """Filters a stream's events. Where an event has no index, it is of the newest block."""
+    """Filters a stream's events. An event without an index belongs to the newest block."""
 
     index: ClassVar[str] = "index"
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._usage: dict[str, Any] = {}
         self._model: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Take an event."""
+        """Process an event."""
         data = event.json()
         kind = None if data is None else data.get("type")
         if event.data is None or kind == "ping":  # it keeps the connection alive
@@ -170,7 +171,7 @@ class _Blocks(BlockFilter[_Block]):
             block = found
             if data["type"] == "content_block_delta":
                 block.pieces.gather(data.get("delta"))
-        else:  # it goes on, and is no part of the message
+        else:  # forwarded; not a part of the message
             block = self._current[key] = _Block()
         return before + self._passed(event, data, block, ends=data["type"] == "content_block_stop")
 
@@ -187,7 +188,7 @@ class _Blocks(BlockFilter[_Block]):
         return arguments_event(place, text)
 
     def _end(self, event: Event, data: dict[str, Any]) -> bytes:
-        """Take an event about the whole message."""
+        """Process an event about the whole message."""
         self._counted(data.get("usage"))
         stop = member(data, "delta", "stop_reason")
         if not self.ended and (stop is not None or data["type"] == "message_stop"):
@@ -204,18 +205,18 @@ class _Blocks(BlockFilter[_Block]):
             return event.raw
         usage = data.get("usage")
         if isinstance(usage, dict):
-            # message_start told the first turn's input; the agent's counts are those of the last one.
+            # message_start had the first turn's input; the agent's counts are those of the last turn.
             usage |= {name: self._usage[name] for name in INPUTS if name in self._usage}
             add_output(usage, "output_tokens", self.output_before)
         return event.changed(data).raw
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted."""
+        """Return the provider's usage."""
         told = {"usage": self._usage, "model": self._model}
         return API.usage.read(told) if self._usage else None
 
     def stopped(self) -> Any:
-        """Return the reason that the stream gave."""
+        """Return the stream's stop reason."""
         return self._stop
 
     def turn(self) -> ModelTurn:

@@ -1,19 +1,19 @@
-"""What the doors to providers need from a provider's API.
+"""The interface to a provider's API that the doors to providers need.
 
-Theory. The model is offered the agent's tools and the sidecar's. What it answers is a *turn*. Of a turn, calls of the
-sidecar's tools are never the agent's business:
+Theory. The model is offered the agent's tools and the sidecar's. One answer of the model is a *turn*. Calls of the
+sidecar's tools in a turn are never sent to the agent:
 
     only text, or calls of the agent's        the agent gets it
     calls of the sidecar's alone              a hidden turn: answered here, and the model is asked again
     both                                      the agent gets its own calls; ours are answered when it sends its results
 
-So one answer to the agent may be made of several turns of the model: text of a hidden turn is shown, as it flows before
-it is known that the turn is one; its thinking is not. What the agent holds then is not what the model said. A splice
-(`doors/http/hidden.py`) puts that back into later requests, found by the *gist* of what the agent holds: its text
-without space at the ends, and the ids and names of its calls; where an agent sends that back otherwise, by what is left
-of it (`doors/http/placing.py`).
+So one answer to the agent may be made of several turns of the model: the text of a hidden turn is sent to the agent, as
+it is streamed before the turn is known to be hidden; its thinking is not. The agent's copy of the answer then differs
+from the model's turns. A splice (`doors/http/hidden.py`) restores the turns in later requests. It finds the agent's
+copy by its *gist*: its text without surrounding space, and the ids and names of its calls; if an agent sends the copy
+back changed, by the parts that are left of it (`doors/http/placing.py`).
 
-A dialect is functions over JSON; its `Filter` takes a stream's events and gives what goes on to the agent.
+A dialect is functions over JSON; its `Filter` turns a stream's events into the bytes for the agent.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from prompt_sidecar.providers.untyped import member, string, token_count
 from prompt_sidecar.providers.usage import ProviderUsage
 
 BETWEEN: Final = "\n\n"
-"""Between the texts of two turns, where an answer has one text."""
+"""Separator between the texts of two turns, if an answer has one text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a tool in a turn."""
+    """A tool call in a turn."""
 
     id: str
     name: str
@@ -55,138 +55,139 @@ class ModelTurn:
     """One answer of the model."""
 
     entries: Sequence[Any] = ()
-    """What it adds to the history, in the format's own form."""
+    """Its entries in the history, in the format's own form."""
     own: Sequence[Call] = ()
     """Calls of the sidecar's tools."""
     waits: bool = False
-    """Whether the agent has to answer something in it."""
+    """Whether the agent has to answer calls in it."""
     whole: bool = True
-    """Whether it ended by itself. One that was cut off may hold half a call."""
+    """Whether it ended normally. A turn that was cut off may contain an incomplete call."""
     usage: ProviderUsage | None = None
-    """What the provider counted; None: it did not say."""
+    """The provider's usage, or None."""
     id: str = ""
-    """What the provider stores it under; empty: it does not."""
+    """The id under which the provider stores it; empty if it does not."""
     compaction: str = ""
-    """A compaction that the provider has made in it; empty: none. See `Messages.compaction`."""
+    """A compaction that the provider has made in it, or an empty string. See `Messages.compaction`."""
     finish: str = ""
-    """Why the model stopped, as spans have it; empty if unknown. See `ProviderApi.finish_reason`."""
+    """Why the model stopped, in the form for spans; empty if unknown. See `ProviderApi.finish_reason`."""
     response_id: str = ""
-    """The provider's id of it, whether it is stored or not; empty: it has none that one can go on from."""
+    """The provider's id of it, whether it is stored or not; empty if it has none to continue from."""
 
     @property
     def hidden(self) -> bool:
-        """Whether it is answered here."""
+        """Whether the sidecar answers it."""
         return bool(self.own) and not self.waits and self.whole
 
     @property
     def mixed(self) -> bool:
-        """Whether the agent's results are waited for before the sidecar's are given."""
+        """Whether the sidecar's results are only given together with the agent's."""
         return bool(self.own) and self.waits and self.whole
 
 
 @dataclass(slots=True)
 class EarlierTurns:
-    """What the turns before the last one gave the agent, in one answer."""
+    """The content that the turns before the last one gave the agent, in one answer."""
 
     texts: list[Any] = field(default_factory=list)
-    """Their text: blocks, items or strings, as the format has them."""
+    """Their text: blocks, items or strings, depending on the format."""
     output_tokens: int = 0
 
 
 class Filter(ABC):
-    """Takes a stream's events, turn by turn, and gives what the agent is sent."""
+    """Processes a stream's events, turn by turn, and returns the bytes for the agent."""
 
     def __init__(self, dialect: Dialect, own: Collection[str]) -> None:
         """`own` are the names of the sidecar's tools that were offered."""
         self.dialect = dialect
         self.own = own
         self.restore: Restore | None = None
-        """Restores masks in the agent's calls; None: there is nothing to restore."""
+        """Restores masks in the agent's calls; None if there is nothing to restore."""
         self.turns = 0
-        """Turns that have begun."""
+        """Number of turns that have begun."""
         self.ended = False
         """Whether all calls of the turn are known."""
         self.ids: tuple[str, str] | None = None
-        """The id that the agent was given and the provider's, where they differ."""
+        """The id that the agent was given and the provider's id, if they differ."""
         self.output_before = 0
         """Output tokens of the turns before this one."""
         self.last = False
-        """Whether this turn is the answer, even if it calls the sidecar's tools alone."""
+        """Whether this turn is the last one, even if it only calls the sidecar's tools."""
         self.left_out = False
-        """Whether something was kept from the agent that is not its business, in any turn."""
+        """Whether an event for the sidecar alone was left out, in any turn."""
         self._decided_to_hide: bool | None = None
         self._undo: list[Callable[[], object]] = []
-        """What takes back what the last event has changed of what waits, in order."""
+        """Functions that undo the last event's changes to the waiting bytes, in order."""
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         self.turns += 1
         self.ended = False
         self._waiting: dict[Any, StreamedArguments] = {}
-        """The calls of which a part of their arguments waits, by what the dialect knows a call as."""
+        """Calls whose arguments are partly waiting, by the dialect's key of a call."""
         self._held: list[Callable[[], bytes]] = []
-        """What sends the events that wait, such as those of reasoning until the turn shows something, in order."""
+        """Functions that send the waiting events, in order; for example, reasoning waits until the turn has visible
+        content."""
         self._decided_to_hide = None
 
     @property
     def renumbers(self) -> bool:
-        """Whether the agent's indexes are not the provider's any more."""
+        """Whether the agent's indexes differ from the provider's."""
         return self.left_out or self.turns > 1
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
-        """Take an event; return what goes on to the agent now."""
+        """Process an event; return the bytes to send to the agent now."""
 
     def _behind(self, send: Callable[[], bytes]) -> bytes:
-        """Send an event behind those that wait; return what goes on now."""
+        """Send an event behind those that wait; return the bytes to send now."""
         if not self._held:
             return send()
         self._held.append(send)
         return b""
 
     def _flushed(self) -> bytes:
-        """Send what waits."""
+        """Send the waiting events."""
         held, self._held = self._held, []
         return b"".join([send() for send in held])
 
     def stopped(self) -> Any:
-        """Return why the model stopped, as the stream has said it; None: it has not."""
+        """Return why the model stopped, from the stream; None if it has not."""
         return None
 
     @property
     def finish(self) -> str:
-        """The same as spans have it; empty if unknown."""
+        """Return the same in the form for spans; empty if unknown."""
         return self.dialect.api.finish_reason(self.stopped())
 
     def waits(self) -> bool:
-        """Whether a part of a call's arguments has not gone on yet."""
+        """Whether a part of a call's arguments is waiting."""
         return bool(self._waiting)
 
     def keep(self) -> None:
-        """Note that an event was taken as it should be."""
+        """Note that an event was processed successfully."""
         self._undo.clear()
 
     def undo(self) -> None:
-        """Take back an event that failed, and goes on as it came: what waits is what has waited before it."""
+        """Undo an event that failed and is forwarded unchanged: the waiting bytes are those from before it."""
         while self._undo:
             self._undo.pop()()
 
     def _wait(self, call: Hashable, arguments: StreamedArguments | None) -> None:
-        """Note whether a part of a call's arguments waits; None: nothing does."""
+        """Note whether a part of a call's arguments is waiting; `arguments` is None if not."""
         if arguments is None:
             self._waiting.pop(call, None)
         else:
             self._waiting[call] = arguments
 
     def _give(self, call: Hashable, arguments: StreamedArguments, piece: str) -> str:
-        """Take a piece of a call's arguments; return what goes on now."""
+        """Process a piece of a call's arguments; return the part to send now."""
         self._undo += (partial(self._wait, call, self._waiting.get(call)), arguments.undo())
         goes_on = arguments.feed(piece)
         self._wait(call, arguments if arguments.waits else None)
         return goes_on
 
     def _release(self, call: Hashable) -> str:
-        """Return what has waited of a call's arguments, which are over or go on as they come."""
+        """Return the waiting part of a call's arguments, which have ended or are forwarded unchanged."""
         arguments = self._waiting.pop(call, None)
         if arguments is None:
             return ""
@@ -194,7 +195,7 @@ class Filter(ABC):
         return arguments.rest()
 
     def hides(self) -> bool:
-        """Whether the turn is answered here. That is decided once: what comes behind a turn's end changes nothing."""
+        """Whether this is a hidden turn. Decided once: events behind a turn's end change nothing."""
         if self._decided_to_hide is not None:
             return self._decided_to_hide
         hides = not self.last and self.turn().hidden
@@ -203,30 +204,30 @@ class Filter(ABC):
         return hides
 
     def rest(self) -> bytes:
-        """Return what has waited, as the turn's stream has ended."""
+        """Return the waiting bytes, as the turn's stream has ended."""
         return b""
 
     @abstractmethod
     def turn(self) -> ModelTurn:
-        """Return the turn, as far as its stream has come."""
+        """Return the turn as received so far."""
 
     @abstractmethod
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted so far of the turn; None: it did not say."""
+        """Return the turn's usage as reported so far, or None."""
 
     @abstractmethod
     def visible(self) -> Sequence[Any]:
-        """Return what the agent holds of the answer, as entries of the history."""
+        """Return the entries that the agent has of the answer."""
 
 
 class EventSplitter(Protocol):
-    """Takes a stream's bytes as they arrive and gives its events when they are whole."""
+    """Splits a stream's bytes into events."""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that `chunk` completes. Raises BrokenStream."""
 
     def last(self) -> list[Event]:
-        """Return what the stream ended with. Raises BrokenStream."""
+        """Return the events at the stream's end. Raises BrokenStream."""
 
 
 class Dialect(History):
@@ -235,27 +236,27 @@ class Dialect(History):
     streamed: ClassVar[str] = EVENTS
     """The content type of its streams."""
     calls_may_come_first: ClassVar[bool] = True
-    """Whether the provider takes a history that begins with calls of the model."""
+    """Whether the provider accepts a history that begins with calls of the model."""
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the sidecar's tools may join the agent's: where the model gives one answer, which they do not change.
+        """Whether the sidecar's tools may be added: if the model gives one answer, and they do not change it.
 
-        `FORCED`: it must call any of the tools. Where it must call some by name, or none, more tools change nothing.
+        `FORCED`: the model must call any of the tools. If it must call one by name, or none, more tools change nothing.
         """
 
     def narrow(self, members: Members) -> bool:  # noqa: ARG002 - of those that can
-        """Have a model that must call any tool call one of the agent's; False: the API cannot say that."""
+        """Make a model that must call any tool call one of the agent's; return False if the API cannot express that."""
         return False
 
     def tool_name(self, definition: Any) -> str:
-        """The name in a tool's definition; empty: it has none."""
+        """Return the name in a tool's definition, or an empty string."""
         return string(self.api.tool_name(definition))
 
     def tool_names(self, members: Members) -> frozenset[str]:
-        """The names of the agent's tools."""
+        """Return the names of the agent's tools."""
         return frozenset(self.tool_name(loads(each)) for each in self.agent_tools(members))
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
@@ -263,55 +264,55 @@ class Dialect(History):
         members.set("tools", array([*self.agent_tools(members), *definitions]))
 
     def withdraw(self, members: Members, names: Collection[str]) -> None:
-        """Take out tools that were offered, by their names."""
+        """Remove tools that were offered, by their names."""
         kept = [each for each in elements(members.raw("tools")) if self.tool_name(loads(each)) not in names]
         members.set("tools", array(kept))
 
     @abstractmethod
     def forbid_tools(self, members: Members, answers: Sequence[Any]) -> None:
-        """Have the model answer without tools; `answers` are the entries that will be the last ones."""
+        """Make the model answer without tools; `answers` are the entries that will be the last ones."""
 
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
-        """Entries that answer calls with a text each, and whether it is an error."""
+        """Return entries that answer calls, each with a text and whether it is an error."""
         return self.api.joined(
             [self.api.tool_result(call.id, call.name, text, is_error=is_error) for call, text, is_error in results]
         )
 
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
-        """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
+        """Put the sidecar's results before the agent's results of the same turn, which begin `following`."""
         return [*map(orjson.dumps, answers), *following]
 
     @abstractmethod
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The calls of the sidecar's tools in a turn's entries, in the format's own form."""
+        """Return the calls of the sidecar's tools in a turn's entries, in the format's own form."""
 
     @abstractmethod
     def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """A turn's entries with these calls alone: without the agent's, and without what the model said."""
+        """Return a turn's entries with only these calls: without the agent's calls and the model's text."""
 
     @abstractmethod
     def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
-        """Return an agent's entries of an answer with these calls of the sidecar's tools, as JSON, behind its own."""
+        """Return an agent's entries of an answer, with these calls of the sidecar's tools, as JSON, added."""
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
-        """Return the array of a history with a hidden turn behind it: what the model said, and what it was answered."""
+        """Return the array of a history with a hidden turn added: the model's entries, and the results."""
         return appended(history, added)
 
     def continues_stored(self, members: Members) -> bool:
-        """Whether a request goes on from a history that the provider holds."""
+        """Whether a request continues from a history that the provider stores."""
         return any(members.get(name) for name in self.api.stored)
 
     def stored_id(self, members: Members) -> str:
-        """The id of the stored response from which a request goes on; empty: none, or it goes on otherwise."""
+        """Return the id of the stored response that a request continues from; empty if none is named."""
         return next((string(members.get(name)) for name in self.api.stored), "")
 
     def go_on_from(self, members: Members, stored_id: str) -> None:
-        """Have a request that goes on from a stored response go on from another one."""
+        """Make a request that continues from a stored response continue from another one."""
         for name in self.api.stored[:1]:
             members.set(name, write(stored_id))
 
     def begin_anew(self, members: Members) -> None:
-        """Have a request that goes on from a stored response name none, as it holds all that was said."""
+        """Remove the stored response that a request continues from, as the request has the whole history."""
         for name in self.api.stored[:1]:
             members.drop(name)
 
@@ -319,16 +320,16 @@ class Dialect(History):
         """Write a history that is one text as entries, so that more can be added."""
 
     def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
-        """Return a turn's entries as a later request like this one may hold them."""
+        """Return a turn's entries in a form that a later request like this one may contain."""
         del members
         return entries
 
     def finished(self, entries: Sequence[Any]) -> Sequence[Any]:
-        """Return the entries of an answer that was cut off, without what nothing can follow, such as half a call."""
+        """Return the entries of an answer that was cut off, without incomplete ones, such as a part of a call."""
         return entries
 
     def gists(self, entries: Sequence[Any]) -> list[str | None]:
-        """The gists of the model's entries in a history; of others empty, as nothing is known by those."""
+        """Return the gists of the model's entries in a history; for other entries empty strings."""
         return [self.gist(entry) if self.speaker(entry) == "model" else "" for entry in entries]
 
     # -- answers ---------------------------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ class Dialect(History):
         """Read a whole answer."""
 
     def awaited(self, entry: Any) -> list[NamedCall]:
-        """The calls of tools in an entry that somebody has to answer."""
+        """Return the tool calls in an entry that need a result."""
         return self.calls(entry)
 
     def turn_of(
@@ -359,7 +360,7 @@ class Dialect(History):
     ) -> ModelTurn:
         """Return a turn with these entries.
 
-        `waits`: whether it waits for the agent in any way besides calls; `finish`: the answer's reason to stop.
+        `waits`: whether it waits for the agent for any reason other than calls; `finish`: the answer's stop reason.
         """
         calls = [call for entry in entries for call in self.awaited(entry)]
         ours = [Call(sound(call.id), call.name, _text(call.arguments)) for call in calls if call.name in own]
@@ -378,19 +379,19 @@ class Dialect(History):
 
     @abstractmethod
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
-        """Remember what of a hidden turn the agent is shown."""
+        """Keep the part of a hidden turn that the agent got."""
 
     @abstractmethod
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last answer into the agent's, in place; return what the agent then holds, as entries."""
+        """Turn the last answer into the one for the agent, in place; return the entries that the agent then has."""
 
     def splitter(self, most_bytes: int) -> EventSplitter:
-        """Make what splits a stream into events of at most `most_bytes`."""
+        """Create a splitter of the stream into events of at most `most_bytes`."""
         return Splitter(most_bytes)
 
     @abstractmethod
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
-        """Make a filter for one stream to the agent, by its request."""
+        """Create a filter for one stream to the agent, given its request."""
 
     @abstractmethod
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -398,12 +399,12 @@ class Dialect(History):
 
 
 def _text(arguments: Any) -> str:
-    """Arguments as JSON text."""
+    """Return arguments as JSON text."""
     return sound(arguments) if isinstance(arguments, str) else write_sound(arguments or {}).decode()
 
 
 def add_output(usage: Any, name: str, before: int, total: str = "total_tokens") -> None:
-    """Add the output of the turns before to a usage, whose member `name` then counts that of one answer."""
+    """Add the output of earlier turns to a usage, so that its member `name` counts the whole answer."""
     if before and isinstance(usage, dict) and token_count(usage, name) is not None:
         usage[name] += before
         if token_count(usage, total) is not None:

@@ -1,9 +1,9 @@
 """Bedrock's Converse and ConverseStream.
 
 The model is in the path. A stream is Amazon's event stream: content blocks one after another, of which only calls have
-an event for their beginning; `messageStop` has the reason to stop, and `metadata` behind it the usage. No choice of
-tools forbids them all, and requests whose history has calls must define tools: a model that should answer is told so in
-the last result. docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html.
+an event for their beginning; `messageStop` has the stop reason, and `metadata` after it the usage. No tool choice
+forbids all tools, and requests whose history has calls must define tools: an instruction in the last result makes a
+model answer without them. docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["bedrock_converse"]
 ENOUGH: Final = "Do not call this tool again now. Answer with what you know."
-"""Behind the last result, where the model is to answer."""
+"""Added to the last result when the model has to answer."""
 NO_ANSWER: Final = "(The model gave no answer.)"
-"""In place of an answer that is nothing but calls of the sidecar's tools: a message without content is refused."""
+"""Replaces an answer that only calls the sidecar's tools: a message without content is refused."""
 _THOUGHTS: Final = ("text", "signature", "redactedContent")
 _EXCEPTIONS: Final[Mapping[int, str]] = {
     400: "validationException",
@@ -60,7 +60,7 @@ class BedrockConverse(BlockDialect):
         return "text" in block
 
     def agent_tools(self, members: Members) -> list[bytes]:
-        """The definitions of the agent's tools."""
+        """Return the definitions of the agent's tools."""
         try:
             configuration = Members(members.raw("toolConfig"))
         except NotJson:
@@ -68,21 +68,22 @@ class BedrockConverse(BlockDialect):
         return [each for each in elements(configuration.raw("tools")) if each.lstrip()[:1] == b"{"]
 
     def text(self, entry: Any) -> str | None:
-        """A message's text."""
+        """Return a message's text."""
         blocks = objects(member(entry, "content"))
         return "".join([each["text"] for each in blocks if isinstance(each.get("text"), str)])
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model need not call any of the tools.
 
-        `any` wants a call of one of all; `tool`, which names one, few models take. docs.aws.amazon.com, ToolChoice.
+        `any` requires a call of any tool; `tool`, which names one, is supported by few models. docs.aws.amazon.com,
+        ToolChoice.
         """
         choice = member(members.get("toolConfig"), "toolChoice")
         free = choice is None or (isinstance(choice, dict) and ("auto" in choice or "tool" in choice))
         return RecallOffer.OFFERED if free else RecallOffer.FORCED
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
-        """Return the array with the turn behind it. Roles alternate, so the model's last message is continued."""
+        """Return the array with the turn added. Roles alternate, so the model's last message is continued."""
         before = elements(history)
         if before and added and self.speaker(loads(before[-1])) == self.speaker(loads(added[0])):
             last, first = Members(before[-1]), Members(added[0])
@@ -97,13 +98,13 @@ class BedrockConverse(BlockDialect):
         members.set("toolConfig", configuration.bytes())
 
     def withdraw(self, members: Members, names: Collection[str]) -> None:
-        """Take out tools that were offered, by their names."""
+        """Remove tools that were offered, by their names."""
         configuration = Members(members.raw("toolConfig"))
         super().withdraw(configuration, names)
         members.set("toolConfig", configuration.bytes())
 
     def forbid_tools(self, _: Members, answers: Sequence[Any]) -> None:
-        """Tell the model in the last result that it should answer."""
+        """Instruct the model, in the last result, to answer."""
         answers[-1]["content"][-1]["toolResult"]["content"].append({"text": ENOUGH})
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> ModelTurn:
@@ -114,12 +115,12 @@ class BedrockConverse(BlockDialect):
     def turn(
         self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
     ) -> ModelTurn:
-        """See `BlockDialect`. Texts that are blank the provider gives and does not take."""
+        """See `BlockDialect`. Blank texts are left out: the provider returns them, but does not accept them."""
         kept = [block for block in blocks if not isinstance(text := block.get("text"), str) or text.strip()]
         return super().turn(kept, stop, own, usage)
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last answer into the agent's."""
+        """Turn the last answer into the one for the agent."""
         message = member(answer.get("output"), "message")
         if not isinstance(message, dict):
             return []
@@ -134,11 +135,11 @@ class BedrockConverse(BlockDialect):
         return [{"role": "assistant", "content": kept}]
 
     def splitter(self, most_bytes: int) -> EventSplitter:
-        """Make what splits a stream into frames."""
+        """Create a splitter of the stream's frames."""
         return FrameSplitter(most_bytes)
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
-        """Make a filter."""
+        """Create a filter."""
         return _Blocks(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -151,10 +152,10 @@ class _Block(Block):
     """See `Block`."""
 
     pieces: dict[str, list[str]] = field(default_factory=dict)
-    """Of texts and arguments, by kind."""
+    """Pieces of texts and arguments, by kind."""
 
     def gather(self, delta: Any) -> None:
-        """Take a piece."""
+        """Add a piece."""
         if not isinstance(delta, dict):
             return
         found = [("input", member(delta, "toolUse", "input")), ("text", delta.get("text"))]
@@ -168,7 +169,7 @@ class _Block(Block):
                 self.pieces.setdefault(kind, []).append(piece)
 
     def joined(self) -> dict[str, Any]:
-        """Return the block as its pieces make it."""
+        """Return the block assembled from its pieces."""
         block = self.content
         found = {kind: paired("".join(pieces)) for kind, pieces in self.pieces.items()}
         if "toolUse" in block:
@@ -185,17 +186,17 @@ class _Block(Block):
 
 
 class _Blocks(BlockFilter[_Block]):
-    """Filters a stream's events. An index is a block's until it has ended."""
+    """Filters a stream's events. An index identifies a block until the block has ended."""
 
     index: ClassVar[str] = "contentBlockIndex"
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._usage: ProviderUsage | None = None
 
     def feed(self, event: Event) -> bytes:
-        """Take an event."""
+        """Process an event."""
         data = event.json()
         if event.data is None:  # an exception
             return self._flushed() + event.raw
@@ -245,7 +246,7 @@ class _Blocks(BlockFilter[_Block]):
         return {"contentBlockIndex": place, "delta": {"toolUse": {"input": text}}}
 
     def _stopped(self, event: Event, data: dict[str, Any]) -> bytes:
-        """Send the end of the message, which is no call if the agent sees none."""
+        """Send the end of the message; the stop reason is not a call if the agent has got none."""
         turn, before = self.turn(), b""
         if not turn.own or turn.waits:
             return event.raw
@@ -265,11 +266,11 @@ class _Blocks(BlockFilter[_Block]):
         return reframed(event, data)
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted."""
+        """Return the provider's usage."""
         return self._usage
 
     def stopped(self) -> Any:
-        """Return the reason that the stream gave."""
+        """Return the stream's stop reason."""
         return self._stop
 
     def turn(self) -> ModelTurn:

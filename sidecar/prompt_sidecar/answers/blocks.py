@@ -1,6 +1,6 @@
 """Messages of content blocks, each begun, continued and ended by events with its index: Anthropic's and Bedrock's.
 
-Where blocks are left out of a stream, the others are renumbered. Reasoning waits until the turn shows something.
+If blocks are left out of a stream, the others are renumbered. Reasoning waits until the turn has visible content.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
 
 _WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
-"""Reasons to stop after which a turn is whole."""
+"""Stop reasons of turns that ended normally."""
 
 
 class BlockDialect(Dialect):
-    """An API whose messages are of blocks."""
+    """An API whose messages consist of blocks."""
 
     call_id: ClassVar[str]
-    """The member of a call that is its id."""
+    """The member with a call's id."""
 
     @abstractmethod
     def call_in(self, block: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the call in a block; None: it holds none."""
+        """Return the call in a block, or None."""
 
     @abstractmethod
     def thinks(self, block: Mapping[str, Any]) -> bool:
@@ -49,16 +49,16 @@ class BlockDialect(Dialect):
         return call is not None and within(call.get("name"), own)
 
     def calls(self, entry: Any) -> list[NamedCall]:
-        """A message's calls."""
+        """Return a message's calls."""
         found = [call for each in objects(member(entry, "content")) if (call := self.call_in(each)) is not None]
         return [named(call.get(self.call_id), call.get("name"), call.get("input")) for call in found]
 
     def blocks(self, message: Members) -> list[bytes]:
-        """The blocks of a message."""
+        """Return the blocks of a message."""
         return elements(message.raw("content"))
 
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
-        """Put the sidecar's answers into the message that holds the agent's."""
+        """Put the sidecar's results into the message that contains the agent's."""
         if not answers or not following or member(loads(following[0]), "role") != "user":
             return super().joined(answers, following)
         merged = Members(following[0])
@@ -66,11 +66,11 @@ class BlockDialect(Dialect):
         return [merged.bytes(), *following[1:]]
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The sidecar's calls in a turn."""
+        """Return the sidecar's calls in a turn."""
         return [block for entry in entries for block in objects(member(entry, "content")) if self.is_own(block, own)]
 
     def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The turn's message without its text: its thinking stays, as the provider may want a call to begin with it."""
+        """Return the turn's message without its text; thinking stays, as the provider may require it before a call."""
         made = []
         for entry in entries:
             blocks = objects(member(entry, "content"))
@@ -88,57 +88,57 @@ class BlockDialect(Dialect):
         return [*entries[:-1], last.bytes()]
 
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
-        """Remember a hidden turn's text."""
+        """Keep a hidden turn's text."""
         for entry in turn.entries:
             shown.texts += filter(self.says, entry["content"])
 
     def turn(
         self, blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None
     ) -> ModelTurn:
-        """Return the turn that has these blocks and this reason to stop."""
+        """Return the turn that has these blocks and this stop reason."""
         entries = [{"role": "assistant", "content": blocks}] if blocks else []
         return self.turn_of(entries, own, usage, whole=within(stop, _WHOLE), waits=stop == "pause_turn", finish=stop)
 
 
 @dataclass(slots=True, eq=False)
 class Block(ABC):
-    """A content block, as it is pieced together."""
+    """A content block, while it is assembled."""
 
     content: dict[str, Any] = field(default_factory=dict)
     place: Any = None
-    """The index that the agent sees."""
+    """The index that the agent gets."""
     shown: bool = False
     arguments: StreamedArguments | None = None
-    """Of a call of the agent's, where masks are restored."""
+    """Arguments of an agent's call, if masks are restored."""
 
     @abstractmethod
     def joined(self) -> dict[str, Any]:
-        """Return the block as its pieces make it."""
+        """Return the block assembled from its pieces."""
 
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class BlockFilter(Filter, Generic[AnyBlock]):
-    """Filters events of blocks, which it renumbers where some are the sidecar's."""
+    """Filters events of blocks, and renumbers them if some are the sidecar's."""
 
     index: ClassVar[str]
-    """The member of an event that has its block's index."""
+    """The member of an event with its block's index."""
 
     dialect: BlockDialect
 
     def __init__(self, dialect: BlockDialect, own: Collection[str]) -> None:
         super().__init__(dialect, own)
         self._next = 0
-        """The index of the agent's next block, where one was left out."""
+        """The index of the agent's next block, if one was left out."""
         self._visible: list[AnyBlock] = []
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._blocks: list[AnyBlock] = []
         self._current: dict[int | None, AnyBlock] = {}
-        """By the provider's index."""
+        """Blocks by the provider's index."""
         self._stop: Any = None
         self._hidden = False
 
@@ -159,17 +159,17 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         """Return the data of an event with a piece of the arguments of the call at a place."""
 
     def rest(self) -> bytes:
-        """Return what has waited, where the message was cut off."""
+        """Return the waiting bytes, after the message was cut off."""
         if self._hidden:
             return b""
         return self._flushed() + b"".join(map(self._more, list(self._waiting)))
 
     def _other(self, event: Event) -> bytes:
-        """Send an event that says nothing of blocks, behind those that wait."""
+        """Send an event about no block, behind those that wait."""
         return b"" if self._hidden else self._behind(lambda: event.raw)
 
     def _passed(self, event: Event, data: dict[str, Any], block: AnyBlock, *, ends: bool) -> bytes:
-        """Take an event of a block, which it may end; return what goes on now."""
+        """Process an event of a block, which it may end; return the bytes to send now."""
         if self.dialect.is_own(block.content, self.own):
             self.left_out = True
             return b""
@@ -195,12 +195,12 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         return self._sent(event, data, block)
 
     def _more(self, block: AnyBlock | None) -> bytes:
-        """Return what has waited of a call's arguments, as an event."""
+        """Return the waiting part of a call's arguments, as an event."""
         rest = self._release(block)
         return b"" if block is None or not rest else self._continued(self._arguments(block.place, rest))
 
     def _placed(self, block: AnyBlock, index: Any) -> None:
-        """Give a block its index in the answer."""
+        """Set a block's index in the answer."""
         if not block.shown:
             block.shown = True
             block.place = self._next if self.renumbers else index
@@ -215,5 +215,5 @@ class BlockFilter(Filter, Generic[AnyBlock]):
         return self._changed(event, data)
 
     def visible(self) -> Sequence[Any]:
-        """Return the message that the agent holds."""
+        """Return the message that the agent has."""
         return [{"role": "assistant", "content": [block.joined() for block in self._visible]}]

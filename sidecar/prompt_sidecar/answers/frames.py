@@ -1,8 +1,8 @@
-"""Amazon's event stream: bytes in, events out, each with the bytes that it came as; and frames of the sidecar's own.
+"""Amazon's event stream: bytes in, events out, each with its original bytes; and frames of the sidecar's own.
 
 A frame has a prelude (its length, that of its headers, and a checksum of both), headers, a payload and a checksum of
-all. A header is a name, a type and a value. smithy.io, "Amazon Event Stream Specification". `prompt_sidecar` depends on
-none of Amazon's libraries, and those that read frames come with a whole client.
+all. A header is a name, a type and a value. smithy.io, "Amazon Event Stream Specification". `prompt_sidecar` does not
+depend on Amazon's libraries; those that read frames include a whole client.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ _PRELUDE: Final = 12
 _CHECKSUM: Final = 4
 _STRING: Final = 7
 _FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Bytes of a header's value by its type; of the other types, byte arrays and strings, the length comes first."""
+"""Length of a header's value by its type; values of the other types, byte arrays and strings, begin with their
+length."""
 _VARIABLE: Final = frozenset({6, _STRING})
 
 
 class FrameSplitter:
-    """Takes a stream's bytes as they arrive and gives its events when they are whole.
+    """Splits a stream's bytes into events.
 
     An event's name is its type, and its data the payload. A frame that reports an exception has no data.
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` of one frame."""
+        """`most_bytes`: limit on one frame."""
         self._most = most_bytes
         self._rest = bytearray()
 
@@ -40,7 +41,7 @@ class FrameSplitter:
         """Return the events that `chunk` completes.
 
         Raises:
-            BrokenStream: there is none before a frame that cannot be read.
+            BrokenStream: no event is complete before a frame that cannot be read.
         """
         self._rest += chunk
         events: list[Event] = []
@@ -56,7 +57,7 @@ class FrameSplitter:
         return events
 
     def _next(self, at: int) -> Event | None:
-        """The frame that begins at `at`; None: it is not whole. Raises BrokenStream."""
+        """Return the frame that begins at `at`, or None if it is incomplete. Raises BrokenStream."""
         if len(self._rest) - at < _PRELUDE:
             return None
         total = int.from_bytes(self._rest[at : at + 4], "big")
@@ -109,7 +110,7 @@ def _headers(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def reframed(event: Event, data: Any) -> bytes:
-    """Write an event with other data, which was made of what `Event.json` returned; its headers stay."""
+    """Write an event with other data, derived from the result of `Event.json`; its headers stay."""
     if event.data is None:
         return frame(data, event.name)
     headers = event.raw[_PRELUDE : _PRELUDE + int.from_bytes(event.raw[4:8], "big")]

@@ -1,15 +1,15 @@
 """Gemini's generateContent and streamGenerateContent.
 
-The model is in the path. A history is `contents`, each with a role and parts; a call is one part, whole also in a
-stream, and may have no id. A stream is server-sent events with `alt=sse`, each a piece of the answer with parts of its
-own; SDKs put each piece into their history as a content, so contents of the model's that follow each other are one
-answer. Functions are declared in one tool: of several, some models see the first alone.
+The model is in the path. A history is `contents`, each with a role and parts; a call is one part, complete even in a
+stream, and may have no id. With `alt=sse` a stream is server-sent events, each a piece of the answer with its own
+parts. SDKs add each piece to their history as a content, so consecutive contents of the model are one answer. Functions
+are declared in one tool: of several tools, some models read only the first.
 
-A part may be signed, and models refuse a turn's first call without the signature that it was given. A signature covers
-what the model thought before it, so those of hidden turns stay here: from the first signed part on a stream waits until
-it is known whether its turn is hidden, which is mostly the last piece. Where the sidecar's call has the signature and
-the agent's behind it has none, the agent is given the placeholder that the provider takes for one; when the turn is put
-back, it is as it was.
+A part may be signed, and models reject a turn's first call without its original signature. A signature covers the
+thinking before it, so signatures of hidden turns are not sent to the agent: from the first signed part on, a stream
+waits until it is known whether its turn is hidden, mostly until the last piece. If the sidecar's call has the signature
+and the agent's call behind it has none, the agent gets the placeholder that the provider accepts; when the turn is
+restored, it has the original.
 
 ai.google.dev/api/generate-content and /gemini-api/docs/thought-signatures.
 """
@@ -39,24 +39,24 @@ from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["gemini_contents"]
 PLACEHOLDER: Final = "skip_thought_signature_validator"
-"""What the provider takes in place of a signature that is not there."""
+"""Accepted by the provider in place of a missing signature."""
 _SIGNATURES: Final = ("thoughtSignature", "thought_signature")
 _CONFIGURATIONS: Final = ("toolConfig", "tool_config")
 _CALLING: Final = ("functionCallingConfig", "function_calling_config")
 _ALLOWED: Final = ("allowedFunctionNames", "allowed_function_names")
 _FREE: Final = frozenset({"", "AUTO", "MODE_UNSPECIFIED", "VALIDATED"})
 """Modes in which the model may answer with text, or call any function that is allowed. Under VALIDATED its calls are
-checked by their schemas as well (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
+also checked against their schemas (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
 _ANY: Final = "ANY"
-"""The mode in which it must call one, of `allowedFunctionNames` where these are given."""
+"""The mode in which it must call a function, one of `allowedFunctionNames` if these are given."""
 _STOP: Final = "STOP"
-"""The reason to finish after which a turn is whole."""
+"""The finish reason of a turn that ended normally."""
 _NOTHING: Final = {"text": ""}
-"""The part of a piece that says no more than that the answer is over."""
+"""The part of a piece that only marks the end of the answer."""
 
 
 def declarations(tool: bytes) -> tuple[str, bytes]:
-    """Return the name and the value of the member of one of Gemini's tools that declares functions; empty: none."""
+    """Return name and value of the member of a Gemini tool that declares functions; empty if there is none."""
     try:
         members = Members(tool)
     except NotJson:
@@ -72,28 +72,28 @@ class GeminiContents(Dialect):
     answers_have_entries: ClassVar[bool] = True
 
     def speaker(self, entry: Any) -> str:
-        """Who a content is from; one without a role is the user's."""
+        """Return whom a content is from; one without a role is the user's."""
         role = member(entry, "role")
         return "model" if role == "model" else "user" if role in (None, "user") else "other"
 
     def agent_tools(self, members: Members) -> list[bytes]:
-        """The declarations of the agent's functions."""
+        """Return the declarations of the agent's functions."""
         return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
 
     def text(self, entry: Any) -> str | None:
-        """A content's text."""
+        """Return a content's text."""
         parts = parts_of(entry)
         return "".join(
             [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
         )
 
     def calls(self, entry: Any) -> list[NamedCall]:
-        """A content's calls."""
+        """Return a content's calls."""
         found = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
         return [named(call.get("id"), call.get("name"), call.get("args")) for call in found]
 
     def gist(self, entry: Any) -> str | None:
-        """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
+        """Return a gist of a content's text and calls; calls are identified by arguments, as agents may change ids."""
         calls = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
         named = [(arguments_digest(call.get("args")), call.get("name")) for call in calls]
         return gist_of(self.text(entry) or "", named)
@@ -101,7 +101,7 @@ class GeminiContents(Dialect):
     calls_may_come_first: ClassVar[bool] = False
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model need not call any of the functions, gives one answer, and each call whole."""
+        """Whether the model need not call any function, gives one answer, and sends each call complete."""
         _, _, calling = _calling(members)
         if not (_is_free(calling) or _mode(calling) == "NONE" or (_mode(calling) == _ANY and _allowed(calling))):
             return RecallOffer.FORCED
@@ -111,7 +111,7 @@ class GeminiContents(Dialect):
         return RecallOffer.OFFERED if several in (None, 0, 1) else RecallOffer.SEVERAL_ANSWERS
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
-        """Add the sidecar's functions behind the agent's, and among those that are allowed where these have names."""
+        """Add the sidecar's functions behind the agent's, and to the allowed ones if these are listed."""
         self._allow(members, [self.tool_name(loads(each)) for each in definitions])
         tools = elements(members.raw("tools"))
         at = max(index for index, tool in enumerate(tools) if elements(declarations(tool)[1]))
@@ -121,7 +121,7 @@ class GeminiContents(Dialect):
         members.set("tools", array([*tools[:at], tool.bytes(), *tools[at + 1 :]]))
 
     def narrow(self, members: Members) -> bool:
-        """List the agent's functions as those of which one must be called."""
+        """Allow only the agent's functions to be called, one of which must be."""
         outer, inner, calling = _calling(members)
         names = [name for each in self.agent_tools(members) if (name := self.tool_name(loads(each)))]
         if _mode(calling) != _ANY or not names:
@@ -134,7 +134,7 @@ class GeminiContents(Dialect):
         return True
 
     def withdraw(self, members: Members, names: Collection[str]) -> None:
-        """Take out functions that were offered, by their names."""
+        """Remove functions that were offered, by their names."""
         tools = []
         for each in elements(members.raw("tools")):
             name, declared = declarations(each)
@@ -147,7 +147,7 @@ class GeminiContents(Dialect):
 
     @staticmethod
     def _allow(members: Members, names: Sequence[str]) -> None:
-        """Allow functions where a free choice is limited to some by name; a call that is forced stays the agent's."""
+        """Add functions to the allowed ones, if a free choice is limited by name; a forced call stays the agent's."""
         outer, inner, calling = _calling(members)
         spelling = next((each for each in _ALLOWED if member(calling, each)), "")
         if not spelling or not _is_free(calling):
@@ -155,13 +155,13 @@ class GeminiContents(Dialect):
         configuration = Members(members.raw(outer))
         choice = Members(configuration.raw(inner))
         allowed = elements(choice.raw(spelling))
-        if allowed:  # else it is no list, and the provider says so
+        if allowed:  # otherwise it is not a list, and the provider reports that
             choice.set(spelling, array([*allowed, *map(orjson.dumps, names)]))
             configuration.set(inner, choice.bytes())
             members.set(outer, configuration.bytes())
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
-        """Have the model answer without functions."""
+        """Make the model answer without functions."""
         outer, inner, _calls = _calling(members)
         try:
             configuration = Members(members.raw(outer))
@@ -171,7 +171,7 @@ class GeminiContents(Dialect):
         members.set(outer, configuration.bytes())
 
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
-        """Put the sidecar's answers into the content that holds the agent's."""
+        """Put the sidecar's results into the content that contains the agent's."""
         first = loads(following[0]) if following else None
         if not answers or not isinstance(first, dict) or first.get("role") == "model":
             return [*map(orjson.dumps, answers), *following]
@@ -183,7 +183,7 @@ class GeminiContents(Dialect):
         return [merged.bytes(), *following[1:]]
 
     def gists(self, entries: Sequence[Any]) -> list[str | None]:
-        """The gists; contents of the model's that follow each other have one, at the last of them."""
+        """Return the gists; consecutive contents of the model have one, at the last of them."""
         found: list[str | None] = []
         answer: list[Any] = []
         for index, entry in enumerate(entries):
@@ -197,11 +197,11 @@ class GeminiContents(Dialect):
         return found
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The sidecar's calls in a turn, as parts."""
+        """Return the sidecar's calls in a turn, as parts."""
         return [part for entry in entries for part in parts_of(entry) if _is_own(part, own)]
 
     def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """A content of the calls, of which the first needs a signature."""
+        """Return a content with these calls, of which the first needs a signature."""
         calls = self.own_calls(entries, own)
         if not calls:
             return []
@@ -234,14 +234,14 @@ class GeminiContents(Dialect):
         return self.turn_of(entries, own, usage, whole=finish == _STOP, finish=finish)
 
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
-        """Remember a hidden turn's text."""
+        """Keep a hidden turn's text."""
         for entry in turn.entries:
             said = "".join(part["text"] for part in entry["parts"] if _is_said(part))
             if said:
                 shown.texts.append({"text": BETWEEN + said if shown.texts else said})
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last answer into the agent's."""
+        """Turn the last answer into the one for the agent."""
         candidate = _first(answer)
         if candidate is None:
             return []
@@ -255,7 +255,7 @@ class GeminiContents(Dialect):
         return [content]
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
-        """Make a filter."""
+        """Create a filter."""
         return _Pieces(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -267,7 +267,7 @@ class GeminiContents(Dialect):
 
 
 def _either(holder: Any, name: str) -> Any:
-    """A member in either spelling; None: it is absent."""
+    """Return a member in either spelling, or None."""
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     if not isinstance(holder, (dict, Members)):
         return None
@@ -276,7 +276,7 @@ def _either(holder: Any, name: str) -> Any:
 
 
 def _calling(members: Members) -> tuple[str, str, Any]:
-    """The names of the members that say how functions are called, as the agent spells them, and the inner one."""
+    """Return the names of the members that set how functions are called, in the agent's spelling, and the inner one."""
     outer = next((name for name in _CONFIGURATIONS if name in members), _CONFIGURATIONS[0])
     configuration = members.get(outer)
     inner = next((name for name in _CALLING if member(configuration, name) is not None), _CALLING[0])
@@ -284,12 +284,12 @@ def _calling(members: Members) -> tuple[str, str, Any]:
 
 
 def _mode(calling: Any) -> str:
-    """The mode of calling; empty: none, or it is no text."""
+    """Return the mode of calling; empty if there is none, or it is not a string."""
     return string(_either(calling, "mode")).upper()
 
 
 def _allowed(calling: Any) -> Any:
-    """The names of the functions that may be called; nothing: all may."""
+    """Return the names of the functions that may be called; None if all may."""
     return next((found for each in _ALLOWED if (found := member(calling, each))), None)
 
 
@@ -300,7 +300,7 @@ def _is_free(calling: Any) -> bool:
 
 
 def _first(answer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The first candidate."""
+    """Return the first candidate."""
     return next((each for each in objects(answer.get("candidates")) if ordinal(each.get("index")) in (None, 0)), None)
 
 
@@ -319,12 +319,12 @@ def _is_said(part: Mapping[str, Any]) -> bool:
 
 
 def _shows(part: Mapping[str, Any]) -> bool:
-    """Whether a part is anything but thinking, or nothing."""
+    """Whether a part has visible content, that is, more than thinking."""
     return not part.get("thought") and (part.get("text") != "" or len(part) > 1)
 
 
 def _separated(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The parts, with space before the first text."""
+    """Yield the parts, with space before the first text."""
     begun = False
     for part in parts:
         said = _is_said(part)
@@ -337,7 +337,7 @@ def _add_output(answer: Mapping[str, Any], before: int) -> None:
 
 
 class _Signing:
-    """What of a turn's parts is the agent's."""
+    """Determines which of a turn's parts go to the agent."""
 
     def __init__(self) -> None:
         self._signed = False
@@ -345,7 +345,7 @@ class _Signing:
         self._called = False
 
     def agents(self, parts: Iterable[dict[str, Any]], own: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Yield the agent's of the next parts."""
+        """Yield those of the next parts that are the agent's."""
         for part in parts:
             if _is_own(part, own):
                 self._signed = self._signed or _is_signed(part)
@@ -359,7 +359,7 @@ class _Signing:
 
 
 class _Pieces(Filter):
-    """Filters the pieces of an answer. Of each turn the parts are kept, as a hidden turn must be sent back whole."""
+    """Filters the pieces of an answer. The parts of each turn are kept, as a hidden turn must be sent back whole."""
 
     dialect: GeminiContents
 
@@ -367,30 +367,30 @@ class _Pieces(Filter):
         super().__init__(dialect, own)
         self._id: Any = None
         self._visible: list[dict[str, Any]] = []
-        """The parts that the agent holds."""
+        """The parts that the agent has."""
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._parts: list[dict[str, Any]] = []
         self._signing = _Signing()
         self._own_calls = False
         self._agents_calls = False
         self._waits = False
-        """Whether what follows waits until it is known if the turn is hidden."""
+        """Whether further pieces wait until it is known whether the turn is hidden."""
         self._decided = self.last or not self.own
-        """Whether it is known."""
+        """Whether that is known."""
         self._finish: Any = None
         self._hidden = False
         self._separates = any(map(_is_said, self._visible))
-        """Whether the next text has space before it."""
+        """Whether the next text needs space before it."""
         self._usage: dict[str, Any] = {}
         self._model: Any = None
 
     def feed(self, event: Event) -> bytes:
-        """Take a piece."""
+        """Process a piece."""
         data = event.json()
-        if event.data is None:  # a comment, which keeps the connection alive
+        if event.data is None:  # a comment that keeps the connection alive
             return event.raw
         if data is None:
             self._held.append(partial(self._sent, event, None, changed=False))
@@ -403,7 +403,7 @@ class _Pieces(Filter):
         changed = False
         if candidate is not None:
             parts, changed = self._of_the_agent(candidate)
-            if candidate.get("finishReason"):  # some servers give it with each piece
+            if candidate.get("finishReason"):  # some servers send it with each piece
                 self._finish, self.ended = candidate["finishReason"], True
                 self._hidden = self.hides()
         if changed and not parts and not self.ended:
@@ -423,7 +423,7 @@ class _Pieces(Filter):
         self._model = data.get("modelVersion") or self._model
 
     def _of_the_agent(self, candidate: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Leave in a piece what is the agent's; return its parts, and whether it was changed."""
+        """Remove everything but the agent's parts from a piece; return its parts, and whether it was changed."""
         content = candidate.get("content")
         came = parts_of(content)
         self._parts += [part for part in came if part != _NOTHING]
@@ -440,11 +440,11 @@ class _Pieces(Filter):
         return kept, changed
 
     def hides(self) -> bool:
-        """Whether the turn is answered here; a piece behind the end may still have calls."""
+        """Whether this is a hidden turn; a piece behind the end may still have calls."""
         return self._own_calls and not self._agents_calls and not self.last and self._finish == _STOP
 
     def _sent(self, event: Event, data: dict[str, Any] | None, *, changed: bool) -> bytes:
-        """Send a piece; of a hidden turn its text alone."""
+        """Send a piece; of a hidden turn only its text."""
         if data is None:
             return b"" if self._hidden else event.raw
         candidate = _first(data)
@@ -473,16 +473,16 @@ class _Pieces(Filter):
         return event.changed(data).raw
 
     def rest(self) -> bytes:
-        """Return what has waited."""
+        """Return the waiting bytes."""
         return self._flushed()
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted."""
+        """Return the provider's usage."""
         told = {"usageMetadata": self._usage, "modelVersion": self._model}
         return API.usage.read(told) if self._usage else None
 
     def stopped(self) -> Any:
-        """Return the reason that the stream gave."""
+        """Return the stream's finish reason."""
         return self._finish
 
     def turn(self) -> ModelTurn:
@@ -490,12 +490,12 @@ class _Pieces(Filter):
         return self.dialect.turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
 
     def visible(self) -> Sequence[Any]:
-        """Return the content that the agent holds."""
+        """Return the content that the agent has."""
         return [{"role": "model", "parts": self._visible}]
 
 
 def _merged(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The parts, of which plain texts that follow each other become one."""
+    """Yield the parts, with consecutive plain texts merged."""
     said: list[str] = []
     for part in parts:
         if part.keys() == _NOTHING.keys() and isinstance(part["text"], str):

@@ -1,7 +1,7 @@
-"""Where each format's request holds its history, who said an entry of it, and what an entry is known by.
+"""Where each format's request has its history, whom an entry is from, and what identifies an entry.
 
-Just enough to tell conversations apart and to find an answer again. The readers of `prompt/` know everything about a
-format and are not needed for that.
+Only as much as is needed to distinguish conversations and to find an answer again. The readers in `prompt/` handle
+formats completely and are not needed for that.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
 
 @dataclass(frozen=True, slots=True)
 class NamedCall:
-    """A call of a tool in a history."""
+    """A tool call in a history."""
 
     id: str
-    """Empty: it has none."""
+    """The call's id; empty if it has none."""
     name: str
     arguments: Any
-    """JSON's types, or text of JSON; bytes: a digest of them."""
+    """JSON types, or JSON text; bytes: a digest of them."""
 
     @property
     def digest(self) -> bytes:
-        """What its arguments are known by, however they are written."""
+        """Return a digest of its arguments that does not depend on how they are written."""
         given = self.arguments
         if isinstance(given, bytes):
             return given
@@ -43,7 +43,7 @@ class NamedCall:
         return bytes.fromhex(arguments_digest(read if read is not None else given))
 
     def digested(self) -> NamedCall:
-        """Return the call with a digest in place of its arguments, as it is kept."""
+        """Return the call with a digest in place of its arguments, for keeping."""
         return replace(self, arguments=self.digest)
 
 
@@ -51,7 +51,7 @@ class History(ABC):
     """One format's history."""
 
     api: ClassVar[ProviderApi]
-    """What is known of the provider's API."""
+    """The provider's API."""
     answers_have_entries: ClassVar[bool] = False
     """Whether an answer of the model may be several entries."""
 
@@ -62,42 +62,42 @@ class History(ABC):
 
     @property
     def messages(self) -> str:
-        """The member that holds the history."""
+        """The member that contains the history."""
         return self.api.messages
 
     @property
     def system(self) -> tuple[str, ...]:
-        """The members that hold the system prompt, where it is not in the history."""
+        """The members that contain the system prompt, if it is not in the history."""
         return self.api.system
 
     def agent_tools(self, members: Members) -> list[bytes]:
-        """The definitions of the agent's tools."""
+        """Return the definitions of the agent's tools."""
         return elements(members.raw("tools")) if "tools" in members else []
 
     def entries(self, members: Members) -> Iterator[bytes]:
-        """The history's entries. Those that are not asked for are not copied."""
+        """Yield the history's entries; only those consumed are copied."""
         return each_element(members.raw(self.messages))
 
     def speaker(self, entry: Any) -> str:
-        """Who an entry is from: `user`, `model`, or something else."""
+        """Return whom an entry is from: `user`, `model`, or another name."""
         role = member(entry, "role")
         return "model" if role == "assistant" else "user" if role == "user" else "other"
 
     @abstractmethod
     def text(self, entry: Any) -> str | None:
-        """What an entry says, without its calls; None: it is reasoning, which an agent may leave out."""
+        """Return an entry's text, without its calls; None for reasoning, which an agent may leave out."""
 
     @abstractmethod
     def calls(self, entry: Any) -> list[NamedCall]:
-        """The calls of tools in an entry."""
+        """Return the tool calls in an entry."""
 
     def gist(self, entry: Any) -> str | None:
-        """What an entry is known by when an agent sends it back; None: it may be missing then, as reasoning."""
+        """Return what identifies an entry when an agent sends it back; None if it may be left out, like reasoning."""
         said = self.text(entry)
         return None if said is None else gist_of(said, [(call.id, call.name) for call in self.calls(entry)])
 
     def item(self, entry: Any) -> str:  # noqa: ARG002 - of those that know entries by ids
-        """The id by which a provider that stores entries knows one; empty: none."""
+        """Return an entry's id at a provider that stores entries, or an empty string."""
         return ""
 
     def referred(self, entry: Any) -> str:  # noqa: ARG002 - as above
@@ -111,22 +111,22 @@ def gist_of(text: str, calls: Sequence[tuple[Any, Any]]) -> str:
 
 
 def _label(value: Any) -> Any:
-    """An id or a name; an array or an object is none, and may be nested deeper than Python can show."""
+    """Return an id or a name; empty for arrays and objects, which may be nested more deeply than Python can print."""
     return "" if isinstance(value, list | dict) else value
 
 
 def named(call_id: Any, name: Any, arguments: Any) -> NamedCall:
-    """A call, by what stands where its id and its name should be."""
+    """Return a call from the values in place of its id and its name."""
     return NamedCall(call_id if isinstance(call_id, str) else "", name if isinstance(name, str) else "", arguments)
 
 
 def arguments_digest(value: Any) -> str:
-    """A digest of a call's arguments, the same for `1` and `1.0`: some of Google's libraries know no integers."""
+    """Return a digest of a call's arguments, the same for `1` and `1.0`: some Google libraries have no integers."""
     try:
         text = orjson.dumps(value or {}, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # an integer beyond 64 bits, unless it is nested too deep
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits, unless it is nested too deeply
         try:
             text = orjson.dumps(orjson.loads(json.dumps(value)), option=orjson.OPT_SORT_KEYS)
-        except (orjson.JSONEncodeError, ValueError, RecursionError):  # nested too deep
+        except (orjson.JSONEncodeError, ValueError, RecursionError):  # nested too deeply
             return ""
     return blake2b(_INTEGRAL.sub(b"", text), digest_size=16).hexdigest()

@@ -1,7 +1,7 @@
-"""A stream in the form of one JSON array, as Gemini answers `streamGenerateContent` without `alt=sse`.
+"""A stream in the form of one JSON array: Gemini's answer to `streamGenerateContent` without `alt=sse`.
 
-Bytes in, elements out, each when it is whole and with the bytes that it came as. What is between elements does not
-wait for the next one.
+Bytes in, elements out, each when it is complete and with its original bytes. Bytes between elements do not wait for the
+next element.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _ARRAY: Final = ord("[")
 _QUOTE: Final = ord('"')
 _ESCAPE: Final = ord("\\")
 _ELEMENT: Final = 2
-"""How deep the inside of an element is, as its array is 1."""
+"""Nesting depth inside an element; the array has depth 1."""
 
 
 class ArraySplitter:
-    """Takes a stream's bytes as they arrive and gives the elements of its array, as events without a name."""
+    """Splits a stream's bytes into the elements of its array, as events without a name."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` of one element."""
+        """`most_bytes`: limit on one element."""
         self._most = most_bytes
         self._rest = bytearray()
         self._begins = -1
-        """Where in it an element begins; -1: none has begun."""
+        """Index at which an element begins; -1 if none has begun."""
         self._depth = 0
         self._in_string = False
         self._skips = False
@@ -40,7 +40,7 @@ class ArraySplitter:
         """Return the elements that `chunk` completes; only it is searched.
 
         Raises:
-            BrokenStream: there is none before what is no array, or before an element that is too long.
+            BrokenStream: no element is complete before data that is not an array, or an element that is too long.
         """
         if self._broken:
             raise BrokenStream
@@ -80,7 +80,7 @@ class ArraySplitter:
             raise BrokenStream
 
     def _nests(self, sign: int, at: int) -> bool:
-        """Take a bracket; return whether it ends an element. Raises BrokenStream."""
+        """Process a bracket; return whether it ends an element. Raises BrokenStream."""
         if sign in _OPENING:
             if not self._depth and sign != _ARRAY:
                 raise BrokenStream
@@ -94,6 +94,6 @@ class ArraySplitter:
         return self._depth == _ELEMENT - 1 and self._begins >= 0
 
     def last(self) -> list[Event]:
-        """Return what the stream ended with."""
+        """Return the events at the stream's end."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [Event(rest)] if rest else []

@@ -1,9 +1,9 @@
-"""OpenAI's chat completions, and the many servers that speak them.
+"""OpenAI's chat completions, and the many servers with the same API.
 
-A stream's chunks carry pieces of one message in `choices[0].delta`; calls are pieced together by their index. The chunk
-with `finish_reason` is the first to tell that no call follows; usage, where asked for, is in a chunk of its own behind
-it. platform.openai.com/docs/api-reference/chat-streaming. Other
-servers differ in the pieces of calls: see `prompt_sidecar.providers.call_pieces`.
+A stream's chunks contain pieces of one message in `choices[0].delta`; calls are assembled by their index. Only the
+chunk with `finish_reason` shows that no call follows; usage, if requested, is in a separate chunk after it.
+platform.openai.com/docs/api-reference/chat-streaming. For other servers' pieces of calls see
+`prompt_sidecar.providers.call_pieces`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from prompt_sidecar.providers.usage import ProviderUsage
 
 API: Final = APIS["openai_chat"]
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
-"""Members of a message in which servers of this API give what the model thought."""
+"""Members of a message in which servers with this API return the model's thinking."""
 _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
-"""Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
+"""Finish reasons after which calls are complete; some servers send `stop` after calls."""
 
 
 class OpenAIChat(Dialect):
@@ -47,11 +47,11 @@ class OpenAIChat(Dialect):
     api: ClassVar[ProviderApi] = API
 
     def text(self, entry: Any) -> str | None:
-        """A message's text."""
+        """Return a message's text."""
         return text_of(member(entry, "content"), "text")
 
     def calls(self, entry: Any) -> list[NamedCall]:
-        """A message's calls, of functions and of tools that take a text."""
+        """Return a message's calls, of functions and of tools with a text as input."""
         found = []
         for each in objects(member(entry, "tool_calls")):
             held = each.get("function") or each.get("custom")
@@ -67,7 +67,7 @@ class OpenAIChat(Dialect):
         return RecallOffer.OFFERED if members.get("n") in (None, 1) else RecallOffer.SEVERAL_ANSWERS
 
     def narrow(self, members: Members) -> bool:
-        """Require a call of a tool of the agent's."""
+        """Require a call of one of the agent's tools."""
         if members.get("tool_choice") != REQUIRED or not is_of_openai(members.get("model")):
             return False
         allowed = allowed_functions(map(loads, self.agent_tools(members)))
@@ -77,7 +77,7 @@ class OpenAIChat(Dialect):
         return allowed is not None
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
-        """Add the sidecar's tools behind the agent's, and to those that may be called where these are listed."""
+        """Add the sidecar's tools behind the agent's, and to the allowed ones if these are listed."""
         super().offer(members, definitions)
         added = allowed_functions(map(loads, definitions))
         if limits_free_choice(members.get("tool_choice")) and added:
@@ -88,16 +88,16 @@ class OpenAIChat(Dialect):
             members.set("tool_choice", choice.bytes())
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
-        """Have the model answer without tools."""
+        """Make the model answer without tools."""
         members.set("tool_choice", b'"none"')
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The sidecar's calls in a turn."""
+        """Return the sidecar's calls in a turn."""
         calls = [call for entry in entries for call in objects(member(entry, "tool_calls"))]
         return [each for each in calls if within(member(each, "function", "name"), own)]
 
     def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The turn's message without its text."""
+        """Return the turn's message without its text."""
         called = [(entry, self.own_calls([entry], own)) for entry in entries]
         return [{**entry, "content": None, "tool_calls": calls} for entry, calls in called if calls]
 
@@ -126,18 +126,18 @@ class OpenAIChat(Dialect):
         return self.turn_of([message], own, usage, whole=within(finish, _ENDS), waits=waits, finish=finish)
 
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
-        """Remember a hidden turn's text."""
+        """Keep a hidden turn's text."""
         for entry in turn.entries:
             if text := text_of(entry.get("content"), "text"):
                 shown.texts.append(text)
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last answer into the agent's."""
+        """Turn the last answer into the one for the agent."""
         choices = objects(answer.get("choices"))
         message = choices[0].get("message") if choices else None
         if not isinstance(message, dict):
             return []
-        message = choices[0]["message"] = dict(message)  # the turn holds the one that came
+        message = choices[0]["message"] = dict(message)  # the turn contains the original
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             kept = [each for each in calls if not within(member(each, "function", "name"), own)]
@@ -152,7 +152,7 @@ class OpenAIChat(Dialect):
         return [message]
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
-        """Make a filter."""
+        """Create a filter."""
         return _Chunks(self, own)
 
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -164,22 +164,22 @@ class OpenAIChat(Dialect):
 
 @dataclass(slots=True, eq=False)
 class _Called(PiecedCall):
-    """A call of the agent's or the sidecar's, as it is pieced together."""
+    """A call of the agent's or the sidecar's, while it is assembled."""
 
     choice: int = 0
     shown: bool = False
-    """Whether the agent has seen something of it."""
+    """Whether a part of it was sent to the agent."""
     filled: StreamedArguments | None = None
-    """Its arguments, where masks are restored."""
+    """Its arguments, if masks are restored."""
 
 
 def _number(choice: dict[str, Any]) -> int:
-    """The number of a choice."""
+    """Return the number of a choice."""
     return ordinal(choice.get("index")) or 0
 
 
 class _Chunks(Filter):
-    """Filters chunks. Of each turn the message is pieced together, as a hidden turn must be sent back whole."""
+    """Filters chunks. The message of each turn is assembled, as a hidden turn must be sent back completely."""
 
     dialect: OpenAIChat
 
@@ -189,18 +189,18 @@ class _Chunks(Filter):
         self._shown_text: list[str] = []
         self._shown_calls: list[_Called] = []
         self._next = 0
-        """The index of the agent's next call, where one was left out."""
+        """The index of the agent's next call, if one was left out."""
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._texts: dict[str, list[str]] = {}
-        """Pieces of the message's members that are texts."""
+        """Pieces of the message's text members."""
         self._message: dict[str, Any] = {"role": "assistant"}
-        """Its other members."""
+        """The message's other members."""
         self._calls: list[_Called] = []
         self._current: dict[tuple[int, int | None], _Called] = {}
-        """By the provider's numbers of choice and call, of which several calls may have the same."""
+        """Calls by the provider's numbers of choice and call; several calls may have the same."""
         self._newest: dict[str, Any] = {}
         """The newest chunk with a choice."""
         self._finish: Any = None
@@ -209,7 +209,7 @@ class _Chunks(Filter):
         self._said = False
 
     def feed(self, event: Event) -> bytes:
-        """Take a chunk."""
+        """Process a chunk."""
         chunk = event.json()
         if chunk is None or self.restore is None:
             return self._taken(event, chunk)
@@ -218,7 +218,7 @@ class _Chunks(Filter):
         return made if self._hidden else before + made
 
     def _taken(self, event: Event, chunk: dict[str, Any] | None) -> bytes:
-        """Take a chunk in which only the first choice is looked at; None: the event holds none."""
+        """Process a chunk, of which only the first choice is read; None if the event contains no chunk."""
         if chunk is None:
             return self._unread(event)
         usage, before = chunk.get("usage"), self.turns > 1
@@ -236,7 +236,7 @@ class _Chunks(Filter):
         self._gather(delta)
         changed, visible = self._of_the_agent(delta)
         finish = choice.get("finish_reason")
-        if finish and not self.ended:  # some servers write "" until the end
+        if finish and not self.ended:  # some servers send "" until the end
             self._finish, self.ended = finish, True
             self._hidden = self.hides()
         if finish and self._hidden:
@@ -257,7 +257,7 @@ class _Chunks(Filter):
         if self._hidden:
             self._held.clear()
         rest = b""
-        if finish and (pieces := objects(delta.get("tool_calls"))):  # what waited follows them
+        if finish and (pieces := objects(delta.get("tool_calls"))):  # the waiting bytes follow them
             rests = self._rests(0)
             delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
         elif finish:
@@ -265,14 +265,14 @@ class _Chunks(Filter):
         return self._flushed() + rest + self._told(chunk, event, changed=changed)
 
     def _unread(self, event: Event) -> bytes:
-        if event.data is None:  # a comment, which keeps the connection alive
+        if event.data is None:  # a comment that keeps the connection alive
             return event.raw
         if event.data != DONE:
             return self._behind(lambda: event.raw)
         return b"" if self._hidden else self.rest() + event.raw
 
     def _gather(self, delta: dict[str, Any]) -> None:
-        """Piece the message together, but for its calls."""
+        """Add a delta to the message, except its calls."""
         for name, value in delta.items():
             if name in ("tool_calls", "role"):
                 continue
@@ -286,7 +286,7 @@ class _Chunks(Filter):
                 self._message[name] = value
 
     def _of_the_agent(self, delta: dict[str, Any]) -> tuple[bool, bool]:
-        """Leave in a delta what the agent is sent; return whether it was changed, and whether anything is left."""
+        """Reduce a delta to the agent's part; return whether it was changed, and whether anything is left."""
         changed = self._calls_of_the_agent(delta)
         text = delta.get("content")
         if isinstance(text, str) and text:
@@ -294,7 +294,7 @@ class _Chunks(Filter):
                 delta["content"], changed = BETWEEN + text, True
             self._said = True
             self._shown_text.append(delta["content"])
-        if self.turns > 1 and "role" in delta:  # the message has begun: an SDK would join the two roles
+        if self.turns > 1 and "role" in delta:  # the message has begun: an SDK would concatenate the two roles
             del delta["role"]
             changed = True
             if not text:
@@ -308,26 +308,26 @@ class _Chunks(Filter):
         return changed, bool(left)
 
     def _other_choices(self, chunk: dict[str, Any]) -> tuple[bytes, bool]:
-        """Restore masks in the choices behind the first, where a request asks for several (`n`), in place.
+        """Restore masks in the choices behind the first, if a request asks for several (`n`), in place.
 
-        Only the first choice can hold a turn that the sidecar answers.
+        Only the first choice can be a hidden turn.
 
         Returns:
-            What has waited in choices that end with this chunk, as chunks that go before it, and whether this one was
-            changed. Where it has pieces of such a choice's calls, what has waited is put behind them.
+            The waiting parts of choices that end with this chunk, as chunks to send before it, and whether this
+            chunk was changed. If it has pieces of such a choice's calls, the waiting parts are put behind them.
         """
         choices = objects(chunk.get("choices"))
         if not any(map(_number, choices)):
             return b"", False
         before, changed, self._newest = b"", False, chunk
-        if not all(map(_number, choices[1:])):  # what looks at the first choice finds it at the beginning
+        if not all(map(_number, choices[1:])):  # code that reads the first choice finds it at the beginning
             choices.sort(key=lambda each: _number(each) != 0)
             chunk["choices"], changed = choices, True
         for choice in filter(_number, choices):
             number, delta = _number(choice), object_of(choice.get("delta"))
             changed = self._calls_of_the_agent(delta, number) or changed
-            if choice.get("finish_reason"):  # some servers write "" until the end
-                if pieces := objects(delta.get("tool_calls")):  # what waited follows them
+            if choice.get("finish_reason"):  # some servers send "" until the end
+                if pieces := objects(delta.get("tool_calls")):  # the waiting parts follow them
                     rests = self._rests(number)
                     delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
                 else:
@@ -335,7 +335,7 @@ class _Chunks(Filter):
         return before, changed
 
     def _calls_of_the_agent(self, delta: dict[str, Any], choice: int = 0) -> bool:
-        """Take pieces of calls, and leave in a delta those of the agent's; return whether it was changed."""
+        """Process pieces of calls, and leave the agent's in a delta; return whether it was changed."""
         pieces, changed = objects(delta.get("tool_calls")), False
         kept: list[dict[str, Any]] = []
         for piece in pieces:
@@ -362,7 +362,7 @@ class _Chunks(Filter):
         return changed
 
     def _placed(self, call: _Called, piece: dict[str, Any]) -> bool:
-        """Give a call its index in the answer; return whether the piece was changed."""
+        """Set a call's index in the answer; return whether the piece was changed."""
         given = piece.get("index")
         if not call.shown:
             call.shown = True
@@ -375,7 +375,7 @@ class _Chunks(Filter):
         return True
 
     def _restored(self, call: _Called, piece: dict[str, Any]) -> bool:
-        """Keep back what may be a mask; return whether the piece was changed."""
+        """Hold back what may be a mask; return whether the piece was changed."""
         text = member(piece, "function", "arguments")
         if self.restore is None or not isinstance(text, str):
             return False
@@ -386,17 +386,17 @@ class _Chunks(Filter):
         return made != text
 
     def _rest_of(self, call: _Called) -> dict[str, Any] | None:
-        """What was kept back of a call's arguments, as a piece; None: nothing."""
+        """Return the held-back part of a call's arguments as a piece, or None."""
         rest = self._release(call)
         return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
     def _rests(self, choice: int) -> list[dict[str, Any]]:
-        """What was kept back of arguments in a choice, as pieces."""
+        """Return the held-back parts of arguments in a choice, as pieces."""
         calls = [call for call in self._waiting if call.choice == choice]
         return [rest for call in calls if (rest := self._rest_of(call)) is not None]
 
     def _rest(self, choice: int, chunk: dict[str, Any]) -> bytes:
-        """What was kept back of arguments in a choice, as a chunk like another one."""
+        """Return the held-back parts of arguments in a choice, as a chunk with the members of another one."""
         rests = self._rests(choice)
         if not rests:
             return b""
@@ -406,7 +406,7 @@ class _Chunks(Filter):
         return written({**head, "choices": [{"index": choice, "delta": {"tool_calls": rests}, "finish_reason": None}]})
 
     def rest(self) -> bytes:
-        """Return what has waited, where the message was cut off."""
+        """Return the waiting bytes, after the message was cut off."""
         if self._hidden:
             return b""
         choices = sorted({call.choice for call in self._waiting}, key=lambda choice: choice == 0)
@@ -422,11 +422,11 @@ class _Chunks(Filter):
         return event.changed(chunk).raw if changed else event.raw
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted."""
+        """Return the provider's usage."""
         return self._usage
 
     def stopped(self) -> Any:
-        """Return the reason that the stream gave."""
+        """Return the stream's finish reason."""
         return self._finish
 
     def turn(self) -> ModelTurn:
@@ -438,6 +438,6 @@ class _Chunks(Filter):
         return self.dialect.turn(message, self._finish, self.own, self._usage)
 
     def visible(self) -> Sequence[Any]:
-        """Return the message that the agent holds."""
+        """Return the message that the agent has."""
         calls = [call.entry() for call in self._shown_calls]
         return [{"role": "assistant", "content": paired("".join(self._shown_text)), "tool_calls": calls}]

@@ -1,8 +1,8 @@
 """OpenAI's responses.
 
-A response is a list of items: reasoning, messages, calls. A stream numbers its events and tells each item by its index
-in `output`; the last event holds the whole response. Where the agent goes on by `previous_response_id`, the provider
-holds the history, hidden turns included, as the id that the agent was given is that of the last of them.
+A response is a list of items: reasoning, messages, calls. A stream numbers its events and identifies each item by its
+index in `output`; the last event contains the whole response. If the agent continues by `previous_response_id`, the
+provider has the history, hidden turns included, as the id that the agent got is that of the last turn.
 platform.openai.com/docs/api-reference/responses-streaming.
 """
 
@@ -41,7 +41,7 @@ _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "res
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _FAILURES: Final = frozenset({"error", "response.failed"})
 _OFFERS: Final = f'"{ADDITIONAL_TOOLS}"'.encode()
-"""What an item with tools holds: others are not read for them."""
+"""Present in an item with tools: other items are not parsed for them."""
 
 
 class OpenAIResponses(Dialect):
@@ -51,12 +51,12 @@ class OpenAIResponses(Dialect):
     answers_have_entries: ClassVar[bool] = True
 
     def entries(self, members: Members) -> Iterator[bytes]:
-        """The history's items; a string is a message of the user's."""
+        """Yield the history's items; a string is a message of the user's."""
         raw = members.raw("input")
         return iter([b'{"role":"user","content":' + raw + b"}"]) if raw.lstrip()[:1] == b'"' else each_element(raw)
 
     def speaker(self, entry: Any) -> str:
-        """Who an item is from; of those without a role, results are nobody's and all others the model's."""
+        """Return whom an item is from; without a role, results have no speaker, and other items are the model's."""
         kind = member(entry, "type")
         if kind == ADDITIONAL_TOOLS:
             return "other"
@@ -65,13 +65,13 @@ class OpenAIResponses(Dialect):
         return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
 
     def text(self, entry: Any) -> str | None:
-        """A message's text."""
+        """Return a message's text."""
         if member(entry, "role") is not None:
             return text_of(member(entry, "content"), "input_text", "output_text", "text")
         return None if member(entry, "type") == "reasoning" else ""
 
     def calls(self, entry: Any) -> list[NamedCall]:
-        """A call, if it is one."""
+        """Return a call, if the entry is one."""
         kind = member(entry, "type")
         if member(entry, "role") is not None or kind == "reasoning":
             return []
@@ -79,18 +79,18 @@ class OpenAIResponses(Dialect):
         return [named(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind, called)]
 
     def item(self, entry: Any) -> str:
-        """An item's id."""
+        """Return an item's id."""
         return string(member(entry, "id"))
 
     def referred(self, entry: Any) -> str:
-        """The id in a reference, whose type may be left out."""
+        """Return the id in a reference, whose type may be left out."""
         is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
         return self.item(entry) if is_reference else ""
 
     def agent_tools(self, members: Members) -> list[bytes]:
-        """The definitions of the agent's tools that others may join: in `tools`, else in an item that offers some.
+        """Return the agent's tool definitions to which others may be added: in `tools`, else in an item with tools.
 
-        What is added to an item that the provider stores would be offered in all responses after this one.
+        Tools added to an item that the provider stores would be offered in all later responses.
         """
         found = super().agent_tools(members)
         if found or members.raw("store") != b"false" or self.continues_stored(members):
@@ -98,14 +98,14 @@ class OpenAIResponses(Dialect):
         return next((tools for _, item in _offering(members) if (tools := _tools(item))), [])
 
     def tool_names(self, members: Members) -> frozenset[str]:
-        """The names of all of the agent's tools, those of namespaces too."""
+        """Return the names of all of the agent's tools, including those in namespaces."""
         tools = [*super().agent_tools(members), *(each for _, item in _offering(members) for each in _tools(item))]
         definitions = [loads(each) for each in tools]
         inner = [each for definition in definitions for each in objects(member(definition, "tools"))]
         return frozenset(map(self.tool_name, (*definitions, *inner)))
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
-        """Add the sidecar's tools behind the agent's, where these stand, and to those that may be called, if listed."""
+        """Add the sidecar's tools behind the agent's, where those are, and to the allowed ones if these are listed."""
         added = allowed_items(map(loads, definitions))
         if limits_free_choice(members.get("tool_choice")) and added:
             choice = Members(members.raw("tool_choice"))
@@ -123,13 +123,13 @@ class OpenAIResponses(Dialect):
                 return
 
     def recall(self, members: Members) -> RecallOffer:
-        """Whether the model need not call any of the tools, and answers at once."""
+        """Whether the model need not call any of the tools, and answers immediately."""
         if must_call_any(members.get("tool_choice")):
             return RecallOffer.FORCED
         return RecallOffer.UNREADABLE if members.raw("background") == b"true" else RecallOffer.OFFERED
 
     def narrow(self, members: Members) -> bool:
-        """Require a call of a tool of the agent's."""
+        """Require a call of one of the agent's tools."""
         if members.get("tool_choice") != REQUIRED or not is_of_openai(members.get("model")):
             return False
         tools = [*super().agent_tools(members), *(each for _, item in _offering(members) for each in _tools(item))]
@@ -139,7 +139,7 @@ class OpenAIResponses(Dialect):
         return allowed is not None
 
     def withdraw(self, members: Members, names: Collection[str]) -> None:
-        """Take out tools that were offered, where they stand."""
+        """Remove tools that were offered, wherever they are."""
         super().withdraw(members, names)
         entries: list[bytes] = []
         for place, item in _offering(members):
@@ -150,19 +150,19 @@ class OpenAIResponses(Dialect):
             members.set("input", array(entries))
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
-        """Have the model answer without tools."""
+        """Make the model answer without tools."""
         members.set("tool_choice", b'"none"')
 
     def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The sidecar's calls in a turn, without ids of items.
+        """Return the sidecar's calls in a turn, without ids of items.
 
-        The provider refuses a stored item that comes without the reasoning before it: "… was provided without its
-        required 'reasoning' item".
+        The provider refuses a stored item without the reasoning before it: "… was provided without its required
+        'reasoning' item".
         """
         return [{name: each[name] for name in each if name != "id"} for each in entries if _is_own(each, own)]
 
     def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
-        """The calls are items of their own."""
+        """Return the calls, which are items of their own."""
         return self.own_calls(entries, own)
 
     def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
@@ -174,7 +174,7 @@ class OpenAIResponses(Dialect):
         return self.turn(answer, objects(answer.get("output")), own)
 
     def awaited(self, entry: Any) -> list[NamedCall]:
-        """A call, if it is one that the agent or the sidecar answers."""
+        """Return a call, if the entry is one that the agent or the sidecar answers."""
         kind = member(entry, "type")
         return self.calls(entry) if kind == "function_call" or within(kind, AGENT_ANSWERS) else []
 
@@ -189,11 +189,11 @@ class OpenAIResponses(Dialect):
         )
 
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
-        """Remember a hidden turn's messages."""
+        """Keep a hidden turn's messages."""
         shown.texts += [item for item in turn.entries if item.get("type") == "message"]
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
-        """Turn the last response into the agent's."""
+        """Turn the last response into the one for the agent."""
         items = [item for item in objects(answer.get("output")) if not _is_own(item, own)]
         answer["output"] = [*shown.texts, *items]
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
@@ -206,20 +206,21 @@ class OpenAIResponses(Dialect):
             members.set("input", array([b'{"role":"user","content":' + raw + b"}"]))
 
     def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
-        """Leave out reasoning that the provider did not store, but for what is encrypted.
+        """Leave out reasoning that the provider did not store, unless it is encrypted.
 
-        "Item with id … not found. Items are not persisted when `store` is set to false" is its answer to any other.
+        "Item with id … not found. Items are not persisted when `store` is set to false" is the provider's error
+        otherwise.
         """
         if members.raw("store") != b"false":
             return entries
         return [each for each in entries if each.get("type") != "reasoning" or each.get("encrypted_content")]
 
     def finished(self, entries: Sequence[Any]) -> Sequence[Any]:
-        """Leave out calls and reasoning that are not whole."""
+        """Leave out incomplete calls and reasoning."""
         return [each for each in entries if each.get("type") == "message" or each.get("status") != "incomplete"]
 
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
-        """Make a filter."""
+        """Create a filter."""
         return _Items(self, own, stored=members is None or members.raw("store") != b"false")
 
     def stream_error(self, status: int, body: bytes) -> bytes:
@@ -232,7 +233,7 @@ class OpenAIResponses(Dialect):
 
 
 def _offering(members: Members) -> Iterator[tuple[int, Members]]:
-    """Yield the input's items that offer tools, with their places."""
+    """Yield the input's items with tools, with their indices."""
     raw = members.raw("input")
     if _OFFERS not in raw:
         return
@@ -254,24 +255,24 @@ def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """An item, as the last event with it gave it."""
+    """An item, from the last event that contained it."""
 
     content: dict[str, Any]
     place: Any = None
-    """The index that the agent sees."""
+    """The index that the agent gets."""
     shown: dict[str, Any] | None = None
-    """What the agent holds; None: nothing."""
+    """The item as the agent has it; None if the agent has none of it."""
     arguments: StreamedArguments | None = None
-    """Of a call of the agent's, where masks are restored."""
+    """Arguments of an agent's call, if masks are restored."""
     final: dict[str, Any] | None = None
-    """As the whole response has it, with values in place of masks; None: it does not."""
+    """The item in the whole response, with values in place of masks; None if it has none."""
 
 
 class _Items(Filter):
-    """Filters events of items, which it renumbers where some are the sidecar's.
+    """Filters events of items, and renumbers them if some are the sidecar's.
 
-    SDKs want one id from a stream's first event to its last. Where the provider stores responses, the first event waits
-    for something to show, so that the id is that of the last turn unless an earlier one said something too.
+    SDKs expect one id from a stream's first event to its last. If the provider stores responses, the first event waits
+    for visible content, so that the id is that of the last turn unless an earlier turn had visible content too.
     """
 
     dialect: OpenAIResponses
@@ -280,9 +281,9 @@ class _Items(Filter):
         super().__init__(dialect, own)
         self._waits = stored and bool(own)
         self._id: Any = None
-        """The id that the agent was given."""
+        """The id that the agent got."""
         self._next = 0
-        """The index of the agent's next item, where one was left out."""
+        """The index of the agent's next item, if one was left out."""
         self._sequence = 0
         """The number of the agent's next event."""
         self._visible: list[_Item] = []
@@ -292,20 +293,20 @@ class _Items(Filter):
         """Whether a mask was restored."""
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         super().begin()
         self._items: list[_Item] = []
         self._current: dict[int | None, _Item] = {}
-        """By the provider's index; by none the newest."""
+        """Items by the provider's index; without an index the newest."""
         self._by_id: dict[str, _Item] = {}
         self._response: dict[str, Any] = {}
-        """The last event's, as the provider gave it."""
+        """The response in the last event, as the provider sent it."""
 
     def feed(self, event: Event) -> bytes:
-        """Take an event."""
+        """Process an event."""
         data = event.json()
         kind = "" if data is None else str(data.get("type") or "")
-        if event.data is None:  # a comment, which keeps the connection alive
+        if event.data is None:  # a comment that keeps the connection alive
             return event.raw
         if data is None or not kind:
             return self._behind(lambda: event.raw)
@@ -341,7 +342,7 @@ class _Items(Filter):
         return self._sent(event, data)
 
     def _item(self, data: dict[str, Any]) -> _Item | None:
-        """The item that an event is of; None: it is of none."""
+        """Return the item that an event belongs to, or None."""
         key, content = ordinal(data.get("output_index")), data.get("item")
         content = content if isinstance(content, dict) else None
         if key is None and content is None and "item_id" not in data:
@@ -387,7 +388,7 @@ class _Items(Filter):
         return out
 
     def _more(self, item: _Item, data: Mapping[str, Any], kind: str) -> bytes:
-        """Return what has waited of arguments, as an event before another one."""
+        """Return the waiting part of arguments, as an event to send before another one."""
         rest = self._release(item)
         if not rest:
             return b""
@@ -410,7 +411,7 @@ class _Items(Filter):
         return sent != given
 
     def rest(self) -> bytes:
-        """Return what has waited, where the response was cut off."""
+        """Return the waiting bytes, after the response was cut off."""
         if self.ended:
             return b""
         where = {"sequence_number": self._sequence} if self._sequence else {}
@@ -436,7 +437,7 @@ class _Items(Filter):
         number = ordinal(data.get("sequence_number"))
         if number is not None:
             if number != self._sequence:
-                # A stream that does not begin at 0 keeps its own numbers until something was left out.
+                # A stream that does not begin at 0 keeps its own numbers until an event was left out.
                 if not (self.renumbers or self._added):
                     self._sequence = number
                 else:
@@ -445,7 +446,7 @@ class _Items(Filter):
         return event.changed(data).raw if changed else event.raw
 
     def _take_response(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Remember what the last event says of the whole response; return that."""
+        """Store and return the whole response in the last event."""
         response = data.get("response")
         response = response if isinstance(response, dict) else {}
         self._response = {name: response.get(name) for name in ("id", "status", "store", "model")}
@@ -486,7 +487,7 @@ class _Items(Filter):
         return before + self._sent(event, data, changed=changed)
 
     def _finals(self, contents: Sequence[dict[str, Any]]) -> list[_Item]:
-        """Return the items of the whole response, of which no event may have told."""
+        """Return the items of the final response, including those that no event announced."""
         calls = {name: each for each in self._items if isinstance(name := each.content.get("call_id"), str)}
         found: list[_Item] = []
         for index, content in enumerate(contents):
@@ -509,7 +510,7 @@ class _Items(Filter):
             self._restores = self._repeated(final, item) or self._restores
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted."""
+        """Return the provider's usage."""
         return API.usage.read(self._response) if self._response else None
 
     def stopped(self) -> Any:
@@ -521,11 +522,11 @@ class _Items(Filter):
         return self.dialect.turn(self._response, [item.content for item in self._items if item.content], self.own)
 
     def visible(self) -> Sequence[Any]:
-        """Return the items that the agent holds."""
+        """Return the items that the agent has."""
         return [item.shown for item in self._visible if item.shown is not None]
 
 
 def _finish(response: Mapping[str, Any]) -> Any:
-    """Return a response's reason to stop: its status, or why it is incomplete."""
+    """Return a response's stop reason: its status, or why it is incomplete."""
     status = response.get("status")
     return (member(response.get("incomplete_details"), "reason") or status) if status == "incomplete" else status

@@ -1,4 +1,4 @@
-"""Reports of what providers count, from their answers."""
+"""The usage that providers report in their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prompt_sidecar.providers.usage import ProviderUsage
 
 
 class UsageReader(usage_reader.UsageReader):
-    """Reads one answer to a request of a format, with the JSON reader of answers. Not thread-safe."""
+    """Reads the usage in one answer of a format, with the JSON reader for answers. Not thread-safe."""
 
     def __init__(self, format_name: str, status: int, content_type: str, *, encoded: bool = False) -> None:
         super().__init__(APIS.get(format_name), status, content_type, encoded=encoded, read=read)

@@ -1,7 +1,7 @@
-"""A provider's answer as it passes through a door that changes nothing in it but masks in calls of tools.
+"""Restores masks in the tool calls of a provider's answer that is otherwise forwarded unchanged.
 
-Of a stream, what may be a part of a mask waits for the next piece; a whole answer is searched at once. What cannot be
-read goes on as it came: its masks stay, as they do where no door restores them.
+In a stream, bytes that may be a part of a mask wait for the next piece; a whole answer is searched at once. Unreadable
+parts are forwarded unchanged: their masks stay, as they do without a door that restores them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class RestoredWhole:
     """The outcome of restoring a whole answer."""
 
     body: bytes | None
-    """With values in place of masks; None: it goes on as it came."""
+    """The answer with values in place of masks; None: it is forwarded unchanged."""
     stay: MasksStay | None = None
-    """Why masks that it may hold stay; None: all were looked at."""
+    """Why masks may be left in it; None: all of it was searched."""
 
 
 def whole_restored(dialect: Dialect, answer: bytes, restore: Restore) -> RestoredWhole:
-    """Return a whole answer with values in place of masks."""
+    """Restore masks in a whole answer."""
     try:
         found = read(answer)
         if not isinstance(found, dict):
@@ -56,15 +56,15 @@ def whole_restored(dialect: Dialect, answer: bytes, restore: Restore) -> Restore
 
 
 class RestoredStream:
-    """A stream with values in place of masks. Not thread-safe.
+    """A stream whose masks are replaced by values. Not thread-safe.
 
-    What is kept of it is bounded: from `most_bytes` on it goes on as it comes. `array`: it is one JSON array, whose
-    elements are answers, and not of the dialect's own form.
+    Buffered bytes are limited: from `most_bytes` on the stream is forwarded unread. `array`: it is one JSON array,
+    whose elements are answers, instead of the dialect's own form.
     """
 
     def __init__(self, dialect: Dialect, restore: Restore, most_bytes: int, *, array: bool = False) -> None:
         self._failed = False
-        """Whether values could not be put in place of some masks."""
+        """Whether restoring some masks failed."""
         self._over = False
         restore = safe(restore, self._fail)
         self._events = _Elements(dialect, restore) if array else _filter(dialect, restore)
@@ -73,28 +73,28 @@ class RestoredStream:
 
     @property
     def stay(self) -> MasksStay | None:
-        """Why masks stay in the rest of the stream; None: they do not."""
+        """Why masks are left in the rest of the stream; None if they are not."""
         if self._stream.why is not None:
             return _STAY[self._stream.why]
         return MasksStay.FAILED if self._failed else None
 
     @property
     def waits(self) -> bool:
-        """Whether something that was taken has not gone on yet."""
+        """Whether processed bytes have not been returned yet."""
         return not (self._over or self._stream.passes) and (self._stream.waits or self._events.waits())
 
     @property
     def unsplit_bytes(self) -> int:
-        """Bytes that came and are no whole event yet."""
+        """Number of bytes received that are not a whole event yet."""
         return self._stream.unsplit_bytes
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of the stream so far, unless it passes as it comes."""
+        """Bytes of the stream so far, without those that were forwarded unread."""
         return self._stream.taken_bytes
 
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
-        """Take a piece, `last` of the stream; return what goes on now."""
+        """Process a piece, `last` if it is the stream's last; return the bytes to send now."""
         if self._over:
             return piece
         made = self._safely(self._stream.feed, piece)
@@ -106,13 +106,13 @@ class RestoredStream:
     def _safely(self, step: Callable[..., bytes], *taken: bytes) -> bytes:
         try:
             return step(*taken)
-        except Discontinued as ended:  # values stay where they are, and masks too
+        except Discontinued as ended:  # values already sent stay, and later masks too
             made = ended.made
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
             _log.error("masks were not restored in the rest of a stream: %s", frames(error))
             made = b""
             self._fail()
-        with suppress(Exception):  # it may be what has failed
+        with suppress(Exception):  # it may be the part that has failed
             made += self._events.rest()
         return made + self._stream.abandoned()
 
@@ -121,7 +121,7 @@ class RestoredStream:
 
 
 def _filter(dialect: Dialect, restore: Restore) -> Filter:
-    """Make a filter that leaves nothing out."""
+    """Create a filter that leaves nothing out."""
     events = dialect.filter((), None)
     events.restore = restore
     events.last = True
@@ -130,7 +130,7 @@ def _filter(dialect: Dialect, restore: Restore) -> Filter:
 
 
 class _Elements:
-    """Does as a filter for the elements of an array, whose calls are whole."""
+    """A filter for array elements, each of which contains complete calls."""
 
     turns: Final = 1
     left_out: Final = False
@@ -140,7 +140,7 @@ class _Elements:
         self._restore = restore
 
     def feed(self, event: Event) -> bytes:
-        """Restore an element; the bytes before it go on unchanged."""
+        """Restore an element; the bytes before it are sent unchanged."""
         found = event.json()
         done = [restored(*each, self._restore) for each in self._dialect.arguments(found)] if found is not None else ()
         if not any(done) or event.data is None:
@@ -148,15 +148,15 @@ class _Elements:
         return event.raw[: -len(event.data)] + rewritten(event.data, found)
 
     def keep(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing waits."""
 
     def undo(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing waits."""
 
     def rest(self) -> bytes:
-        """Nothing waits."""
+        """Return nothing: nothing waits."""
         return b""
 
     def waits(self) -> bool:
-        """Never."""
+        """Always false."""
         return False

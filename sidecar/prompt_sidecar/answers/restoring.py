@@ -1,14 +1,13 @@
-"""Masks in the arguments of the agent's calls become values again on their way to the agent.
+"""Replaces masks in the arguments of the agent's calls by their values, on their way to the agent.
 
-What may be restored is the guard's to decide (`guard.restore`), which is given a whole JSON text. In a stream the
-arguments come in pieces, and only what may be a part of a mask waits for the next one.
+The guard (`guard.restore`) decides what may be restored, from a whole JSON text. In a stream the arguments arrive in
+pieces, and only text that may be a part of a mask waits for the next one.
 
-Theory. Arguments are JSON, so a mask is part of a string, and its value is escaped as that string asks for: a mask that
-is whole is given to the guard as the only string of an array, and what comes back is put in its place. One case cannot
-be decided there. A string may itself be JSON, such as the body of a request, and then a value is escaped once more; and
-names of members are never filled. Whether a string is JSON shows at its end. So where it is until now, and the value
-would be escaped, or the mask may be in a name, the rest of that string waits for its end, and is given to the guard
-whole.
+Theory. Arguments are JSON, so a mask is part of a string, and its value is escaped as that string requires: a complete
+mask is passed to the guard as the only string of an array, and replaced by the result. One case cannot be decided in
+this way. A string may itself be JSON, such as the body of a request; then a value is escaped once more, and names of
+members are never filled. Only its end shows whether a string is JSON. So if it is JSON so far, and the value would need
+escapes, or the mask may be in a name, the rest of that string waits for its end, and is passed to the guard as a whole.
 """
 
 from __future__ import annotations
@@ -29,37 +28,37 @@ from prompt_sidecar.providers.surrogates import escaped, has_halves, paired
 _log = logging.getLogger(__name__)
 
 Restore = Callable[[str, str], str]
-"""Takes a tool's name and a call's arguments, JSON text; returns them with values."""
+"""Called with a tool's name and a call's arguments as JSON text; returns the arguments with values."""
 
 _OPENING: Final = r"⟦|(?<!\\)\\+u27e6|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246"
-"""How a mask begins, as `guard.masks` reads it: a model may escape it. Backslashes double with each level of JSON. They
-are looked at from the first of them: from each, a million would take hours."""
+"""How a mask begins, as `guard.masks` reads it: a model may escape it. Backslashes double with each level of JSON. A
+match begins at the first of them: trying each one, a million would take hours."""
 _CLOSING: Final = r"⟧|\\+u27e7|%e2%9f%a7|\\+342\\+237\\+247"
 _BEGUN: Final = re.compile(_OPENING, re.IGNORECASE)
 _MASK: Final = re.compile(rf"(?:{_OPENING})[a-z0-9_]{{1,64}}(?::|%3a)[a-z0-9]+(?:{_CLOSING})", re.IGNORECASE)
 _PART: Final = re.compile(r"[a-z0-9_:%\\]*", re.IGNORECASE)
-"""What may be between a mask's beginning and its end."""
+"""Characters allowed between a mask's beginning and its end."""
 _LONGEST: Final = 192
-"""Characters of a mask without its beginning: kind and id, and an end that four levels of JSON have escaped."""
+"""Characters of a mask after its beginning: kind and id, and an end escaped by four levels of JSON."""
 _CUT: Final = re.compile(
     r"(?:[\ud800-\udbff]|%(?:e(?:2(?:%(?:9(?:f(?:%a?)?)?)?)?)?)?|\\{1,64}(?:u(?:2(?:7e?)?)?|3(?:4(?:2(?:\\+(?:2(?:3(?:7(?:\\+(?:24?)?)?)?)?)?)?)?)?)?)\Z",
     re.IGNORECASE,
 )
-"""At the end of a text: a lone surrogate, half an escape, or half the beginning of a mask."""
+"""At the end of a text: a lone surrogate, or an incomplete escape or beginning of a mask."""
 _LONGEST_CUT: Final = 256
 _TOKEN: Final = re.compile(rf'(?P<end>")|(?P<mask>{_OPENING})|\\.|[^"\\⟦%]+|%', re.IGNORECASE | re.DOTALL)
-"""Of a string: its end, the beginning of a mask, an escape, other text."""
+"""A token in a string: its end, the beginning of a mask, an escape, other text."""
 _OUTSIDE: Final = re.compile(r'[^"]*')
 _STRUCTURE: Final = re.compile(r"[{}\[\],:]")
 _SPACE: Final = r"(?: |\\[ntr]|\\u00(?:20|0[9ad]))*"
 _NESTED: Final = re.compile(_SPACE + r"(?:[{\[]|\\u00[57]b)", re.IGNORECASE)
-"""How a string begins that may be JSON itself."""
+"""The beginning of a string that may itself be JSON."""
 _PERHAPS_NESTED: Final = re.compile(_SPACE + r"(?:\\u[0-9a-f]{0,3})?\Z", re.IGNORECASE)
 _LONGEST_SPACE: Final = 1_000
-"""Characters at a string's beginning after which it counts as one that may be."""
+"""White space at a string's beginning, in characters, after which it counts as one that may be JSON."""
 _WHITE: Final = " \t\r\n"
 _MOST_NESTED: Final = 65_536
-"""Characters of such a string that are looked at for the sake of one mask."""
+"""Characters of such a string that are parsed to decide about one mask."""
 
 
 class StreamedArguments:
@@ -71,41 +70,41 @@ class StreamedArguments:
         self._given: list[str] = []
         self._sent: list[str] = []
         self._rest = ""
-        """What was given and has not been looked at."""
+        """Text received that is not parsed yet."""
         self._enclosing: tuple[str, Any] | None = None
-        """What encloses the place that was reached: `{` or `[`, and in the same form what encloses that."""
+        """The container around the current position: `{` or `[`, and in the same form the container around that."""
         self._before = ""
-        """The last of JSON's signs outside strings."""
+        """The last structural character outside strings."""
         self._in_string = False
         self._string: list[str] = []
-        """What was looked at of the string that was reached, unless it is no JSON."""
+        """The parsed part of the current string, unless it is not JSON."""
         self._nested: bool | None = None
-        """Whether that string may be JSON itself; None: there was only space so far."""
+        """Whether that string may itself be JSON; None after only white space."""
         self._string_sent: list[str] = []
-        """What of it was sent."""
+        """The part of it that was sent."""
         self._waiting: list[str] | None = None
-        """What of it waits for its end; None: nothing does."""
+        """The part of it that waits for its end; None if there is none."""
 
     @property
     def waits(self) -> bool:
-        """Whether something that was given has not gone on yet."""
+        """Whether received text has not been returned yet."""
         return bool(self._rest) or self._waiting is not None
 
     def feed(self, piece: str) -> str:
-        """Take a piece; return what goes on now."""
+        """Process a piece; return the text to send now."""
         self._given.append(piece)
         self._rest = paired(self._rest + piece)
         return self._kept(self._advance(last=False))
 
     def rest(self) -> str:
-        """Return what has waited, at the end of the call."""
+        """Return the waiting text, at the end of the call."""
         out = self._advance(last=True)
-        out += "".join(self._waiting or ()) + self._rest  # the call was cut off in them
+        out += "".join(self._waiting or ()) + self._rest  # the call was cut off inside them
         self._waiting, self._rest = None, ""
         return self._kept(out)
 
     def undo(self) -> Callable[[], None]:
-        """Return what takes back all that happens from now on."""
+        """Return a function that undoes all changes from now on."""
         rest, enclosing, before, in_string, nested = (
             self._rest,
             self._enclosing,
@@ -128,7 +127,7 @@ class StreamedArguments:
         return undo
 
     def whole(self, given: str) -> str | None:
-        """Return all that was sent, if `given` is all that was taken; None: it is something else."""
+        """Return all text that was sent, if `given` is all text that was received; None otherwise."""
         return "".join(self._sent) if paired(given) == paired("".join(self._given)) else None
 
     def _kept(self, out: str) -> str:
@@ -136,7 +135,7 @@ class StreamedArguments:
         return out
 
     def _advance(self, *, last: bool) -> str:
-        """Look at what can be looked at now; return what goes on."""
+        """Parse as far as possible; return the text to send."""
         out: list[str] = []
         at, text = 0, self._rest
         limit = len(text)
@@ -155,7 +154,7 @@ class StreamedArguments:
                 at = end
                 continue
             found = _TOKEN.match(text, at, limit)
-            if found is None:  # half an escape
+            if found is None:  # an incomplete escape
                 break
             end = found.end()
             if found["mask"] is not None:
@@ -177,7 +176,7 @@ class StreamedArguments:
 
     @staticmethod
     def _may_go_on(text: str, end: int) -> bool:
-        """Whether what follows the beginning of a mask may be the rest of one that has not come yet."""
+        """Whether the text after the beginning of a mask may be the first part of the rest of the mask."""
         if len(text) - end >= _LONGEST:
             return False
         part = _PART.match(text, end)
@@ -195,7 +194,7 @@ class StreamedArguments:
         return self._enclosing is not None and self._enclosing[0] == "{" and self._before in "{,"
 
     def _passed(self, piece: str) -> str:
-        """Take a piece of a string that is not filled; return what of it goes on."""
+        """Process a piece of a string that has no mask in it; return the part to send."""
         if self._waiting is not None:
             self._waiting.append(piece)
             return ""
@@ -211,7 +210,7 @@ class StreamedArguments:
         return piece
 
     def _filled(self, mask: str) -> str:
-        """Take a mask; return what goes on."""
+        """Process a mask; return the text to send."""
         if self._waiting is not None:
             return self._passed(mask)
         value = self._restored(mask)
@@ -227,7 +226,7 @@ class StreamedArguments:
         return value
 
     def _ended(self) -> str:
-        """Take the end of a string; return what has waited, and the end."""
+        """Process the end of a string; return the waiting text, and the end."""
         rest = ""
         if self._waiting is not None:
             rest, sent = escaped("".join(self._waiting)), escaped("".join(self._string_sent))
@@ -242,18 +241,18 @@ class StreamedArguments:
 
 
 class _StringPlace(Enum):
-    """What a place in a string is, if the string is JSON."""
+    """The kind of a position in a string, if the string is JSON."""
 
     NO_JSON = auto()
-    """The string is none."""
+    """The string is not JSON."""
     VALUE = auto()
-    """In a member's value that is no JSON in its turn."""
+    """In a member's value that is not JSON itself."""
     ELSEWHERE = auto()
-    """In a name, or somewhere that is not looked into."""
+    """In a name, or in a place where masks are not restored."""
 
     @classmethod
     def of(cls, string: str) -> _StringPlace:
-        """Look at the end of `string`, which is the beginning of one, as written in JSON text."""
+        """Parse the end of `string`, the beginning of a string as written in JSON text."""
         if len(string) > _MOST_NESTED:
             return cls.ELSEWHERE
         try:
@@ -261,7 +260,7 @@ class _StringPlace(Enum):
         except orjson.JSONDecodeError:
             return cls.ELSEWHERE
         try:
-            json.loads(text + "x")  # what a mask is to JSON; an escape at the very end would be taken for half of one
+            json.loads(text + "x")  # looks like a mask to JSON; an escape at the very end would look incomplete
         except json.JSONDecodeError as error:
             if not error.msg.startswith("Unterminated string starting at"):
                 return cls.NO_JSON
@@ -274,12 +273,12 @@ class _StringPlace(Enum):
 
 
 def restored(holder: dict[str, Any], member: str, name: str, restore: Restore) -> bool:
-    """Restore the arguments that a member holds, as text or as an object; return whether they have changed."""
+    """Restore the arguments in a member, as text or as an object; return whether they have changed."""
     value = holder.get(member)
     text = value if isinstance(value, str) else write(value).decode()
     if not _BEGUN.search(text):
         return False
-    if has_halves(text):  # what gives values reads strict JSON: it is given each mask alone
+    if has_halves(text):  # the restoring function reads strict JSON: it is given each mask alone
         arguments = StreamedArguments(name, restore)
         made = arguments.feed(text) + arguments.rest()
     else:
@@ -294,7 +293,7 @@ def restored(holder: dict[str, Any], member: str, name: str, restore: Restore) -
 
 
 def safe(restore: Restore, failed: Callable[[], None] = lambda: None) -> Restore:
-    """Return what leaves arguments as they are where `restore` fails: half a mask may wait for the rest of it.
+    """Return a function that leaves arguments unchanged if `restore` fails: a part of a mask may wait for the rest.
 
     `failed` is called then.
     """

@@ -1,7 +1,8 @@
-"""JSON of a provider's answer in which something was changed: all other bytes stay as they came.
+"""Writes a changed value into the JSON of a provider's answer: all other bytes stay the same.
 
-What was changed is found by comparing the value with what was read. So spellings of numbers and escapes, white space,
-and a member's earlier occurrences stay; only what differs is written again. Text and value are walked together once.
+Changes are found by comparing the value with the one that was read. So spellings of numbers and escapes, white space,
+and earlier occurrences of duplicate members stay; only changed values are written again. Text and value are walked
+together once.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from prompt_sidecar.prompt.structure import never
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
-"""What a string holds, as far as it is looked at at once: behind it there is its end, or more of it."""
+"""The content of a string, as far as it is searched at once: the string's end, or more of it, follows."""
 _MARK: Final = re.compile(rb'["{}\[\]]')
 _AT_ONCE: Final = 1_048_576
-"""Bytes that are searched at once, in some milliseconds: no other thread runs meanwhile."""
+"""Bytes that are searched at once, in some milliseconds, during which no other thread runs."""
 _OTHER: Final = re.compile(rb"[^ \t\r\n,\]}]++")
 _COLON: Final = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
 _COMPARED_WHOLE: Final = 8
-"""Levels at which containers are compared at once before they are walked. Below them each is only walked, so that the
+"""Levels at which containers are compared as a whole before they are walked. Deeper ones are only walked, so that the
 work does not grow with the depth."""
 _LOOKED_AHEAD: Final = 64
-"""Elements that are looked at to find the one that another was made of."""
+"""Elements that are searched for the one that another element was made from."""
 
 
 def rewritten(raw: bytes, value: Any, check: Callable[[], None] = never) -> bytes:
@@ -34,8 +35,8 @@ def rewritten(raw: bytes, value: Any, check: Callable[[], None] = never) -> byte
 
     Args:
         raw: JSON text that `answer_json.read` can read.
-        value: what `read` returned of it, changed.
-        check: called between two steps of a long text; what it raises ends the work.
+        value: the result of `read` for it, changed.
+        check: called between two steps of a long text; an exception from it ends the work.
     """
     try:
         return _Text(raw, check).made(read(raw, check), value)
@@ -44,7 +45,7 @@ def rewritten(raw: bytes, value: Any, check: Callable[[], None] = never) -> byte
 
 
 class _Unlike(Exception):
-    """The text is not what the value was read of."""
+    """The text is not the one that the value was read from."""
 
 
 class _Text:
@@ -59,7 +60,7 @@ class _Text:
         return self._raw[:begins] + made + self._raw[end:]
 
     def _value(self, at: int, old: Any, new: Any, depth: int) -> tuple[bytes, int]:
-        """Return the value at a place with another value, and where it ends."""
+        """Return the bytes for a changed value at an offset, and where the old value ends."""
         sign = self._raw[at : at + 1]
         is_object = isinstance(old, dict) and isinstance(new, dict) and sign == b"{"
         is_array = isinstance(old, list) and isinstance(new, list) and sign == b"["
@@ -71,7 +72,7 @@ class _Text:
     def _object(self, begins: int, old: Any, new: Any, depth: int) -> tuple[bytes, int]:
         kept: list[bytes] = []
         places: dict[str, tuple[int, bytes]] = {}
-        """Of the last member with a name: which of `kept` it is, and as it came."""
+        """For the last member with a name: its index in `kept`, and its original bytes."""
         at = begins + 1
         while self._raw[(first := self._space(at)) : first + 1] != b"}":
             if self._raw[first : first + 1] != b'"':
@@ -88,7 +89,7 @@ class _Text:
             comma = self._space(end)
             if name in new:
                 before = places.get(name)
-                if before is not None:  # readers take the last one
+                if before is not None:  # readers use the last one
                     kept[before[0]] = before[1]
                 places[name] = len(kept), self._raw[at:comma]
                 kept.append(self._raw[at : colon.end()] + made + self._raw[end:comma])
@@ -113,7 +114,7 @@ class _Text:
         return self._closed(begins, kept, at, b"]")
 
     def _each(self, begins: int, old: Sequence[Any], new: Sequence[Any], depth: int) -> tuple[list[bytes], int]:
-        """Return the elements of an array whose number stays, and where they end."""
+        """Return the elements of an array of unchanged length, and where they end."""
         kept: list[bytes] = []
         at = begins + 1
         for index, (one, other) in enumerate(zip(old, new, strict=True)):
@@ -134,7 +135,7 @@ class _Text:
         return self._raw[place[0] : first] + made + self._raw[end : place[1]]
 
     def _places(self, begins: int) -> tuple[list[tuple[int, int]], int]:
-        """Return where the elements of an array stand, white space included, and where they end."""
+        """Return where the elements of an array are, white space included, and where they end."""
         places: list[tuple[int, int]] = []
         at = begins + 1
         while self._raw[(first := self._space(at)) : first + 1] != b"]":
@@ -147,7 +148,7 @@ class _Text:
         return places, at
 
     def _closed(self, begins: int, kept: Sequence[bytes], at: int, bracket: bytes) -> tuple[bytes, int]:
-        """Return a container of what was kept, and where it ended."""
+        """Return a container of the kept elements, and where it ended."""
         end = self._space(at)
         if self._raw[end : end + 1] != bracket:
             raise _Unlike
@@ -160,7 +161,7 @@ class _Text:
         return found.end()
 
     def _end(self, at: int) -> int:
-        """Return where the value at a place ends."""
+        """Return where the value at an offset ends."""
         sign = self._raw[at : at + 1]
         if sign == b'"':
             return self._string_end(at + 1)
@@ -172,7 +173,7 @@ class _Text:
         return other.end()
 
     def _container_end(self, at: int) -> int:
-        """Return where an object or an array ends that begins at a place."""
+        """Return where an object or an array that begins at an offset ends."""
         depth, checked = 0, at
         while at < len(self._raw):
             found = _MARK.search(self._raw, at, at + _AT_ONCE)
@@ -192,7 +193,7 @@ class _Text:
         raise _Unlike
 
     def _string_end(self, at: int) -> int:
-        """Return where a string ends, behind its quotation mark; `at` is in it, and in none of its escapes."""
+        """Return where a string ends, behind its quotation mark; `at` is inside it, but not inside an escape."""
         while True:
             found = _INSIDE.match(self._raw, at, at + _AT_ONCE)
             end = at if found is None else found.end()
@@ -205,12 +206,12 @@ class _Text:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two values are one in JSON, in which `true` is no number."""
+    """Whether two values are the same in JSON, in which `true` is not a number."""
     return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
 
 
 def _origins(old: Sequence[Any], new: Sequence[Any]) -> Iterator[int | None]:
-    """Of which element each of other elements was made, in order; None: of none."""
+    """Map each new element, in order, to the index of the old element that it came from, or None."""
     at = 0
     for value in new:
         ahead = range(at, min(at + _LOOKED_AHEAD, len(old)))
@@ -222,7 +223,7 @@ def _origins(old: Sequence[Any], new: Sequence[Any]) -> Iterator[int | None]:
 
 
 def _resembles(old: Any, new: Any) -> bool:
-    """Whether one object may be the other, changed: they have the same id, name or index."""
+    """Whether one object may be a changed version of the other: they have the same id, name or index."""
     if not isinstance(old, dict) or not isinstance(new, dict) or old.keys().isdisjoint(new):
         return False
     marks = [name for name in ("id", "call_id", "toolUseId", "index", "name") if name in old and name in new]

@@ -1,6 +1,6 @@
-"""Server-sent events: bytes in, events out, each with the bytes that it came as.
+"""Server-sent events: bytes in, events out, each with its original bytes.
 
-An event that is not the sidecar's business goes on as those bytes, whatever their line ends, fields and comments. Only
+An event that the sidecar does not change is forwarded as those bytes, with any line ends, fields and comments. Only
 `event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6.
 """
 
@@ -17,10 +17,10 @@ from prompt_sidecar.providers.server_sent_events import EventBytes
 _LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
 _ENDED: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
 MOST_LINES: Final = 65_536
-"""Lines of an event that is read: providers' have one or two, and JSON that is laid out some thousands. Each takes some
-forty bytes in addition to its own."""
+"""Lines of an event that is parsed: providers' events have one or two, and indented JSON some thousands. Each takes
+some forty bytes in addition to its content."""
 DONE: Final = b"[DONE]"
-"""The data of OpenAI's last event, which is no JSON."""
+"""The data of OpenAI's last event, which is not JSON."""
 
 
 EVENTS: Final = "text/event-stream"
@@ -28,7 +28,7 @@ EVENTS: Final = "text/event-stream"
 
 
 class BrokenStream(Exception):
-    """A stream cannot be split into events, or one has more bytes than any can need."""
+    """A stream cannot be split into events, or an event has more bytes than any needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,17 @@ class Event:
     """All of its bytes, the empty line at its end included."""
     name: str = ""
     data: bytes | None = None
-    """None: there is no data, as in a comment."""
+    """The event's data; None if there is none, as in a comment."""
 
     def json(self) -> Any:
-        """Return the data as JSON's types; None: it is not an object."""
+        """Return the data as JSON types; None if it is not an object."""
         if self.data is None or self.data == DONE:
             return None
         found = read(self.data)
         return found if isinstance(found, dict) else None
 
     def changed(self, data: Any) -> Event:
-        """Return the event with other data, which was made of what `json` returned; its other bytes stay."""
+        """Return the event with other data, derived from the result of `json`; its other bytes stay."""
         if self.data is None:
             return Event(written(data, self.name), self.name, write(data))
         made = rewritten(self.data, data)
@@ -70,10 +70,10 @@ class Event:
 
 
 class Splitter:
-    """Takes a stream's bytes as they arrive and gives its events when they are whole."""
+    """Splits a stream's bytes into events."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` of one event."""
+        """`most_bytes`: limit on one event."""
         self._most = most_bytes
         self._events = EventBytes()
 
@@ -81,7 +81,7 @@ class Splitter:
         """Return the events that `chunk` completes; only it is searched.
 
         Raises:
-            BrokenStream: there is none, and what waits for its end is too long.
+            BrokenStream: no event is complete, and the buffered one is too long.
         """
         events = [*map(_event, self._events.feed(chunk))]
         if len(self._events.rest) > self._most and not events:
@@ -89,12 +89,12 @@ class Splitter:
         return events
 
     def last(self) -> list[Event]:
-        """Return what the stream ended with, though no empty line follows it."""
+        """Return the event at the stream's end, though no empty line follows it."""
         return [*map(_event, self._events.last())]
 
 
 def _event(raw: bytes) -> Event:
-    """Read an event; one with too many lines has neither name nor data, so that it goes on as it came."""
+    """Parse an event; one with too many lines gets neither name nor data, so that it is forwarded unchanged."""
     name = ""
     data: list[bytes] = []
     lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in raw else raw

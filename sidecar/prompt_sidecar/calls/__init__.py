@@ -1,1 +1,1 @@
-"""What every call passes before the engine: its caller, admission by memory, a thread, and its use case."""
+"""Processing that every call has before the engine: its caller, admission by memory, a thread, and its use case."""

@@ -1,7 +1,7 @@
 """Logs, once for each model, that its window is unknown and its prompts are trimmed to an assumed one.
 
-A model's name is text that a caller chose, and no such text is logged. It is identified by a digest, which anyone
-who knows the name can compute: `printf %s NAME | sha256sum`.
+A model's name is chosen by the caller, and such text is not logged. It is identified by a digest, which anyone with the
+name can compute: `printf %s NAME | sha256sum`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from hashlib import sha256
 from typing import Final
 
 MOST_NAMES: Final = 256
-"""Names that are remembered: deployments use a handful, and callers choose them."""
+"""Names that are remembered: deployments use a few, but callers choose them."""
 DIGITS: Final = 8
-"""Hexadecimal digits of a digest that are shown: enough to distinguish some hundred names."""
+"""Hexadecimal digits of a digest that are logged: enough to distinguish some hundred names."""
 
 _log = logging.getLogger("prompt_sidecar.window")
 
@@ -27,7 +27,7 @@ class AssumedWindows:
         self._reported: set[str] = set()
 
     def report(self, model: str, limit: int) -> None:
-        """Log that a prompt for `model` was trimmed to `limit` tokens, which follow from an assumed window."""
+        """Log that a prompt for `model` was trimmed to `limit` tokens, derived from an assumed window."""
         name = sha256(model.encode()).hexdigest()[:DIGITS] if model else ""
         with self._lock:
             if name in self._reported or len(self._reported) >= MOST_NAMES:

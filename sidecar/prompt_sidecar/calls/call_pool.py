@@ -1,16 +1,17 @@
-"""Where calls run: few at once, and of each owner only so many that others find a thread.
+"""Threads that run calls: few at once, and of each owner only so many that others find a thread.
 
-Python runs one thread at a time. A short call, and the event loops that take calls and send answers, wait for each
-thread that has work at each of their steps. So of the calls that have begun only a few run at once. One that waits, for
-its turn among long calls, for a lock or for the store, gives up its slot for that time, and the next one begins
-(`prompt_sidecar.slots`). It takes its slot back at once: no call waits for a slot while it holds something.
+Python runs one thread at a time. A short call, and the event loops that accept calls and send answers, wait at each
+step for each busy thread. So of the calls that have begun only a few run at once. One that waits, for its turn among
+long calls, for a lock or for the store, gives up its slot for that time, and the next one begins
+(`prompt_sidecar.slots`). It gets its slot back at once, so that no call waits for a slot while it holds a lock.
 
-A call that has begun keeps its thread to its end. So that nobody can have all of them, a connection begins a call only
-while fewer of its own have begun than threads are free: one has half of the threads at most, two have a third each. All
-connections of one caller leave an eighth to others. Those whose calls wait take turns (`prompt_sidecar.calls.turns`).
+A call that has begun keeps its thread to its end. So that no owner can occupy all threads, a connection begins a call
+only while fewer of its own calls have begun than threads are free: one connection has half of the threads at most, two
+have a third each. All connections of one caller leave an eighth to others. Owners whose calls wait take turns
+(`prompt_sidecar.calls.turns`).
 
-A large message is read and decoded in one go, in which nothing can be interrupted. So of the calls with one only one at
-a time runs until it takes turns with other long ones, or waits: the other slots are left to small ones.
+Decoding a large message cannot be interrupted. So only one call with a large message runs at a time, until it takes
+turns with other long calls, or waits: the other slots are left to calls with small ones.
 
 A short call passes from thread to thread some ten times, and each time it may meet a step of a heavy call that nothing
 interrupts. So between two such steps a heavy call waits until no short call has work, for half of its time at most: a
@@ -36,12 +37,12 @@ LARGE: Final = 1_000_000
 """Bytes of a message from which a call is a large one: decoding takes some 10 ms, with other work on it 50."""
 
 GIVES_WAY: Final = 0.02
-"""Seconds that a heavy call waits for short ones at once: several of them take less, and a deadline is passed by no
-more."""
+"""Longest time for which a heavy call waits for short ones at once: several of them take less, and a deadline is missed
+by no more."""
 
 
 class _Work:
-    """What waits to be begun, and its slot when it has."""
+    """A function that waits or runs, and its slot when it runs."""
 
     __slots__ = ("begun", "function", "future", "gave_way", "given_up", "large", "owner", "pool", "short", "since")
 
@@ -49,18 +50,18 @@ class _Work:
         self.pool = pool
         self.owner = owner
         self.large = large
-        """Whether it has the place of large ones, or needs it."""
+        """Whether it has, or needs, the one slot for large messages."""
         self.short = not large
-        """Whether heavy ones give way to it, as it has neither a large message nor run for long."""
+        """Whether heavy calls give way to it: its message is not large, and it has not run for long."""
         self.since = 0.0
-        """When it began, by `perf_counter`."""
+        """When it started, by `perf_counter`."""
         self.gave_way = 0.0
-        """Seconds for which it has given way."""
+        """Seconds for which it has given way so far."""
         self.future: Future[Any] = Future()
         self.function: Callable[[], Any] = _nothing
         self.begun = False
         self.given_up = False
-        """Whether it could not be given to a thread; a thread may take it all the same."""
+        """Whether submitting it to a thread failed; a thread may still run it."""
 
     def give_up(self) -> None:
         """See `Slots`."""
@@ -81,7 +82,7 @@ class _Work:
 
 
 def _nothing() -> None:
-    """The place of a function that is not there yet."""
+    """Stand-in for a function that is not set yet."""
 
 
 _NOBODY: Final = Owner("", "")
@@ -91,31 +92,31 @@ class CallPool(WorkerPool):
     """A pool of threads in which owners take turns."""
 
     def __init__(self, workers: int, running: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
-        """Make a pool.
+        """Create a pool.
 
         Args:
-            workers: threads.
+            workers: number of threads.
             running: calls that run at once.
-            name: begins the threads' names.
+            name: prefix of the threads' names.
             waited: called with the seconds that each call waited for its thread, in that thread.
         """
         super().__init__(workers, name, waited=waited)
         self._running = running
         self._turns = threading.Lock()
         self._free_slots = running
-        """Below 0 where calls took theirs back while others had begun."""
+        """Free slots; below 0 if calls took theirs back after others had begun."""
         self._free_threads = workers
         self._begun = OwnerCounts()
-        """Calls that have begun."""
+        """Calls that have begun, by owner."""
         self._waiting: Mapping[bool, WaitingTurns[_Work]] = {False: WaitingTurns(), True: WaitingTurns()}
-        """What waits, with small messages and with large ones, which take turns."""
+        """Waiting functions with small and with large messages; the two kinds take turns."""
         self._turn = False
-        """Whether it is the large ones'."""
+        """Whether it is the turn of large messages."""
         self._large_runs = False
         self._short = 0
         """Short calls that run or wait for a thread."""
         self._giving_way: list[threading.Lock] = []
-        """Of each heavy call that gives way a lock that is released when no short one has work."""
+        """One lock for each heavy call that gives way; released when no short call has work."""
 
     def submit_for(
         self, owner: Owner, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -123,9 +124,9 @@ class CallPool(WorkerPool):
         """Run `function` in a thread when it is the owner's turn.
 
         Args:
-            owner: whose turn it needs.
+            owner: the owner of the call.
             size: bytes of the message that it works on.
-            function: what is run, with the arguments that follow. What cannot be begun any more has a RuntimeError.
+            function: run with the arguments that follow. If it cannot be started, the future has a RuntimeError.
         """
         work = _Work(self, owner, large=size >= LARGE)
         work.future.add_done_callback(self.done)
@@ -141,11 +142,11 @@ class CallPool(WorkerPool):
         return work.future
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run `function` in a thread, as of an owner without a name."""
+        """Run `function` in a thread, for an owner without a name."""
         return self.submit_for(_NOBODY, 0, function, *args, **kwargs)
 
     def give_up(self, work: _Work) -> None:
-        """See `Slots`. A large call does not count as one from then on."""
+        """See `Slots`. From then on a large call does not occupy the slot for large messages."""
         with self._turns:
             self._free_slots += 1
             self._small_from_now(work)
@@ -165,7 +166,7 @@ class CallPool(WorkerPool):
         self._begin()
 
     def give_way(self, work: _Work) -> None:
-        """See `Slots`. It waits as long as it has worked, at most, so that it gets on whatever the others do."""
+        """See `Slots`. Waits at most as long as the call has worked, so that it makes progress in any case."""
         if not self._short:
             return
         began = perf_counter()
@@ -185,7 +186,7 @@ class CallPool(WorkerPool):
         work.gave_way += perf_counter() - began
 
     def _one_less(self) -> None:
-        """One short call less has work. The lock is held."""
+        """Note that a short call has no more work. The lock is held."""
         self._short -= 1
         if not self._short:
             for heavy in self._giving_way:
@@ -203,7 +204,7 @@ class CallPool(WorkerPool):
             self._short += work.short
 
     def _adjust_thread_count(self) -> None:
-        """Start one more thread if none is free. Where there is no memory for it, those that are there do the work."""
+        """Start one more thread if none is free. If there is no memory for it, the existing threads do the work."""
         try:
             super()._adjust_thread_count()
         except (RuntimeError, MemoryError):
@@ -211,7 +212,7 @@ class CallPool(WorkerPool):
                 raise
 
     def _begin(self) -> None:
-        """Begin what can be begun now."""
+        """Start the functions that can be started now."""
         while True:
             with self._turns:
                 work = self._next()
@@ -229,13 +230,13 @@ class CallPool(WorkerPool):
                     work.future.set_exception(RuntimeError(f"the call cannot be begun: {error}"))
 
     def _next(self) -> _Work | None:
-        """Take out what is begun next; None: nothing can be begun. The lock is held."""
+        """Remove and return the next function to start; None if there is none. The lock is held."""
         if self._free_slots <= 0:
             return None
         for queue in (self._turn, not self._turn):
             if queue and self._large_runs:
                 continue
-            # Those that are passed over have begun as many calls as threads are free, so they are fewer than threads.
+            # Owners that are skipped have begun as many calls as threads are free, so they are fewer than threads.
             taken = self._waiting[queue].take(self._begun, self._free_threads)
             if taken is not None:
                 owner, work = taken
@@ -248,7 +249,7 @@ class CallPool(WorkerPool):
         return None
 
     def _end(self, work: _Work) -> None:
-        """Its thread and its slot are free again."""
+        """Free a function's thread and slot."""
         with self._turns:
             self._small_from_now(work)
             if work.short:

@@ -1,10 +1,10 @@
-"""The names that settings give to callers, whichever door they come through.
+"""The names that the settings give to callers, at every door.
 
-A door finds out what a caller is: `token:NAME` of the sidecar's own token, `mtls:SUBJECT` of a client's certificate,
-`unix`, `local`; and of the provider's credential in an HTTP request `sha256:DIGEST` of an API key, or `jwt:ISSUER
-SUBJECT`. A table `[callers."NAME"]` may list several of these as its `identities`: they are one caller then, and its
-runs stay its own when it comes through another door or with another token. Which credential names whom is looked up by
-digest, so that the settings hold no key.
+A door determines a caller's identity: `token:NAME` of the sidecar's own token, `mtls:SUBJECT` of a client's
+certificate, `unix`, `local`; and of the provider's credential in an HTTP request `sha256:DIGEST` of an API key, or
+`jwt:ISSUER SUBJECT`. A table `[callers."NAME"]` may list several of these as its `identities`: they are then one
+caller, which keeps its runs when it uses another door or another token. Credentials are identified by digests, so that
+the settings contain no key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prompt_sidecar.calls.turns import Owner
 MOST_IDENTITIES: Final = 1_000
 """Identities of one caller: a team's keys."""
 IDENTITY_CHARACTERS: Final = 1_024
-"""Characters of an identity: those of the longest subject of a certificate in use, and more."""
+"""Longest identity, in characters: longer than the subject of any certificate in use."""
 _IDENTITY: Final = re.compile(r"token:.+|mtls:.+|unix|local|sha256:[0-9a-f]{64}|jwt:\S* \S.*")
 ACCEPTED: Final = (
     "token:NAME, mtls:SUBJECT, unix, local, sha256:DIGEST with 64 hexadecimal digits, or jwt:ISSUER SUBJECT"
@@ -28,16 +28,16 @@ ACCEPTED: Final = (
 
 
 class CallerNames:
-    """Finds the names of callers. `names` is identity → name; an identity without a name is its own."""
+    """Finds the names of callers. `names` is identity → name; an identity without an entry is its own name."""
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = dict(names or {})
         self._shared = {self.of("local"), self.of("unix")}
-        """Names of the callers that may be several."""
+        """Names of the callers that may be several clients."""
         self._of_credentials = any(each.startswith(("sha256:", "jwt:")) for each in self._names)
 
     def of(self, identity: str) -> str:
-        """Return the name of a caller that a door has made out."""
+        """Return the name of a caller from the identity that a door has determined."""
         return self._names.get(identity, identity)
 
     def owner(self, caller: str, connection: str) -> Owner:
@@ -45,7 +45,7 @@ class CallerNames:
         return Owner(connection if caller in self._shared else caller, connection)
 
     def of_credential(self, headers: Mapping[str, str]) -> str:
-        """Return the name of the caller that sends a provider's credential; empty: it has none, or sends none."""
+        """Return the name of the caller with a provider's credential; empty if there is no name, or no credential."""
         if not self._of_credentials or not (credential := credential_of(headers)):
             return ""
         identity = f"jwt:{credential.issuer} {credential.subject}" if credential.subject else _digest(credential.text)
@@ -53,17 +53,17 @@ class CallerNames:
 
 
 def names_of(identities: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    """Return the name of each identity, of the identities of each name."""
+    """Return name by identity, from identities by name."""
     return {identity: name for name, several in identities.items() for identity in several}
 
 
 def faults(identities: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the name and what is wrong, for each identity that is none or that another name has too."""
+    """Yield name and fault, for each identity that is malformed or used by two names."""
     taken: dict[str, str] = {}
     for name, several in identities.items():
         for identity in several:
             if not _IDENTITY.fullmatch(identity):
-                # It may be the credential itself, written where its digest belongs, and is not shown.
+                # It may be the credential itself, written in place of its digest, so it is not shown.
                 yield name, f"identities has a text of {len(identity)} characters; each must be {ACCEPTED}"
             elif taken.setdefault(identity, name) != name:
                 yield name, f'identities has {identity!r}, which callers."{taken[identity]}" has too'

@@ -1,7 +1,7 @@
-"""Checks that hold for a field of a request through any door: ids, names, numbers and lists.
+"""Checks of request fields that all doors share: ids, names, numbers and lists.
 
-Each check raises InvalidRequest with the field's name, its value or size, and what is accepted. No message shows text
-that may belong to a prompt.
+Each check raises InvalidRequest with the field's name, its value or size, and what is accepted. No message contains
+text that may belong to a prompt.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ REQUEST_ID_BYTES = 128
 MOST_TOOLS = 64
 """Names of tools in one request: half of what a provider lets an agent define."""
 MESSAGE_BYTES = 1_048_576
-"""The longest request of a method other than TrimPrompt: twice what a model can write at once, of which a tool's call
-is the longest. When parsed, two bytes can become a list element of thirty-two: 64 MiB of them took a gigabyte and five
+"""The longest request of a method other than TrimPrompt: twice the longest text that a model can write at once, a tool
+call. When parsed, two bytes can become a list element of thirty-two: 64 MiB of them took a gigabyte and five
 seconds."""
 
 
 def check_message(raw: bytes) -> None:
-    """Raises TooLarge if a request of a method other than TrimPrompt has more bytes than any can need."""
+    """Raise TooLarge if a request of a method other than TrimPrompt has more bytes than any needs."""
     if len(raw) > MESSAGE_BYTES:
         raise TooLarge(
             f"the request has {len(raw):,} bytes; all but TrimPrompt's may have {MESSAGE_BYTES:,}",
@@ -37,9 +37,9 @@ def checked_run_id(run_id: str) -> str:
     """Return `run_id` if it is valid.
 
     Raises:
-        InvalidRequest: it is empty, too long, or holds a character that cannot be printed.
+        InvalidRequest: it is empty, too long, or contains a character that cannot be printed.
     """
-    if not run_id.isprintable():  # a header's byte that is not UTF-8 is a lone surrogate, which has no size in bytes
+    if not run_id.isprintable():  # a header byte that is not UTF-8 becomes a lone surrogate, which cannot be encoded
         raise InvalidRequest("run_id holds a character that cannot be printed", field="run_id")
     check_name("run_id", run_id, RUN_ID_BYTES)
     return run_id
@@ -52,34 +52,34 @@ def checked_request_id(request_id: str) -> str:
 
 
 def check_name(field: str, value: str, most_bytes: int = NAME_BYTES) -> None:
-    """Raises InvalidRequest if a required name or id is empty or too long."""
+    """Raise InvalidRequest if a required name or id is empty or too long."""
     size = len(value.encode())
     if not 1 <= size <= most_bytes:
         raise InvalidRequest(f"{field} has {size} bytes; it must have 1 to {most_bytes}", field=field)
 
 
 def check_length(field: str, value: str, most_bytes: int = NAME_BYTES) -> None:
-    """Raises InvalidRequest if an optional name or id is too long."""
+    """Raise InvalidRequest if an optional name or id is too long."""
     size = len(value.encode())
     if size > most_bytes:
         raise InvalidRequest(f"{field} has {size} bytes; it may have at most {most_bytes}", field=field)
 
 
 def check_number(field: str, value: int, low: int, high: int | None = None) -> None:
-    """Raises InvalidRequest if a number is below `low` or, where there is one, above `high`."""
+    """Raise InvalidRequest if a number is below `low` or, if given, above `high`."""
     if value < low or (high is not None and value > high):
         accepted = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
         raise InvalidRequest(f"{field} is {value:,}; it must be {accepted}", field=field)
 
 
 def check_count(field: str, values: Sized, most: int) -> None:
-    """Raises InvalidRequest if a list has too many elements."""
+    """Raise InvalidRequest if a list has too many elements."""
     if len(values) > most:
         raise InvalidRequest(f"{field} has {len(values):,} elements; it may have at most {most:,}", field=field)
 
 
 def check_names(field: str, names: Sequence[str], most: int) -> None:
-    """Raises InvalidRequest if a list of names is too long, or one of them is empty or too long."""
+    """Raise InvalidRequest if a list of names is too long, or one of them is empty or too long."""
     check_count(field, names, most)
     for index, name in enumerate(names):
         check_name(f"{field}[{index}]", name)

@@ -1,17 +1,16 @@
-"""Which run a request belongs to, where the agent does not say.
+"""Determines the run of a request whose agent does not name one.
 
 Theory. An agent that only sets a base URL names no run. It sends its whole history each time, so a *conversation* is
-known by what it begins with: the first words of the user and the model's first answer to them. The first call of a
-conversation has no answer yet; its second has, and adopts the first one's run. Within a session (many agents send an id
-for theirs, and some an id for a subagent) that is enough; without one, the system prompt and the caller are looked at
-too.
+identified by its beginning: the user's first message and the model's first answer. The first call of a conversation has
+no answer yet; its second has one, and adopts the first call's run. Within a session (many agents send a session id, and
+some a subagent's id) that is enough; without one, the system prompt and the caller are compared too.
 
-Two conversations that begin with the same words are distinguished by the model's first answer. Where both have none,
-they are one run until then: the second to come back with an answer of its own begins another. A call without tools
-never adopts one with tools, nor the other way round: a title is asked for with the same words as the task.
+Two conversations with the same first message are distinguished by the model's first answer. Until there is one, they
+share a run: the second of them that is sent with a different answer begins another run. A call without tools never
+adopts the run of one with tools, or the reverse: agents request a title with the same words as the task.
 
-The id of a run is a keyed hash of what the conversation begins with, so a process with the same key gives the same.
-Only where a conversation begins like an earlier one, and has no answer yet, is its id a random one.
+The id of a run is a keyed hash of the conversation's beginning, so processes with the same key derive the same id. Only
+a conversation that begins like an earlier one, and has no answer yet, gets a random id.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from prompt_sidecar.prompt.members import Members, loads
 _DIGITS: Final = 32
 """Hexadecimal digits of an id: 128 bits."""
 CONVERSATION_BYTES: Final = 2_000
-"""What a conversation takes with a session of usual length, as tracemalloc finds it."""
+"""Memory of a conversation with a session id of usual length, measured with tracemalloc."""
 _SESSION_CHARACTERS: Final = 1_024
-"""Of a session's name; some agents send JSON with three ids, of 200 characters."""
+"""Characters of a session id; some agents send JSON with three ids, of 200 characters."""
 _SESSION_HEADERS: Final = (
     "x-claude-code-session-id",
     "x-claude-code-agent-id",
@@ -48,51 +47,51 @@ _SESSION_HEADERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a request begins with; all but the caller and the session as digests."""
+    """The beginning of a request; all but the caller and the session as digests."""
 
     caller: str
     session: str
-    """The session and agent that the agent names; empty: none."""
+    """The ids of session and subagent that the agent sends; empty if none."""
     system: bytes
     tools: bool
-    """Whether it has any."""
+    """Whether the request has tools."""
     user: bytes
-    """The user's first words."""
+    """The user's first message."""
     answer: bytes
-    """The model's first answer; empty: there is none yet."""
+    """The model's first answer; empty if there is none yet."""
     compaction: bytes = b""
-    """A provider's compaction that precedes it; empty: none does."""
+    """A provider's compaction at the beginning; empty if there is none."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """One conversation. What is done with it is done by one request at a time; see `lock`."""
+    """One conversation. It is used by one request at a time; see `lock`."""
 
     run_id: str
     opening: Opening
     lock: threading.Lock = field(default_factory=threading.Lock)
     recall: RecallOffer | None = None
-    """Whether the sidecar's tools join its requests; None: no request with tools that decides it was seen."""
+    """Whether the sidecar's tools are added to its requests; None until a request with tools decides it."""
     narrows: bool = True
-    """Whether the provider is thought to take a choice of tools that is narrowed to the agent's."""
+    """Whether the provider is assumed to accept a tool choice that is narrowed to the agent's tools."""
     seen: bool = False
     """Whether a prompt of it was trimmed."""
 
 
 _Words: TypeAlias = tuple[str, str, bytes]
-"""Caller, session and the user's first words."""
+"""Caller, session and the user's first message."""
 _Key: TypeAlias = tuple[_Words, bool, bytes, bytes]
-"""What tells conversations apart."""
+"""Identifies a conversation."""
 
 
 class Conversations:
-    """The conversations that this process has seen, at most `most`; the one idle for longest goes. Thread-safe.
+    """The conversations that this process has seen, at most `most`; the one idle for longest is forgotten. Thread-safe.
 
     Args:
-        key: for the ids of runs.
-        most: conversations, of each kind: with a run that the agent names, and others.
-        prefix: what ids of derived runs begin with.
-        reached: called when there are more.
+        key: makes the ids of runs.
+        most: conversations with a run that the agent names, and as many others.
+        prefix: of the ids of derived runs.
+        reached: called when the limit is reached.
     """
 
     def __init__(self, key: bytes, most: int, prefix: str, reached: Callable[[], None] = lambda: None) -> None:
@@ -103,26 +102,26 @@ class Conversations:
         self._lock = threading.Lock()
         self._derived: OrderedDict[_Key, Conversation] = OrderedDict()
         self._alike: Counter[_Words] = Counter()
-        """Number of conversations that begin with the same words."""
+        """Number of conversations that begin with the same message."""
         self._named: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
         self._keys: dict[tuple[str, str], _Key] = {}
-        """Of derived conversations, by caller and run."""
+        """Keys of derived conversations, by caller and run."""
         self._compacted: OrderedDict[tuple[str, bytes], tuple[str, str]] = OrderedDict()
-        """Runs by caller and the compaction that they go on from."""
+        """Runs by caller and the compaction that they continue from."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of conversations."""
         return len(self._derived) + len(self._named)
 
     def named(self, caller: str, run_id: str, opening: Callable[[], Opening]) -> Conversation:
-        """Return the conversation of a run that the agent names; `opening` is asked for when it is new."""
+        """Return the conversation of a run that the agent names; `opening` is called if it is new."""
         key = caller, run_id
         with self._lock:
             found = self._named.get(key)
             if found is not None:
                 self._named.move_to_end(key)
                 return found
-        made = Conversation(run_id, opening())  # reads the request, so without the lock
+        made = Conversation(run_id, opening())  # it reads the request, so it is called without the lock
         with self._lock:
             found = self._named.setdefault(key, made)
             self._named.move_to_end(key)
@@ -132,7 +131,7 @@ class Conversations:
             return found
 
     def compacted(self, run: tuple[str, str], compaction: str) -> None:
-        """A provider has compacted the history of a run, which may go on from that alone."""
+        """Note that a provider has compacted a run's history, which may continue from the compaction alone."""
         caller = run[0]
         with self._lock:
             self._compacted[caller, _digest(compaction)] = run
@@ -197,12 +196,12 @@ class Conversations:
     # -- the end of runs, as a `DoorMemory` ----------------------------------------------------------------------------
 
     def kept_bytes(self, run: tuple[str, str]) -> int:
-        """What is kept of a run; bytes, estimated."""
+        """Return the estimated bytes kept for a run."""
         with self._lock:
             return CONVERSATION_BYTES if run in self._named or run in self._keys else 0
 
     def forget(self, run: tuple[str, str]) -> None:
-        """The run is over: what comes next of its conversation begins another, though its id may be the same."""
+        """Forget a run that has ended: its conversation begins another run, though the id may be the same."""
         with self._lock:
             self._named.pop(run, None)
             key = self._keys.get(run)
@@ -210,14 +209,14 @@ class Conversations:
                 self._remove(key)
 
     def forget_all(self, caller: str) -> None:
-        """All runs of a caller are over, those too of which no prompt was trimmed."""
+        """Forget all runs of a caller, including those of which no prompt was trimmed; they have ended."""
         with self._lock:
             names = [run for run in (*self._named, *self._keys) if run[0] == caller]
         for run in names:
             self.forget(run)
 
     def sweep(self, idle_since: float) -> None:
-        """Conversations stay as long as their runs, which may be used by other calls; there is nothing to do."""
+        """Do nothing: conversations live as long as their runs, which other calls may use."""
 
 
 def _words(opening: Opening) -> _Words:
@@ -225,12 +224,12 @@ def _words(opening: Opening) -> _Words:
 
 
 def _key(opening: Opening, answer: bytes) -> _Key:
-    """A session's agent may change its system prompt."""
+    """Return a conversation's key. Within a session the agent may change its system prompt."""
     return _words(opening), opening.tools, b"" if opening.session else opening.system, answer
 
 
 def opening_of(history: History, members: Members, caller: str, session: str) -> Opening:
-    """Return what a request begins with."""
+    """Return the beginning of a request."""
     user, answer, system = "", "", blake2b(digest_size=16)
     compaction = ""
     for name in history.system:
@@ -259,11 +258,11 @@ def opening_of(history: History, members: Members, caller: str, session: str) ->
 
 
 def session_of(headers: Mapping[str, str], members: Members) -> str:
-    """Return the session and agent that a known agent names, of those that send one; empty: none.
+    """Return the ids of session and subagent, of agents known to send them; empty if there are none.
 
     Claude Code sends `x-claude-code-session-id`, newer versions an agent id for subagents, and in `metadata.user_id` a
     part `_session_`; Codex sends `session_id` (or `session-id`), older ones `conversation_id`, and the same as
-    `prompt_cache_key`. Of what is longer than any of these a digest is returned, as all conversations keep theirs.
+    `prompt_cache_key`. Longer ids are replaced by a digest, as every conversation keeps its ids.
     """
     parts = [value for name in _SESSION_HEADERS if (value := headers.get(name, ""))]
     if not parts:

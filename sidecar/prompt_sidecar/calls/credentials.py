@@ -1,8 +1,8 @@
-"""Callers by the provider's credential, where a door is to tell agents apart by it.
+"""Callers by the provider's credential, for doors that are configured to distinguish agents by it.
 
-A credential becomes a keyed digest; it is never kept or logged. Of a JWT the subject is taken, as its text changes
-every hour. Its signature is not checked, as the sidecar has no key for it: this keeps agents apart that do
-not mean to meet, and is no authentication.
+A credential becomes a keyed digest; it is never kept or logged. For a JWT the subject is used, as its text changes
+every hour. Its signature is not verified, as the sidecar has no key for it: this separates agents that cooperate, and
+is not authentication.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from prompt_sidecar.prompt.members import loads
 
 _HEADERS: Final = ("authorization", "x-api-key", "x-goog-api-key", "api-key")
-"""Headers that carry a credential for the provider, in the order in which they count."""
+"""Headers that carry a credential for the provider, in order of precedence."""
 _DIGITS: Final = 32
 """Hexadecimal digits of a digest: 128 bits."""
 _JWT_PARTS: Final = 3
@@ -24,24 +24,24 @@ _JWT_PARTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a request carries for its provider."""
+    """A request's credential for its provider."""
 
     text: str
-    """Without the scheme before it, such as `Bearer`."""
+    """The credential without the scheme before it, such as `Bearer`."""
     issuer: str = ""
     subject: str = ""
-    """Of a JWT; empty: it is none."""
+    """The subject of a JWT; empty for other credentials."""
 
 
 def credential_of(headers: Mapping[str, str]) -> Credential | None:
-    """Return a request's credential; None: it has none. Names of `headers` are found in lower case."""
+    """Return a request's credential, or None. Names of `headers` are in lower case."""
     value = next((headers[name] for name in _HEADERS if headers.get(name)), "")
     text = value.rpartition(" ")[2]
     return Credential(text, *_claims(text)) if value else None
 
 
 def credential_caller(headers: Mapping[str, str], key: bytes) -> str:
-    """Return whom a request's credential names; empty: it has none."""
+    """Return the caller derived from a request's credential; empty if it has none."""
     credential = credential_of(headers)
     if credential is None:
         return ""
@@ -50,7 +50,7 @@ def credential_caller(headers: Mapping[str, str], key: bytes) -> str:
 
 
 def _claims(token: str) -> tuple[str, str]:
-    """Return a JWT's issuer and subject; empty: it is no JWT, or has no subject."""
+    """Return a JWT's issuer and subject; empty if it is not a JWT, or has no subject."""
     parts = token.split(".")
     if len(parts) == _JWT_PARTS:
         try:

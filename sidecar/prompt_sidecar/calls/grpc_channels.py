@@ -1,4 +1,4 @@
-"""How doors that speak gRPC treat connections, and the TLS that they have."""
+"""Connection options and TLS credentials of the doors that use gRPC."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.calls.tls import TlsFiles
 
 _FOR_EVER: Final = 2**31 - 1
-"""Milliseconds from which gRPC takes a time for none: what a C int holds, 24 days."""
+"""Milliseconds from which on gRPC treats a time as unlimited: the maximum of a C int, 24 days."""
 
 
 def channel_arguments(
     options: ServerOptions, most_bytes: int, more_seconds: Mapping[str, float] = MappingProxyType({})
 ) -> list[tuple[str, int]]:
-    """Return the arguments of a server.
+    """Return the channel arguments of a server.
 
     Args:
-        options: of all doors.
-        most_bytes: of one message.
-        more_seconds: further arguments that are times, which gRPC takes in milliseconds.
+        options: the options of all doors.
+        most_bytes: largest message.
+        more_seconds: further arguments, times in seconds; gRPC gets them in milliseconds.
     """
     seconds = {
         "grpc.keepalive_time_ms": options.keepalive,

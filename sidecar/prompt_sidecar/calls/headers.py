@@ -1,4 +1,4 @@
-"""The headers between an agent and a door: what the agent says of its prompt, and what the sidecar did to it."""
+"""The headers between an agent and a door: what the agent states about its prompt, and what the sidecar did to it."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
 
 PREFIX: Final = "x-prompt-sidecar-"
-"""What they begin with; no provider sees one."""
+"""Prefix of these headers; they are not forwarded to providers."""
 RUN: Final = PREFIX + "run"
 WINDOW: Final = PREFIX + "context-window"
-"""Tokens of the model's window, where the agent knows better."""
+"""Request: tokens of the model's window, if the agent knows it better."""
 WINDOW_ASSUMED: Final = PREFIX + "window"
-"""Of an answer: `assumed`, where the window is `limits.default_window`; else it is absent."""
+"""Response: `assumed`, if the window is `limits.default_window`; absent otherwise."""
 PROTECTED_LEAVES: Final = PREFIX + "protected-leaves"
-"""Of an answer: tokens that the protected text leaves, where that is too little for cuts to be useful; else absent."""
+"""Response: tokens that the protected text leaves, if they are too few for cuts to be useful; absent otherwise."""
 REVISION: Final = PREFIX + "revision"
-"""A run's decisions, in Base64."""
+"""Both: a run's decisions, in Base64."""
 TOKEN: Final = PREFIX + "token"
-"""The sidecar's own token, where the usual header carries the provider's."""
+"""Request: the sidecar's own token, if the usual header has the provider's credential."""
 RECALL: Final = PREFIX + "recall"
-"""Of a request: that the model has tools for recall. Of an answer: whether it was offered the sidecar's, or why not."""
+"""Request: that the model has tools for recall. Response: whether the model was offered the sidecar's, or why not."""
 UNTRIMMED: Final = PREFIX + "untrimmed"
-"""Of an answer: why its request went on untrimmed; absent where the prompt was trimmed."""
+"""Response: why its request was forwarded untrimmed; absent if the prompt was trimmed."""
 STOPPING: Final = PREFIX + "stopping"
-"""Of a 503: `true`, as the sidecar stops and has not begun the request, so a load balancer may repeat it elsewhere."""
+"""Response with status 503: `true`, as the sidecar is stopping and has not begun the request, so that a load balancer
+may send it elsewhere."""
 PIN: Final = PREFIX + "pin"
-"""Of a request: indices of messages that no cut may touch, from 0; negative ones from the end, -1 the newest."""
+"""Request: indices of messages that no cut may change, from 0; negative ones count from the end, -1 the newest."""
 MOST_PINS: Final = 256
-"""Indices in one header. Their digits are a hundredth of what a header may have; agents pin one to ten messages."""
+"""Indices in one header, at most. Their digits take a hundredth of a header's limit; agents pin one to ten messages."""
 _INDEX: Final = re.compile(r"-?[0-9]{1,9}")
 _LONGEST_REVISION: Final = 4_000
-"""Characters of a revision in a header: clients take some 8,000 for all headers together."""
+"""Longest revision in a header, in characters: clients accept some 8,000 for all headers together."""
 
 
 def facts(answer: TrimAnswer) -> dict[str, str]:
-    """Return the headers that tell an agent what was done to its prompt."""
+    """Return the headers that report to an agent what was done to its prompt."""
     told = {
         PREFIX + "tokens-before": str(answer.tokens.before),
         PREFIX + "tokens-after": str(answer.tokens.after),
@@ -57,7 +58,7 @@ def facts(answer: TrimAnswer) -> dict[str, str]:
 
 
 def handled(untrimmed: Untrimmed | None, recall: RecallOffer | None) -> dict[str, str]:
-    """Return the headers that tell what was done about a request: `Handled` has what the values mean."""
+    """Return the headers that report what was done about a request; for the values see `Handled`."""
     told = {} if recall is None else {RECALL: recall.value}
     return told if untrimmed is None else {**told, UNTRIMMED: untrimmed.value}
 
@@ -66,11 +67,11 @@ def pinned(headers: Mapping[str, str], count: Callable[[], int]) -> frozenset[in
     """Return the indices of the messages that a request pins, from 0.
 
     Args:
-        headers: the request's.
-        count: asked for the number of its messages, where it pins any.
+        headers: of the request.
+        count: returns the number of its messages; called if it pins any.
 
     Raises:
-        InvalidRequest: the header is no list of indices, or names a message that is not there.
+        InvalidRequest: the header is not a list of indices, or an index is out of range.
     """
     text = headers.get(PIN, "").strip()
     if not text:
@@ -88,6 +89,6 @@ def pinned(headers: Mapping[str, str], count: Callable[[], int]) -> frozenset[in
 
 
 def revision(answer: TrimAnswer) -> dict[str, str]:
-    """Return the header with the run's decisions; none where it would be too long."""
+    """Return the header with the run's decisions; empty if the header would be too long."""
     text = base64.b64encode(answer.prompt.revision).decode()
     return {REVISION: text} if len(text) <= _LONGEST_REVISION else {}

@@ -1,4 +1,4 @@
-"""The thread that keeps house: what is over is forgotten in bounded slices, and unused memory given back."""
+"""The housekeeping thread: forgets what has expired in bounded slices, and returns unused memory to the system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Housekeeper:
-    """Does a slice of housekeeping each `interval` seconds, from now on."""
+    """Does a slice of housekeeping every `interval` seconds, from its creation on."""
 
     def __init__(self, runs: Runs, memory: MemoryGate, refusals: Refusals, interval: float) -> None:
         self._runs = runs
@@ -35,7 +35,7 @@ class Housekeeper:
         self._thread.start()
 
     def end(self) -> None:
-        """Begin no further slice."""
+        """Start no further slice."""
         self._ending.set()
 
     def join(self, timeout: float) -> None:
@@ -54,10 +54,10 @@ class Housekeeper:
         self._refusals.log_omitted()
         if over := self._memory.excess():
             self._runs.shed(over)
-            self._given_back = -math.inf  # what was evicted helps only once it is given back
+            self._given_back = -math.inf  # evicting helps only once the memory is returned
         if time.monotonic() - self._given_back >= _GIVE_BACK_SECONDS:
             if self._runs.forget_shared() and not len(self._runs):
-                # No run is left to be looked through, so this takes some milliseconds.
+                # No runs are left to go through, so this takes some milliseconds.
                 gc.collect()
             give_back()
             self._given_back = time.monotonic()

@@ -1,9 +1,9 @@
-"""The thread that indexes and compresses new content, off the path of the answers to prompts.
+"""The thread that indexes and compresses new content, outside the path of answers to prompts.
 
 It sleeps until a prompt or a search was answered, then works through the queue, a slice at a time. Before each slice it
 waits for calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait
-is limited. Originals of a run that another process began are fetched by it too, a piece at a time. A search first
-indexes what is still queued, as far as its time goes, and says what is left: the thread gets that done.
+is limited. It also fetches originals of runs that another process began, a piece at a time. A search first indexes the
+queued content itself, within a time limit, and reports what is left for the thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Runs `work_off` in its own thread; it does a slice of work and returns the bytes done, 0: the queue is empty."""
+    """Runs `work_off` in its own thread; it does one slice of work and returns its bytes, 0 if the queue is empty."""
 
     def __init__(self, work_off: Callable[[], int], in_flight: InFlight) -> None:
         self._work_off = work_off
@@ -34,7 +34,7 @@ class Indexer:
         self._thread.start()
 
     def wake(self) -> None:
-        """Wake the thread, as there may be something to index. Costs the caller microseconds."""
+        """Wake the thread, as there may be content to index. Takes microseconds."""
         self._woken.set()
 
     def end(self) -> None:
@@ -43,14 +43,14 @@ class Indexer:
         self._woken.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the current slice, at most `timeout` seconds; return whether it is done."""
+        """Wait for the current slice, at most `timeout` seconds; return whether it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._ending:
             self._woken.wait()
-            self._woken.clear()  # before the work, so that content that arrives meanwhile is found
+            self._woken.clear()  # before the work, so that content added meanwhile is noticed
             try:
                 while self._slice():
                     pass

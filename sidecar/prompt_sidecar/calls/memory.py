@@ -1,18 +1,19 @@
-"""How much memory the process takes, how much it may take, and whether a call's needs are within what is left.
+"""The process's memory: how much it uses, how much it may use, and whether a call fits in the rest.
 
-Theory. A process that runs out of memory does not fail in one place: Python raises MemoryError wherever it stands, some
-native code crashes, and in a container the kernel kills it, which loses every run. So a prompt is refused before any
-work is done, by an estimate of what it may need against what is left: of the configured limit, else of the container's
-(cgroup), and of the process's address space (RLIMIT_AS). Calls in flight reserve their estimates, since what they are
-about to take is not in the kernel's figure yet. Large needs leave some of it to small ones. Where there is no limit,
-nothing is read and nobody is refused.
+Theory. A process that runs out of memory fails anywhere: Python raises MemoryError at any statement, some native code
+crashes, and in a container the kernel kills it, which loses every run. So a prompt is refused before any work is done,
+if its estimated need exceeds what is left: of the configured limit, or else of the container's (cgroup), and of the
+process's address space (RLIMIT_AS). Calls in flight reserve their estimates, since memory that they have yet to
+allocate is not in the kernel's figure. Calls with large needs leave some memory to those with small ones. Without a
+limit nothing is measured and no call is refused.
 
-Bodies of requests and answers of providers grow while they are read, or unpacked, and nobody knows how far. So they
-reserve what the next piece may become before it is kept (`Reservation`), and reading ends where that is not there.
+Bodies of requests and answers of providers grow while they are read, or decompressed, to a size not known in advance.
+So memory for the next piece is reserved before the piece is kept (`Reservation`), and reading ends if there is not
+enough.
 
-The estimate is of the worst kind of prompt with so many bytes, all of it new: bytes are copied as they are received,
-lifted, sliced, kept, returned and sent, and each message becomes a record. Memory within the heap that is free again
-counts as taken, so the estimate errs on the safe side; what is idle is given back to the system every half minute.
+The estimate assumes the most expensive prompt of that size, all of it new: bytes are copied when they are received,
+extracted, sliced, stored, returned and sent, and each message becomes a record. Free memory within the heap counts as
+used, so the estimate errs on the safe side; free memory is returned to the system every half minute.
 """
 
 from __future__ import annotations
@@ -36,61 +37,62 @@ from prompt_sidecar.process.cgroups import memory_limit
 from prompt_sidecar.process.starting import StartError
 
 COPIES: Final = 10
-"""Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
+"""Largest number of copies of a prompt's bytes in memory: as received, its body, its slices and text, the originals
 before they are compressed, the returned slices, the joined answer, and two more while gRPC sends it."""
 MESSAGE_BYTES: Final = 4_000
 """Memory of a new message in addition to its bytes, while its decoded form is still there."""
 CALL_BYTES: Final = 2_097_152
-"""Memory of any call in addition to that."""
+"""Memory of any call in addition to that of its prompt."""
 ORIGINAL_COPIES: Final = 2
-"""Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
+"""Copies of an original in memory while a page of it is read: decompressed, and in part as text."""
 REQUEST_COPIES: Final = 3
-"""Times that the bytes of a request that is sent on are in memory, besides what trimming needs: as they came, with
-hidden turns and tools, and on their way to the provider."""
+"""Copies of a forwarded request in memory, in addition to what trimming needs: as received, with hidden turns and
+tools, and while it is sent to the provider."""
 ANSWER_COPIES: Final = 10
-"""Times that the bytes of a provider's answer, of an event of it, or of a message of a WebSocket are in memory: as they
-came, on their way to the splitter, as text, which takes up to four times its bytes, read, and written again."""
+"""Copies in memory of a provider's answer, of an event in it, or of a WebSocket message: as received, as input of the
+splitter, as text, which takes up to four times its bytes, parsed, and written again."""
 SMALL_BYTES: Final = 1_048_576
-"""Bytes of an original below which nothing is reserved: with all threads at it 16 MB."""
+"""Originals below this size reserve nothing: with all threads reading one, 16 MB."""
 LEAST_MESSAGE: Final = 25
-"""Bytes of the smallest message, with its comma: `{"role":"user"}` and some."""
+"""Bytes of the smallest message, with its comma: `{"role":"user"}` and some more."""
 
 BASELINE_BYTES: Final = 150_000_000
-"""Memory of a process before any run: 155 MB with the extra `fast`, 118 without; about, as a reserve is added."""
+"""Memory of a process before any run: 155 MB with the extra `fast`, 118 without; rough, as a reserve is added."""
 RESERVE: Final = 1.25
-"""Times that a process takes what its figures explain, at most; the bench holds it to that."""
+"""Largest ratio of a process's memory to what its figures explain; the bench checks it."""
 
 ROOMY: Final = 8
-"""Part of what is left that a call may reserve unseen: as many as two processors serve at once, with some waiting."""
+"""A call may reserve this part (one over the number) of what is left without a closer estimate: as many calls as two
+processors serve at once, with some waiting."""
 
 SPARE: Final = 16
-"""Part of the limit that calls with large needs leave to those with small ones: 25 MB of 400."""
+"""Part (one over the number) of the limit that calls with large needs leave to those with small ones: 25 MB of 400."""
 ANY: Final = sys.maxsize
-"""Room where there is no limit."""
+"""The room if there is no limit."""
 SMALL_NEED: Final = 8_388_608
-"""Bytes up to which a need is small: a prompt of half a megabyte, or one of 200 kB in 600 messages."""
+"""Needs up to this many bytes are small: a prompt of half a megabyte, or one of 200 kB in 600 messages."""
 
 NEAR: Final = 0.9
-"""Share of the process's limit from which on caches of runs, then originals, are given up. Budgets leave a fifth free,
-so it is reached only where they do not fit, or where much of the memory is none of theirs."""
+"""Share of the process's limit from which on caches of runs, then originals, are evicted. Budgets leave a fifth free,
+so it is reached only if they do not fit, or if other data takes much of the memory."""
 
 _PIECE: Final = 1_048_576
-"""Bytes that are looked through at once, while no other thread runs: some 5 ms."""
+"""Bytes that are searched at once, while no other thread runs: some 5 ms."""
 
 LEAST_BUDGET: Final = 16_777_216
-"""Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
+"""Eviction budgets are not reduced below this many bytes: a dozen runs of a small agent."""
 
 LEAST_ADDRESSES: Final = 500_000_000
-"""Bytes of addresses with which a sidecar starts: libraries, stacks of threads, and heaps of arenas, most of which hold
-nothing. With fewer than some 450 MB native code of libraries ends the process, as it gets no thread."""
+"""Address space that a sidecar needs to start: libraries, stacks of threads, and heaps of arenas, mostly unused. With
+less than some 450 MB native code of libraries ends the process, as it gets no thread."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a call failed for want of memory: Python has no one type for that.
+    """Whether a call failed for lack of memory: Python has no single type for that.
 
-    A thread or a lock that the system has no memory for is a RuntimeError, known by its text alone (CPython,
-    `Modules/_threadmodule.c`); what the kernel refuses is an OSError.
+    A thread or a lock that the system has no memory for raises a RuntimeError that only its text identifies (CPython,
+    `Modules/_threadmodule.c`); an allocation that the kernel refuses raises an OSError.
     """
     if isinstance(error, RuntimeError):
         return str(error).startswith(("can't start new thread", "can't allocate"))
@@ -98,7 +100,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def out_of_memory() -> OutOfMemory:
-    """The error of a call for which `is_out_of_memory` holds."""
+    """Return the error for a call for which `is_out_of_memory` is true."""
     return OutOfMemory(
         "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
         bound="limits.process_bytes",
@@ -106,7 +108,7 @@ def out_of_memory() -> OutOfMemory:
 
 
 def sizing(limits: Limits, container: int) -> str:
-    """Return a warning if all that may be kept does not fit the container; empty: it does, or there is no limit."""
+    """Return a warning if the budgets together do not fit the container; empty if they do, or there is no limit."""
     need = int((BASELINE_BYTES + limits.stash_bytes + limits.memory_bytes) * RESERVE)
     if not container or need <= container:
         return ""
@@ -117,10 +119,10 @@ def sizing(limits: Limits, container: int) -> str:
 
 
 def fitted(limits: Limits, container: int) -> Limits:
-    """Return limits whose eviction budgets fit a container; `container` is 0 where it has no limit.
+    """Return limits whose eviction budgets fit a container; `container` is its limit, 0 for none.
 
-    Both budgets shrink in the same proportion. They decide what is evicted and nothing else: pods of different sizes
-    trim the same prompt in the same way.
+    Both budgets are reduced in the same proportion. They only decide what is evicted: pods of different sizes trim the
+    same prompt in the same way.
     """
     budgets = limits.stash_bytes + limits.memory_bytes
     room = int(container / RESERVE) - BASELINE_BYTES
@@ -137,7 +139,7 @@ def fitted(limits: Limits, container: int) -> Limits:
 
 
 def changed(limits: Limits, effective: Limits, container: int) -> str:
-    """Return what `fitted` changed, for the log; empty: nothing."""
+    """Return what `fitted` changed, for the log; empty if nothing."""
     names = ("stash_bytes", "run_stash_bytes", "memory_bytes")
     told = [
         f"limits.{name} is {getattr(effective, name):,} in place of {getattr(limits, name):,}"
@@ -150,7 +152,7 @@ def changed(limits: Limits, effective: Limits, container: int) -> str:
 
 
 def check_addresses() -> None:
-    """Check that the process may use as many addresses as a start takes. Raises StartError: it may not."""
+    """Check that the process may use as much address space as it needs to start. Raises StartError otherwise."""
     limit = _address_limit()
     if 0 < limit < LEAST_ADDRESSES:
         raise StartError(
@@ -160,7 +162,7 @@ def check_addresses() -> None:
 
 
 def _address_limit() -> int:
-    """Bytes of addresses that the process may use; 0: any number."""
+    """Return the process's limit of address space in bytes, 0 if there is none."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 0 if soft == resource.RLIM_INFINITY else soft
 
@@ -168,7 +170,7 @@ def _address_limit() -> int:
 class MemoryGate:
     """Admits prompts, and reading of large originals, while there is memory for them. Thread-safe.
 
-    `most` is bytes that the process may take; 0: the container's limit, if it has one.
+    `most` is the process's limit in bytes; 0: the container's limit, if it has one.
     """
 
     def __init__(self, most: int = 0, read: Callable[[], tuple[int, int]] | None = None) -> None:
@@ -180,7 +182,7 @@ class MemoryGate:
         self._baseline = 0
 
     def settle(self) -> None:
-        """Take the memory of the process, which is ready now, as its baseline."""
+        """Record the memory of the process, now that it is ready, as its baseline."""
         self._baseline = self._read()[1]
 
     def figures(self) -> ProcessMemory:
@@ -188,7 +190,7 @@ class MemoryGate:
         return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit, free_blocks())
 
     def excess(self) -> int:
-        """Return by how many bytes the process passes the share of its limit from which on it sheds."""
+        """Return by how many bytes the process exceeds the share of its limit from which on it evicts."""
         address, resident = self._read()
         over = 0
         if self.limit:
@@ -198,25 +200,25 @@ class MemoryGate:
         return max(over, 0)
 
     def room(self) -> int:
-        """Return how many bytes the process may take besides what it has and what is reserved; `ANY`: no limit."""
+        """Return how many bytes the process may use beyond those used and reserved; `ANY` if there is no limit."""
         if not self.limit and not self._address_limit:
             return ANY
         return max(self._left() - self._reserved, 0)
 
     @contextmanager
     def admit(self, raw: bytes) -> Iterator[None]:
-        """Reserve what a prompt of these bytes may need until it is answered.
+        """Reserve the estimated need of a prompt of these bytes until it is answered.
 
         Raises:
-            TooLarge: it may need more than is left; nothing was done.
+            TooLarge: the prompt may need more than is left; nothing was done.
         """
         if not self.limit and not self._address_limit:
             yield
             return
         need = CALL_BYTES + COPIES * len(raw)
         left = self._left()
-        # The worst, which is mostly far too much, is reserved where other calls find room as well, and where it makes
-        # no large need of a small one. Else the messages are looked for.
+        # The worst case, mostly far too much, is reserved if other calls still find room, and if it does not turn a
+        # small need into a large one. Otherwise the messages are counted.
         most_messages = len(raw) // LEAST_MESSAGE
         room = (left - self._reserved) // ROOMY
         if need + MESSAGE_BYTES * most_messages > (min(room, SMALL_NEED) if need <= SMALL_NEED else room):
@@ -228,10 +230,10 @@ class MemoryGate:
 
     @contextmanager
     def reserve(self, original: int) -> Iterator[None]:
-        """Reserve what reading an original of so many bytes may need; a small one needs no more than any call does.
+        """Reserve memory for reading an original of so many bytes; a small one needs no more than any call.
 
         Raises:
-            TooLarge: it may need more than is left.
+            TooLarge: the original may need more than is left.
         """
         if original < SMALL_BYTES or not (self.limit or self._address_limit):
             yield
@@ -241,14 +243,14 @@ class MemoryGate:
             yield
 
     def growing(self) -> Reservation:
-        """Return a reservation of nothing yet, for what is read piece by piece and may become more than its bytes."""
+        """Return an empty reservation, for a body that is read piece by piece and may expand."""
         return Reservation(self)
 
     def take(self, more: int, before: int = 0) -> None:
-        """Reserve so many bytes more, besides the `before` that the same call has. `give` must follow.
+        """Reserve so many more bytes; the same call has reserved `before`. `give` must follow.
 
         Raises:
-            TooLarge: they are not there.
+            TooLarge: there is not enough memory.
         """
         if more > 0 and (self.limit or self._address_limit):
             self._reserve(more, self._left(), before + more)
@@ -256,13 +258,13 @@ class MemoryGate:
             self.give(-more)
 
     def give(self, less: int) -> None:
-        """Reserve so many bytes less."""
+        """Release so many reserved bytes."""
         if less and (self.limit or self._address_limit):
             with self._lock:
                 self._reserved -= less
 
     def _reserve(self, more: int, left: int, need: int) -> None:
-        """Reserve `more` of what is left, for a call that needs so much in all. Raises TooLarge."""
+        """Reserve `more` of what is left, for a call whose total need is `need`. Raises TooLarge."""
         if need > SMALL_NEED:
             left -= (self.limit or self._address_limit) // SPARE
         with self._lock:
@@ -271,7 +273,7 @@ class MemoryGate:
             self._reserved += more
 
     def _refusal(self, need: int, left: int) -> TooLarge:
-        """The error of a call that needs so much: what helps depends on whether an idle process has that."""
+        """Return the error for a call with this need; its advice depends on whether an idle process has enough."""
         told = f"this call may need {need:,} bytes of memory and {left:,} are left"
         idle = self.limit - self.limit // SPARE - self._baseline
         if self.limit and need > max(idle, SMALL_NEED):
@@ -295,20 +297,20 @@ class MemoryGate:
 
 
 def _objects(raw: bytes) -> int:
-    """At most how many objects a JSON text has outside strings, which bounds its messages. Linear.
+    """Return an upper bound of the objects outside strings in a JSON text, which limits its messages. Linear time.
 
-    Each begins with a brace that no backslash follows, as one does in JSON that is quoted in a string: a result of 30
-    MB may hold 800,000 of those.
+    Each begins with a brace that no backslash follows. In JSON quoted in a string a backslash does follow; a result of
+    30 MB may contain 800,000 of those.
     """
     starts = range(0, len(raw), _PIECE)
     return sum(raw.count(b"{", at, at + _PIECE) - raw.count(b"{\\", at, at + _PIECE + 1) for at in starts)
 
 
 class Reservation:
-    """What one body, or what is unpacked of it, may come to take, as it grows. A context manager of one thread.
+    """Memory reserved for one body, or its decompressed form, as it grows. A context manager of one thread.
 
-    What is there already counts twice, as the kernel's figure has it too: so it errs on the safe side, and is to be
-    given back as soon as nothing more is made of it.
+    Bytes already in memory count twice, as the kernel's figure contains them too: so it errs on the safe side, and has
+    to be released as soon as the body is processed.
     """
 
     __slots__ = ("_gate", "size")
@@ -316,7 +318,7 @@ class Reservation:
     def __init__(self, gate: MemoryGate) -> None:
         self._gate = gate
         self.size = 0
-        """Bytes that are reserved."""
+        """Bytes reserved."""
 
     def __enter__(self) -> Self:
         return self
@@ -327,13 +329,13 @@ class Reservation:
         self.resize(0)
 
     def resize(self, size: int) -> None:
-        """Reserve so many bytes in place of what is reserved. Raises TooLarge: they are not there; what was stays."""
+        """Change the reservation to so many bytes. Raises TooLarge without a change if there is not enough memory."""
         self._gate.take(size - self.size, self.size)
         self.size = size
 
 
 class _Statm:
-    """Reads the process's address space and resident memory, in bytes; zeros where the system does not report them."""
+    """Reads the process's address space and resident memory, in bytes; zeros if the system does not report them."""
 
     def __init__(self) -> None:
         self._file = -1

@@ -1,4 +1,4 @@
-"""Where and how the server listens, whom it lets in, and what one caller may take."""
+"""The options of all doors: how the server listens, whom it admits, and limits per caller."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from prompt_sidecar.values import (
 )
 
 _PATH = text(4_096)
-"""As long a path as Linux takes."""
+"""A path of at most the length that Linux allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Sizes are in bytes, times in seconds; an empty address or path is none."""
+    """Options of the server. Sizes are in bytes, times in seconds; an empty address or path means none."""
 
     listen: str = setting(
         "127.0.0.1:7717",

@@ -1,4 +1,4 @@
-"""A door that answers single requests over HTTP from a thread of its own, for probes and for people's browsers."""
+"""A door that answers single HTTP requests in its own thread, for probes and for people's browsers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prompt_sidecar.values import split_address
 
 
 class PagesDoor:
-    """A `Door` with an application of WSGI; a subclass says what is there.
+    """A `Door` that serves a WSGI application; subclasses give it one.
 
     Args:
         setting: the setting that names the address.
         listen: the address.
-        answer: the application.
-        bounds: of its connections.
+        answer: the WSGI application.
+        bounds: limits of its connections.
         reached: called with the name of each bound that is reached.
     """
 
@@ -43,24 +43,24 @@ class PagesDoor:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address it listens at."""
         return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def bind(self) -> None:
-        """Take its address; nothing is answered before `start`. Raises StartError."""
+        """Bind the address; nothing is answered before `start`. Raises StartError."""
         with listening(self._setting, self._listen):
             self._server = BoundedServer(split_address(self._listen), self._app, self._bounds)
         self._server.reached = self._reached
 
     def start(self) -> None:
-        """Answer."""
+        """Start to answer."""
         assert self._server is not None
         serve = partial(self._server.serve_forever, LOOK_SECONDS)
         self._thread = threading.Thread(target=serve, name=self._setting.partition(".")[0], daemon=True)
         self._thread.start()
 
     def drain(self) -> None:
-        """Answer until the end."""
+        """Do nothing: it answers until it is stopped."""
 
     def stop(self, grace: float) -> bool:  # noqa: ARG002 - an answer is a matter of milliseconds
         """Stop answering."""

@@ -1,4 +1,4 @@
-"""Why a request passes whose path is no known API's: it may hold a prompt all the same, or does not."""
+"""Why a request to an unknown path is forwarded: it may contain a prompt, or does not."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _NO_JSON: Final = (
     "application/pdf",
     "application/zip",
 )
-"""Content types of what is no JSON. `application/octet-stream` may be: some clients send it where no type is set."""
+"""Content types of bodies that are not JSON. `application/octet-stream` may be: some clients send it if no type is
+set."""
 
 
 def passes(method: str, path: str, headers: Mapping[str, str]) -> Untrimmed:
-    """Return why a request to a path that is no known API's passes.
+    """Return why a request to a path of no known API is forwarded untrimmed.
 
     Args:
-        method: of HTTP.
+        method: the HTTP method.
         path: without the query.
-        headers: the request's, their names in lower case.
+        headers: of the request, names in lower case.
     """
     if "websocket" in headers.get("upgrade", "").lower():
         return Untrimmed.WEBSOCKET

@@ -1,7 +1,7 @@
-"""Where calls run: thread pools that count their queued work, and the number of calls in flight.
+"""Thread pools that count their queued work, and the number of calls in flight.
 
 Health checks have their own threads: a busy sidecar must not look like a dead one. `doors/grpc/reception.py` decides
-which calls come here, and how many.
+which calls are submitted here, and how many.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class Arrival(threading.local):
     """When the call that the current thread serves arrived, and how large its answer is."""
 
     at = 0.0
-    """By `perf_counter`."""
+    """Time of arrival, by `perf_counter`."""
     answered = 0
-    """Bytes of its answer; 0: there is none yet, or it is not known."""
+    """Bytes of its answer; 0 if there is none yet, or its size is not known."""
 
 
 ARRIVAL = Arrival()
 
 NO_THREAD: Final = "can't start new thread"
-"""What CPython says where the system lets no thread begin."""
+"""CPython's message when the system refuses a new thread."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def _ignored(_: float) -> None:
 
 
 class InFlight:
-    """The number of calls that wait, run or are still being answered; it can be waited for until there are none."""
+    """The number of calls that wait, run or are still being answered; callers can wait until it is 0."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -58,7 +58,7 @@ class InFlight:
 
     @property
     def count(self) -> int:
-        """The present number."""
+        """The current number."""
         return self._count
 
     def wait_for_none(self, timeout: float) -> bool:
@@ -75,7 +75,7 @@ class WorkerPool(ThreadPoolExecutor):
         super().__init__(workers, thread_name_prefix=name)
         self._waited = waited or _ignored
         self.workers = workers
-        """Threads."""
+        """Number of threads."""
         self._lock = threading.Lock()
         self._pending = 0
 
@@ -88,7 +88,7 @@ class WorkerPool(ThreadPoolExecutor):
         """Start so many threads, all of them by default, and run `function` once in each.
 
         Raises:
-            RuntimeError: the system does not let so many begin.
+            RuntimeError: the system refuses so many threads.
         """
         threads = min(threads, self.workers) or self.workers
         together = threading.Barrier(threads)
@@ -102,7 +102,7 @@ class WorkerPool(ThreadPoolExecutor):
             begun += (self.start(run) for _ in range(threads))
         finally:
             if len(begun) < threads or len(self._threads) < threads:
-                together.abort()  # those that have begun would wait for the others for ever
+                together.abort()  # the threads that have started would wait for the others for ever
         if together.broken:
             raise RuntimeError(NO_THREAD)
         for future in begun:
@@ -128,9 +128,9 @@ class WorkerPool(ThreadPoolExecutor):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Future[T]:
-        """Run `function` in a thread when it is the owner's turn; here each work has it at once.
+        """Run `function` in a thread when it is the owner's turn; in this pool that is at once.
 
-        What cannot be begun, as the pool has ended or there is no memory for it, has a RuntimeError.
+        If it cannot be started, as the pool has ended or there is no memory, the future has a RuntimeError.
         """
         try:
             return self.submit(function, *args, **kwargs)
@@ -140,7 +140,7 @@ class WorkerPool(ThreadPoolExecutor):
             return failed
 
     def counted(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
-        """Count some work as waiting, and return it; `done` counts it no more."""
+        """Count work as waiting, and return it as a function; `done` stops counting it."""
         arrived = perf_counter()
 
         def run() -> T:
@@ -153,10 +153,10 @@ class WorkerPool(ThreadPoolExecutor):
         return run
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run `function` in the next thread that is free, and do not count it."""
+        """Run `function` in the next free thread, without counting it."""
         return super().submit(function, *args, **kwargs)
 
     def done(self, _: object) -> None:
-        """Count some work no more."""
+        """Stop counting work."""
         with self._lock:
             self._pending -= 1

@@ -1,10 +1,10 @@
 """`/healthz`, `/readyz` and `/startupz` over HTTP, for the probes of Kubernetes and of load balancers.
 
 gRPC's health service answers on the server's own listeners, which in a pod may be a unix socket or loopback: the
-kubelet reaches neither, and a probe that starts a program costs a second of a processor each time. This listener has
-nothing else, tells nothing but yes or no, and needs no authentication.
+kubelet reaches neither, and a probe that starts a program costs a second of a processor each time. This listener has no
+other paths, answers only yes or no, and needs no authentication.
 
-- `/healthz`: the process answers. What it waits for does not matter: a restart would not help.
+- `/healthz`: the process answers. What it waits for does not matter, as a restart would not help.
 - `/startupz`: the vocabulary that most prompts are counted with is loaded.
 - `/readyz`: it is, and the sidecar does not drain. Nothing else: that a store is down must not unready every agent.
 """
@@ -21,11 +21,11 @@ from prompt_sidecar.telemetry.scrapes import Bounds, not_found
 CONNECTIONS: Final = 16
 """Connections at a time: a kubelet has three probes, and load balancers some."""
 SECONDS: Final = 5.0
-"""Of one connection; a probe asks and goes."""
+"""Time limit of one connection, in seconds; a probe takes much less."""
 
 
 class Probes(PagesDoor):
-    """A `Door` that answers probes from its binding to its end."""
+    """A `Door` that answers probes from `bind` on, until it is stopped."""
 
     def __init__(self, listen: str, readiness: Readiness, reached: Callable[[str], None]) -> None:
         """`reached` is called with the name of each bound that is reached."""
@@ -35,16 +35,16 @@ class Probes(PagesDoor):
 
     @property
     def notice(self) -> str:
-        """Where it listens."""
+        """Its address, for the log."""
         return f"probes over HTTP: listening on {self.address}"
 
     def bind(self) -> None:
-        """Take its address, and answer that the process is alive."""
+        """Bind the address, and answer that the process is alive."""
         super().bind()
         super().start()
 
     def start(self) -> None:
-        """It answers already."""
+        """Do nothing: it answers since `bind`."""
 
     def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
         state = self._readiness.state

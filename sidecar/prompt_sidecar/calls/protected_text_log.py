@@ -11,7 +11,7 @@ from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.trim_calls import TokenFigures, TrimCall
 
 MOST_RUNS: Final = 4_096
-"""Runs that are remembered, the newest: more than are active at a time. One that was forgotten is logged again."""
+"""Runs that are remembered, the newest: more than are active at a time. A forgotten run is logged again."""
 
 _log = logging.getLogger("prompt_sidecar.protected_text")
 
@@ -24,7 +24,7 @@ class ProtectedTextLog:
         self._reported: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def report(self, call: TrimCall, tokens: TokenFigures) -> None:
-        """Log what the protected text leaves in a prompt's run, if it is too little and was not logged yet."""
+        """Log how much the protected text leaves in a prompt's run, if it is too little and was not logged yet."""
         if tokens.protected_leaves is None:
             return
         run = call.caller, call.run_id

@@ -1,7 +1,7 @@
-"""The sidecar's errors in the shape of the provider that the request was for, so that its SDK understands them.
+"""The sidecar's errors in the format of the request's provider, so that its SDK understands them.
 
 Refusals of the guard and of ceilings are final: they are 400 like other invalid requests, or 403 where the guard cannot
-read a request, which no provider's SDK tries again by itself (they do on 408, 409, 429 and from 500 on).
+read a request, which no provider's SDK retries by itself (they do on 408, 409, 429 and from 500 on).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _HTTP_STATUS: Final[Mapping[str, int]] = {
     "DEADLINE_EXCEEDED": 504,
     "CANCELLED": 499,
 }
-"""The HTTP status of an error's gRPC status."""
+"""The HTTP status for each gRPC status of an error."""
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether the request must be refused, where any other failure lets it pass as it came."""
+    """Whether the request must be refused; after any other failure it is forwarded unchanged."""
     return isinstance(error, SidecarError) and error.reason in FINAL_REASONS
 
 
@@ -49,13 +49,13 @@ def error_headers(format_name: str, status: int) -> dict[str, str]:
 
 
 def error_body(format_name: str, status: int, message: str, reason: str) -> bytes:
-    """Return an error as JSON in a provider's shape.
+    """Return an error as JSON in a provider's format.
 
     Args:
-        format_name: the request's format; empty: of no known API.
-        status: of HTTP.
-        message: the sidecar's own.
-        reason: the sidecar's; before the message where the provider's shape has no place for it.
+        format_name: the request's format; empty for an unknown API.
+        status: the HTTP status.
+        message: the sidecar's message.
+        reason: the sidecar's reason; put before the message if the provider's format has no field for it.
     """
     api = APIS.get(format_name)
     if api is None:

@@ -1,4 +1,4 @@
-"""One line of the log when a provider begins to fail, and one when it answers again; none of them twice a minute."""
+"""Logs when a provider begins to fail and when it answers again, each at most once a minute."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from prompt_sidecar.facts.http_calls import CallOutcome, ProviderAnswered, Provi
 from prompt_sidecar.facts.log_lines import members
 
 SECONDS: Final = 60.0
-"""From one line about a provider to the next one that says the same."""
+"""Time between two lines with the same content about a provider."""
 _FAILS: Final = frozenset({CallOutcome.FAILED, CallOutcome.UNREACHABLE, CallOutcome.BROKEN_OFF})
 _ANSWERS: Final = frozenset({CallOutcome.ANSWERED, CallOutcome.REFUSED, CallOutcome.RATE_LIMITED})
-"""Of agents that have left nothing is known."""
+"""Outcomes of a working provider; after an agent's disconnect nothing is known."""
 
 _log = logging.getLogger("prompt_sidecar.providers")
 
 
 class ProviderStates:
-    """Hears of each call of a provider. Thread-safe. `clock` gives seconds."""
+    """Is notified of each call of a provider. Thread-safe. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, bool] = {}
-        """What the last line about a provider has said."""
+        """Whether the last line about a provider said that it fails."""
         self._logged: dict[tuple[str, bool], float] = {}
 
     def answered(self, asked: ProviderAsked, answered: ProviderAnswered) -> None:
-        """Log a change, if this call is one."""
+        """Log a change of state, if this call shows one."""
         outcome = answered.outcome
         if outcome not in _FAILS | _ANSWERS:
             return

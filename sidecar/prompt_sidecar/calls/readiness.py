@@ -1,4 +1,4 @@
-"""Whether the process can answer calls: what probes over HTTP and gRPC's health service say."""
+"""Whether the process can answer calls, as reported by HTTP probes and gRPC's health service."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import Enum, auto
 
 
 class State(Enum):
-    """Of a process."""
+    """State of a process."""
 
     STARTING = auto()
-    """What calls need is loaded."""
+    """What calls need is being loaded."""
     SERVING = auto()
     DRAINING = auto()
-    """It stops, and takes no further calls."""
+    """The process is stopping, and accepts no further calls."""
 
 
 class Readiness:
-    """The state of a process, and who is called when it changes."""
+    """The state of a process, and callbacks for its changes."""
 
     def __init__(self) -> None:
         self.state = State.STARTING

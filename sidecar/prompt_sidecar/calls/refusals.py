@@ -1,9 +1,9 @@
-"""Logs one line for each refused call, at a limited rate; so are the lines of libraries that serve HTTP.
+"""Logs one line for each refused call, at a limited rate, and limits the lines of HTTP server libraries likewise.
 
 A caller that is refused can call again as often as it likes, so a token bucket limits the lines: `log.refusals` a
-minute, of which the unused are saved for one minute. Lines beyond that are counted, and their number is logged once
-there is room again. No line holds text of a prompt: it has the method, the status, the reason, the invalid field and
-the peer's address.
+minute; unused ones accumulate for one minute. Lines beyond that are counted, and their number is logged once the budget
+allows it. No line holds text of a prompt: it has the method, the status, the reason, the invalid field and the peer's
+address.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MINUTE = 60.0
 LINES = 60
 """Lines a minute, by default: of 200 bytes each they are 17 MB a day."""
 LIBRARIES = ("aiohttp.server", "asyncio")
-"""Loggers of the libraries that serve HTTP."""
+"""Loggers of the HTTP server libraries."""
 MOST_CHARACTERS = 200
-"""Characters of a field's path in a line; it may hold names that the caller chose."""
+"""Characters of a field's path in a line; it may contain names chosen by the caller."""
 
 _log = logging.getLogger("prompt_sidecar.refused")
 
@@ -52,9 +52,9 @@ class LineBudget:
             return True
 
     def taken_over(self, *, at_once: bool = False) -> int:
-        """Return how many lines were omitted since the last number above 0, which comes once a minute unless `at_once`.
+        """Return how many lines were omitted since the last number above 0, once a minute unless `at_once`.
 
-        More often, the lines with this number would take as much room as those that were omitted.
+        More frequent lines with this number would take as much space as the omitted ones.
         """
         with self._lock:
             now = self._clock()
@@ -70,13 +70,13 @@ class LineBudget:
 
 
 class Refusals:
-    """Logs refused calls, at most `a_minute` lines a minute; 0: none, but how many there were."""
+    """Logs refused calls, at most `a_minute` lines a minute; 0: no lines, but their number."""
 
     def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
         self._budget = LineBudget(a_minute, clock)
 
     def log(self, method: str, error: BaseException, code: str, peer: str) -> None:
-        """Log that a call was refused or failed; an empty method: one that is not served."""
+        """Log that a call was refused or failed; the method is empty if it is not served."""
         self.log_omitted()
         if not self._budget.take():
             return
@@ -101,10 +101,9 @@ class Refusals:
 
 
 class LibraryLines(logging.Filter):
-    """Lets so many lines a minute of a library's logger pass, and counts the others.
+    """Passes so many lines a minute of a library's logger, and counts the others.
 
-    The library writes one, with the frames of its error, for each request that it cannot read, before anybody is asked
-    for a token.
+    The library writes a line with a traceback for each malformed request, before the client is authenticated.
     """
 
     def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
@@ -121,7 +120,7 @@ class LibraryLines(logging.Filter):
 
 @contextmanager
 def library_lines_limited(a_minute: int) -> Iterator[None]:
-    """Limit the lines of the libraries that serve HTTP, each by itself, as refused calls are."""
+    """Limit the lines of each HTTP server library, as those of refused calls."""
     filters = {logging.getLogger(name): LibraryLines(a_minute) for name in LIBRARIES}
     for logger, limit in filters.items():
         logger.addFilter(limit)
@@ -133,5 +132,5 @@ def library_lines_limited(a_minute: int) -> Iterator[None]:
 
 
 def _shown(text: str) -> str:
-    """Return a caller's text on one line, in ASCII and not too long."""
+    """Return a caller's text on one line, in ASCII, shortened."""
     return ascii(text)[1:-1][:MOST_CHARACTERS]

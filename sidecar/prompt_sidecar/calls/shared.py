@@ -1,6 +1,6 @@
-"""What the doors of one process share: callers, TLS files, threads, memory, the use cases, and readiness.
+"""Services that the doors of one process share: callers, TLS files, threads, memory, the use cases, and readiness.
 
-It belongs to no door, so a process may have any of them.
+They belong to no door, so a process may have any combination of doors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class DoorServices:
-    """See the module. Doors are made with it, and use it from `start` to `stop`.
+    """Services shared by all doors. Doors get it when they are created, and use it from `start` to `stop`.
 
     Raises:
         StartError: a TLS file cannot be used.
@@ -50,41 +50,41 @@ class DoorServices:
         refusals: Refusals | None = None,
         names: CallerNames | None = None,
     ) -> None:
-        """Read the files. `refusals` logs refused calls; None: as by default. `names` are those of callers."""
+        """Read the files. `refusals` logs refused calls; None: at the default rate. `names`: of callers."""
         self.options = options
         self.observer = observer or Observer()
-        """Given the facts of each call."""
+        """Receives the facts of each call."""
         self.refusals = refusals or Refusals(LINES)
         self.names = names or CallerNames()
         self.tokens = Tokens(read_tokens(options.tokens_file) if options.tokens_file else {})
-        """Of the callers that may call; none: no token is needed."""
+        """Tokens of the callers that are admitted; empty if no token is required."""
         self.tls = TlsFiles(options) if options.tls_certificate else None
-        """None: there is no TLS."""
+        """None without TLS."""
         self.in_flight = InFlight()
-        """Calls at work: background work waits for them."""
+        """Calls in flight: background work waits for them."""
         self.workers = CallPool(options.workers, options.running_calls, "call", waited=self.observer.waited)
         """The threads that run the use cases."""
         self.readiness = Readiness()
         self.provider_states = ProviderStates()
-        """Logs which providers fail."""
+        """Logs failing providers."""
         self.once = Once()
-        """Logs what may happen at each request."""
+        """Logs, once each, events that may occur at each request."""
         self.calls: Callable[[], int] = lambda: 0
         """The number of calls in progress, for metrics."""
         self.buffers: dict[str, Callable[[], int]] = {}
-        """Bytes that a door keeps besides, by their name in metrics."""
+        """Bytes of a door's other buffers, by name in metrics."""
         self.readers: list[Callable[[], str]] = []
-        """Each reads a file again, and returns what changed."""
+        """Functions that read a file again and return what changed."""
         if options.tokens_file:
             self.readers.append(lambda: self.tokens.replace(read_tokens(options.tokens_file)))
         if self.tls is not None:
             self.readers.append(self.tls.reload)
         self.use_cases: UseCases
-        """Since `start`."""
+        """Set by `start`."""
         self._background: list[Indexer | Housekeeper] = []
 
     def start(self, runs: Runs) -> None:
-        """Make the use cases of `runs`, and begin the work in the background."""
+        """Create the use cases of `runs`, and start the background threads."""
         memory = MemoryGate(runs.limits.process_bytes)
         indexer = Indexer(runs.work_off, self.in_flight)
         self._background.append(indexer)
@@ -99,10 +99,10 @@ class DoorServices:
         )
 
     def load(self, load: Callable[[], None], warm: Callable[[], None]) -> None:
-        """Load what calls need, and warm the first threads that serve calls.
+        """Load what calls need, and warm up the first threads that serve calls.
 
-        `load` runs in a thread that serves calls: what the tokenizer keeps for a thread that has counted is of use
-        there. Early calls wait for it themselves. Then `warm` is run once in each of the first threads.
+        `load` runs in a thread that serves calls, because the tokenizer caches data per thread. Early calls wait for it
+        themselves. Then `warm` runs once in each of the first threads.
         """
         self.workers.start(load).result()
         self.workers.warm(warm, self.options.running_calls + 1)
@@ -110,13 +110,13 @@ class DoorServices:
         self.use_cases.memory.settle()
 
     def drain(self) -> None:
-        """Say that the process stops, and begin no further work in the background."""
+        """Report that the process is stopping, and start no further background work."""
         self.readiness.become(State.DRAINING)
         for each in self._background:
             each.end()
 
     def stop(self) -> None:
-        """End, once all doors have."""
+        """Stop the threads, after all doors have stopped."""
         self.refusals.log_omitted(at_once=True)
         for each in self._background:
             each.join(_END_SECONDS)
@@ -125,8 +125,8 @@ class DoorServices:
     def reload(self) -> Sequence[str]:
         """Read the tokens and the TLS files again; return what changed, one sentence for each.
 
-        A file that cannot be used is logged as an error, and what was read before stays in use. A removed token is
-        refused from the next call on. Connections keep the certificates that they were made with until they end.
+        A file that cannot be used is logged as an error, and the previous content stays in use. A removed token is
+        refused from the next call on. Open connections keep their certificates.
         """
         changes: list[str] = []
         for read in self.readers:
@@ -137,6 +137,6 @@ class DoorServices:
         return changes
 
     def refused(self, method: str, error: BaseException, code: str, peer: str) -> None:
-        """Count and log an error that ended a request, or that it went on without what it asked for."""
+        """Count and log an error that ended a request, or made it continue without a part of what it asked for."""
         self.observer.failed(error)
         self.refusals.log(method, error, code, peer)

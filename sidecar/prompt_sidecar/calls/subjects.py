@@ -1,8 +1,8 @@
-"""Whose a client's certificate is, told alike by all doors: its subject, or else its names for machines.
+"""The caller that a client's certificate names, for all doors: its subject, or else its alternative names.
 
-gRPC gives the subject in the form of RFC 2253, from its last part to its first; Python's `ssl` gives the parts, from
-first to last, with OpenSSL's long names. Meshes make certificates without a subject and with a URI (SPIFFE X.509-SVID,
-section 2), so that many callers would be one if the subject alone were looked at.
+gRPC returns the subject in the form of RFC 2253, from its last part to its first; Python's `ssl` returns the parts,
+from first to last, with OpenSSL's long names. Service meshes issue certificates without a subject and with a URI
+(SPIFFE X.509-SVID, section 2): by the subject alone, many callers would be one.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SHORT: Final[Mapping[str, str]] = {
 _SPECIAL: Final = frozenset(',+"\\<>;')
 
 Subject = Sequence[Sequence[tuple[str, str]]]
-"""As `ssl.SSLSocket.getpeercert` returns it: parts, each of one or several names with their values."""
+"""A subject as `ssl.SSLSocket.getpeercert` returns it: parts, each of one or several names with their values."""
 
 
 def proven_by_grpc(context: Mapping[str, Any]) -> str:
-    """Return whose the certificate is that gRPC has checked, as `auth_context` tells; empty: there was none.
+    """Return the name in the certificate that gRPC has verified, from `auth_context`; empty if there was none.
 
     Raises:
-        Unauthenticated: it has no name.
+        Unauthenticated: the certificate has no name.
     """
     if "x509_pem_cert" not in context:
         return ""
@@ -49,10 +49,10 @@ def proven_by_grpc(context: Mapping[str, Any]) -> str:
 
 
 def proven_by_ssl(certificate: Mapping[str, Any] | None) -> str:
-    """Return whose a certificate is, as `ssl.SSLSocket.getpeercert` returns it; empty: there was none.
+    """Return the name in a certificate from `ssl.SSLSocket.getpeercert`; empty if there was none.
 
     Raises:
-        Unauthenticated: it has no name.
+        Unauthenticated: the certificate has no name.
     """
     if not certificate:
         return ""
@@ -69,7 +69,7 @@ def _told(subject: str, uris: Iterable[str], hosts: Iterable[str]) -> str:
 
 
 def spelled(subject: Subject) -> str:
-    """Return a subject in the form of RFC 2253, as OpenSSL writes it; empty: it has no parts."""
+    """Return a subject in the form of RFC 2253, as OpenSSL writes it; empty if it has no parts."""
     parts = (
         "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in reversed(part)) for part in subject
     )

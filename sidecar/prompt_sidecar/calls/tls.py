@@ -25,12 +25,12 @@ class Pem:
 
 
 class TlsFiles:
-    """The TLS files of some settings. Raises StartError if they cannot be used; the message names the setting."""
+    """The TLS files that the settings name. Raises StartError if they cannot be used; the message names the setting."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        """For doors that use Python's `ssl`; it follows `reload`."""
+        """For doors that use Python's `ssl`; `reload` updates it."""
         self.pem = _read(options, self.context)
 
     def reload(self) -> str:
@@ -53,7 +53,7 @@ class TlsFiles:
             return "TLS: nothing changed"
         digest = _fingerprint(new.chain)
         _load(self._options, self.context)
-        self.pem = new  # last: whatever fails before leaves the old ones in use
+        self.pem = new  # last: after a failure before, the old files stay in use
         return f"TLS: new {', '.join(changed)}, for new connections; the certificate's SHA-256 is {digest}"
 
 
@@ -107,7 +107,7 @@ def _file(name: str, path: str) -> bytes:
 
 
 def _fingerprint(chain: bytes) -> str:
-    """Return the digest of the first certificate, as `openssl x509 -fingerprint -sha256` has it."""
+    """Return the digest of the first certificate, as `openssl x509 -fingerprint -sha256` prints it."""
     first = chain.decode("ascii", "replace").partition("-----END CERTIFICATE-----")
     return hashlib.sha256(
         ssl.PEM_cert_to_DER_cert(first[0][first[0].index("-----BEGIN CERT") :] + first[1])

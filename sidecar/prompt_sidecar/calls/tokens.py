@@ -1,7 +1,6 @@
-"""Bearer tokens of callers: the file that holds them, and whose one is.
+"""Bearer tokens of callers: reads the file with them, and finds the caller of a token.
 
-A caller is named by its token, so that all doors know it by the same name, and its runs stay its own whichever door it
-comes through.
+A caller is named by its token, so that it has the same name at all doors, and keeps its runs whichever door it uses.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from pathlib import Path
 from prompt_sidecar.files import read_file
 
 _TOKEN_CHARACTERS = 16
-"""The least length of a token; a shorter one can be guessed over the network."""
+"""Shortest token that is accepted; a shorter one can be guessed over the network."""
 
 MOST_NAMES = 20
-"""Most names that are listed for one kind of change."""
+"""Names that are listed for one kind of change, at most."""
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class TokensError(Exception):
 def read_tokens(path: str, setting: str = "server.tokens_file") -> Mapping[str, str]:
     """Read a file of `name:token` lines into name → token. Empty lines and lines that start with # are skipped.
 
-    `setting` is the one that names the file, for messages.
+    `setting` is the name of the file's setting, for messages.
 
     Raises:
         TokensError: the file cannot be read, holds no token, or a line is not valid.
@@ -61,7 +60,7 @@ def read_tokens(path: str, setting: str = "server.tokens_file") -> Mapping[str, 
 
 
 class Tokens:
-    """Knows callers by their tokens. `tokens` is name → token; empty: no token is required."""
+    """Finds callers by token. `tokens` is name → token; empty: no token is required."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self._key = secrets.token_bytes(32)
@@ -89,17 +88,17 @@ class Tokens:
         return bool(self._names)
 
     def caller(self, token: str) -> str | None:
-        """Return the caller that a token names, as `token:name`; None: the token is unknown."""
+        """Return the caller with a token, as `token:name`; None if the token is unknown."""
         name = self._names.get(self._digest(token))
         return None if name is None else "token:" + name
 
     def _by_digest(self, tokens: Mapping[str, str]) -> Mapping[bytes, str]:
         return {
             self._digest(token): name for name, token in reversed(list(tokens.items()))
-        }  # of two with the same token the first
+        }  # of two names with the same token the first
 
     def _digest(self, token: str) -> bytes:
-        """Return the digest by which a token is looked up.
+        """Return the digest under which a token is stored.
 
         It is keyed with a random key of this process, so the time of a look-up does not reveal how near a guess is.
         """
@@ -107,7 +106,7 @@ class Tokens:
 
 
 def bearer_token(metadata: Iterable[tuple[str, str | bytes]] | None) -> str:
-    """Return the token in the one `authorization` of a gRPC call's metadata; empty: there is none."""
+    """Return the token in the only `authorization` of a gRPC call's metadata; empty if there is none."""
     sent = [value for name, value in metadata or () if name == "authorization"]
     scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,12 +1,12 @@
-"""Whose turn it is among callers and their connections, and how much each has.
+"""Fair turns among callers and their connections, and how much each of them has.
 
-Theory. What has a turn is a caller, and within it each of its connections. Where callers are not distinguished, as on
-loopback without tokens, each connection is taken for one. It is fair queueing (Golestani, "A self-clocked fair queueing
-scheme for broadband applications", 1994), in which each turn costs the same: a key that had one gets the next when the
-time of the queue has gone on by one, which it does while each that waits has one turn. One that had none for so long is
-ahead by one. So a key that asks for less than its share is next, however many others there are and however much they
-ask for, where in a plain round it would wait for one turn of each of them; and new keys, however many come, pass those
-that wait at most once.
+Theory. Callers take turns, and within a caller its connections. If callers are not distinguished, as on loopback
+without tokens, each connection counts as a caller. It is fair queueing (Golestani, "A self-clocked fair queueing scheme
+for broadband applications", 1994), in which each turn costs the same: after a turn a key gets the next one when the
+queue's virtual time has advanced by one, which takes one turn of each waiting key. A key without a turn for that long
+is ahead by one. So a key that asks for less than its share is next, however many others there are and however much they
+ask for; in round robin it would wait for one turn of each of them. New keys, however many, overtake each waiting key at
+most once.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from collections.abc import Hashable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 LEFT: Final = 7
-"""Times what is left that one caller may have: seven eighths of all, by which two have nearly a half each. It bounds
-what many connections of one caller take, and costs little where there is only one caller."""
+"""One caller may have this many times what is left: seven eighths of all; two callers have nearly half each. It limits
+the connections of one caller together, and costs little if there is only one caller."""
 
 _AHEAD: Final = 1.0
 """Turns by which a key is ahead that had none for a while."""
 
 
 class Owner(NamedTuple):
-    """Whose a call is."""
+    """The owner of a call: the caller and the connection."""
 
     share: str
-    """The caller; where callers are not distinguished, the connection."""
+    """The caller; the connection if callers are not distinguished."""
     connection: str
 
 
@@ -36,36 +36,36 @@ T = TypeVar("T", bound=Hashable)
 
 
 class _Order:
-    """Keys in the order in which they have a turn."""
+    """Keys in the order of their turns."""
 
     __slots__ = ("_entries", "_next", "_number", "_order", "_time")
 
     def __init__(self) -> None:
         self._order: list[tuple[float, int, str]] = []
         self._entries: dict[str, tuple[float, int, str]] = {}
-        """Of the keys that wait."""
+        """Entries of the waiting keys."""
         self._next: OrderedDict[str, float] = OrderedDict()
-        """When each key that had a turn not long ago may have the next."""
+        """Virtual time from which a key that had a turn recently may have the next one."""
         self._time = 0.0
         self._number = 0
 
     def enter(self, key: str) -> None:
-        """Wait for a turn."""
+        """Add a waiting key."""
         self._number += 1
         entry = max(self._time - _AHEAD, self._next.get(key, -_AHEAD)), self._number, key
         self._entries[key] = entry
         insort(self._order, entry)
 
     def leave(self, key: str) -> float:
-        """Wait no more; return when the turn would have been."""
+        """Remove a waiting key; return the virtual time of its turn."""
         entry = self._entries.pop(key)
         del self._order[bisect_left(self._order, entry)]
         if not self._order:
-            self._next.clear()  # nobody is ahead of anybody
+            self._next.clear()  # no key is ahead of another
         return entry[0]
 
     def had(self, key: str) -> None:
-        """Record that a key had a turn; it waits no more."""
+        """Record a key's turn, and remove it."""
         waited = len(self._order)
         turn = self.leave(key)
         self._time = max(turn, self._time + 1 / waited)
@@ -79,7 +79,7 @@ class _Order:
 
 
 class WaitingTurns(Generic[T]):
-    """What waits for a turn, by owner; of each owner the oldest is first. Not thread-safe."""
+    """Items that wait for a turn, by owner; for each owner the oldest is first. Not thread-safe."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, OrderedDict[T, None]]] = {}
@@ -88,11 +88,11 @@ class WaitingTurns(Generic[T]):
         self._count = 0
 
     def __len__(self) -> int:
-        """How much waits."""
+        """Return the number of waiting items."""
         return self._count
 
     def add(self, owner: Owner, item: T) -> None:
-        """Let something wait, behind what its owner has."""
+        """Add an item, behind the owner's other items."""
         connections = self._waiting.get(owner.share)
         if connections is None:
             connections = self._waiting[owner.share] = {}
@@ -106,7 +106,7 @@ class WaitingTurns(Generic[T]):
         self._count += 1
 
     def remove(self, owner: Owner, item: T) -> bool:
-        """Take something out; return whether it was there."""
+        """Remove an item; return whether it was there."""
         connections = self._waiting.get(owner.share, {})
         items = connections.get(owner.connection)
         if items is None or item not in items:
@@ -122,10 +122,10 @@ class WaitingTurns(Generic[T]):
         return True
 
     def take(self, has: OwnerCounts | None = None, left: int = 0) -> tuple[Owner, T] | None:
-        """Take out what is next; with `has` only of the owners that may have one of what is `left`. None: nothing."""
+        """Remove and return the next item, or None; with `has`, only of owners that may have one of `left` units."""
         for share in self._shares:
             if has is not None and not has.share_may(share, left):
-                continue  # however many connections it has
+                continue  # however many connections the caller has
             order = self._connections[share]
             for connection in order:
                 owner = Owner(share, connection)
@@ -152,22 +152,22 @@ class WaitingTurns(Generic[T]):
         return item
 
     def oldest(self, owner: Owner) -> T | None:
-        """Return an owner's first; None: it has none."""
+        """Return an owner's oldest item, or None."""
         items = self._waiting.get(owner.share, {}).get(owner.connection)
         return next(iter(items)) if items else None
 
 
 class OwnerCounts:
-    """How much each owner has. Not thread-safe."""
+    """How many units each owner has. Not thread-safe."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, int]] = {}
         self._shares: dict[str, int] = {}
         self.total = 0
-        """Of all owners."""
+        """Units of all owners."""
 
     def add(self, owner: Owner, more: int) -> None:
-        """Count so much more; what is 0 is left out."""
+        """Add so many units; owners without units are removed."""
         self.total += more
         connections = self._of.setdefault(owner.share, {})
         now = connections.get(owner.connection, 0) + more
@@ -180,19 +180,19 @@ class OwnerCounts:
             del self._of[owner.share], self._shares[owner.share]
 
     def of(self, owner: Owner) -> int:
-        """Return what a connection has."""
+        """Return the units of a connection."""
         return self._of.get(owner.share, {}).get(owner.connection, 0)
 
     def of_share(self, share: str) -> int:
-        """Return what all connections of a caller have."""
+        """Return the units of all connections of a caller."""
         return self._shares.get(share, 0)
 
     def share_may(self, share: str, left: int) -> bool:
-        """Whether a caller may have one of what is left: it has less than `LEFT` times that."""
+        """Whether a caller may have one of the units left: it has fewer than `LEFT` times as many."""
         return self.of_share(share) < LEFT * left
 
     def have_most(self) -> list[Owner]:
-        """Return the owners that have the most: of the callers that do, the connections that do."""
+        """Return the connections with the most units, among the callers with the most units."""
         most = max(self._shares.values(), default=0)
         found = list[Owner]()
         for share, count in self._shares.items():

@@ -1,8 +1,8 @@
-"""Logs that requests go on untrimmed which should not, once a minute for each door and reason.
+"""Logs requests that are forwarded untrimmed but should not be, once a minute for each door and reason.
 
-Of the requests of a minute the first is logged, and with the next line how many there were in between. A line may name
-the path that was called, as that is what an operator needs to find an unknown one: its parts are shown as far as they
-are short and plain, as some gateways have a key in theirs.
+The first request of a minute is logged; the next line has the number of requests in between. A line may contain the
+requested path, which an operator needs to find an unknown API: its parts are logged only if they are short and plain,
+as some gateways have a key in their paths.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prompt_sidecar.facts.log_lines import members, run_digest
 from prompt_sidecar.facts.untrimmed import Handled, Through, Untrimmed
 
 SECONDS: Final = 60.0
-"""From one line about a door and a reason to the next."""
+"""Time between two lines about the same door and reason."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{0,24}")
 _MOST_PARTS: Final = 8
 
@@ -27,7 +27,7 @@ _log = logging.getLogger("prompt_sidecar.untrimmed")
 
 
 class UntrimmedLog:
-    """Logs what a door did nothing for. Thread-safe. `clock` gives seconds."""
+    """Logs requests that were forwarded untrimmed. Thread-safe. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -58,6 +58,6 @@ class UntrimmedLog:
 
 
 def shown_path(path: str) -> str:
-    """Return a URL's path as it is logged: each part that is long, or not plain, is an ellipsis."""
+    """Return a URL's path for the log: each part that is long, or not plain, is replaced by an ellipsis."""
     parts = path.split("/", _MOST_PARTS)
     return "/".join(part if _PLAIN.fullmatch(part) else "…" for part in parts)

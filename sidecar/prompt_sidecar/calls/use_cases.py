@@ -1,8 +1,8 @@
 """The use cases as doors call them: admitted by memory, reported to telemetry.
 
-A door turns what it is sent into the calls of `facts/` and the answers into what it sends back. What is the same for
-every door is here: whether there is memory for a prompt, what telemetry is given of answers and errors, which models'
-windows had to be assumed, and that the indexer is woken when an answer is out.
+A door translates requests into the calls of `facts/`, and answers into responses. This file has what is the same for
+every door: it admits prompts by memory, reports answers and errors to telemetry, logs models whose windows had to be
+assumed, and wakes the indexer after an answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("prompt_sidecar.guard")
 
 Check = Callable[[], None]
-"""Called now and then during a call; what it raises ends the call."""
+"""Called from time to time during a call; an exception from it ends the call."""
 
 
 def _nothing() -> None:
@@ -57,7 +57,7 @@ def _nothing() -> None:
 
 
 def _named(arguments: Sequence[object]) -> dict[str, str]:
-    """Return whose call it is, and of which run, as lines of the log name them."""
+    """Return the call's caller and run, for lines of the log."""
     for each in arguments:
         if isinstance(run_id := getattr(each, "run_id", None), str):
             return {"run": run_digest(run_id), "caller": str(getattr(each, "caller", ""))}
@@ -65,7 +65,7 @@ def _named(arguments: Sequence[object]) -> dict[str, str]:
 
 
 def _counted(use_case: Callable[Concatenate[UseCases, P], T]) -> Callable[Concatenate[UseCases, P], T]:
-    """Have the errors of a use case counted, so that every door counts them alike."""
+    """Wrap a use case so that its errors are counted in the same way for every door."""
 
     @wraps(use_case)
     def run(self: UseCases, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -90,8 +90,8 @@ class UseCases:
     Args:
         runs: all runs of the process.
         memory: admits prompts; by default it knows only the container's limit.
-        observer: given the facts of each call.
-        wake: called after each answered prompt, as it may have left something to be indexed.
+        observer: receives the facts of each call.
+        wake: called after each answered prompt, as there may be new content to index.
     """
 
     def __init__(
@@ -102,24 +102,24 @@ class UseCases:
         wake: Callable[[], None] = _nothing,
     ) -> None:
         self.runs = runs
-        """Asked directly for what needs neither memory nor telemetry."""
+        """Called directly for what needs neither memory nor telemetry."""
         self.memory = memory or MemoryGate()
-        """Admits what takes memory, of all doors."""
+        """Admits calls of all doors by memory."""
         self._wake = wake
         self._assumed = AssumedWindows()
         self._once = Once()
         self._untrimmed_log = UntrimmedLog()
         self._protected_text_log = ProtectedTextLog()
         self.observer = observer or Observer()
-        """Given the facts of each call."""
+        """Receives the facts of each call."""
 
     def failed(self, error: Refusal) -> Refusal:
-        """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
+        """Count an error that a door is about to raise, and return it. Avoids a reference cycle of frame and error."""
         self.observer.failed(error)
         return error
 
     def handled(self, handled: Handled) -> None:
-        """Say what was done about a request that goes on; each door does so once for each, whatever became of it."""
+        """Record what was done about a forwarded request; each door calls this once per request, however it ends."""
         self.observer.handled(handled)
         self.runs.handled(handled)
         self._untrimmed_log.handled(handled)
@@ -132,13 +132,13 @@ class UseCases:
         check: Check,
         write: Callable[[TrimCall, TrimAnswer], Written],
     ) -> Written:
-        """Trim a prompt and return what `write` makes of the answer.
+        """Trim a prompt, and return the result of `write` for the answer.
 
         Args:
-            raw: what was received; memory for it is reserved until the answer is written.
-            read: makes the call of it, and calls what it is given now and then: long calls take turns in it, too.
+            raw: the bytes received; memory for them is reserved until the answer is written.
+            read: parses it into a call. It calls its argument from time to time: long calls take turns there, too.
             check: see `Check`.
-            write: makes what the door sends back.
+            write: makes the door's response.
         """
         began = time_ns()
         call = None
@@ -161,16 +161,17 @@ class UseCases:
 
     @_counted
     def mask(self, door: SendingDoor, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
-        """Mask a body that is no prompt, and return it; the same object if it goes on as it came.
+        """Mask a body that is not a prompt, and return it; the same object if it is unchanged.
 
         Args:
-            door: through which it came.
+            door: the door that received it.
             call: the body.
             check: see `Check`.
             signed: whether a signature covers the body.
 
         Raises:
-            GuardUnread: it cannot be read, or is signed and holds what is masked, and the settings refuse such bodies.
+            GuardUnread: the body cannot be read, or is signed and has something to mask, and the settings refuse
+                such bodies.
         """
         try:
             with self.memory.admit(call.body):
@@ -182,7 +183,7 @@ class UseCases:
                     if isinstance(error, OutOfMemory):
                         raise
                     return self.left_unread(door, call.caller, Unread.TOO_LARGE, call.body)
-        except TooLarge:  # there is no memory now
+        except TooLarge:  # there is not enough memory now
             if self.runs.guarding.unread(call.caller) != PASS:
                 raise
             return self.left_unread(door, call.caller, Unread.FAILED, call.body)
@@ -192,7 +193,7 @@ class UseCases:
         return answer.body
 
     def left_unread(self, door: SendingDoor, caller: str, why: Unread, body: bytes = b"") -> bytes:
-        """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
+        """Count and log a body that the guard cannot read, and return it. Raises GuardUnread if it must not be sent."""
         refuses = self.runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
         self.observer.unread(door, why, outcome)
@@ -206,7 +207,7 @@ class UseCases:
 
     @_counted
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
-        """Fetch an original, or say why there is none."""
+        """Return an original, or why there is none."""
         began = time_ns()
         answer = self.runs.recalling.retrieve(call, check, self.memory.reserve)
         self.observer.retrieved(call, answer, began)
@@ -219,18 +220,18 @@ class UseCases:
         try:
             found = self.runs.recalling.search(call, check)
         finally:
-            self._wake()  # it may have left something to be indexed, also where it had to end
+            self._wake()  # it may have left content to be indexed, even if it was ended early
         self.observer.searched(call.run_id, found, began)
         return found
 
     @_counted
     def create_tasks(self, call: CreateTasksCall, check: Check) -> Tasks:
-        """Write down tasks; return all that there are now."""
+        """Create tasks; return all tasks of the run."""
         return self.runs.recalling.create_tasks(call, check)
 
     @_counted
     def update_task(self, call: UpdateTaskCall, check: Check) -> Tasks:
-        """Say where a task stands; return all tasks."""
+        """Set a task's status; return all tasks of the run."""
         return self.runs.recalling.update_task(call, check)
 
     @_counted
@@ -251,21 +252,21 @@ class UseCases:
 
     @_counted
     def report_usage(self, call: UsageCall, check: Check) -> UsageAnswer:
-        """Take a report on a model call."""
+        """Process a report on a model call."""
         answer = self.runs.report_usage(call, check)
         self.observer.reported(call, answer)
         return answer
 
     @_counted
     def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
-        """Fill the masks in the arguments of tools' calls."""
+        """Restore masks in the arguments of tool calls."""
         began = time_ns()
         done = self.runs.restore(call, check)
         self.observer.restored(call, done, began)
         return done
 
     def restores(self, caller: str, run_id: str) -> Restore:
-        """Return what restores masks in the arguments of a run's calls as they come back from a provider."""
+        """Return a function that restores masks in the arguments of a run's calls in a provider's answer."""
 
         def filled(tool: str, arguments: str) -> str:
             call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
@@ -280,7 +281,7 @@ class UseCases:
 
     @_counted
     def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
-        """Forget a run now; return its last figures, None: it was not known."""
+        """Forget a run now; return its last figures, or None if it was not known."""
         return self.runs.end(caller, run_id, check)
 
     @_counted

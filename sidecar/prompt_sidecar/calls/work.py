@@ -1,13 +1,14 @@
-"""The worker threads, as one request uses them: everything that takes processor time runs there.
+"""Worker threads for one request: everything that takes processor time runs there.
 
-Each piece of work says how many bytes it works on: those of the request, unless it names others, as an answer may have
-many more. A large one has the place of large calls (`prompt_sidecar.calls.call_pool`), of which one runs at a time,
-and what may take long runs at a pace (`run_paced`).
+Each piece of work states how many bytes it processes: by default those of the request, but an answer may have many
+more. A large one occupies the slot for large calls (`prompt_sidecar.calls.call_pool`), of which one runs at a time, and
+what may take long runs at a pace (`run_paced`).
 
 It runs in the request's own context (`contextvars`), so that spans and lines of the log are the request's.
 
-A request counts as in flight from when its body is there until the prompt has been sent on, and where an answer is
-made. Background work waits meanwhile, as it would keep the event loop from sending. While the model works it goes on.
+A request counts as in flight from the arrival of its body until the prompt has been forwarded, and while an answer is
+made. Background work waits meanwhile, as it would keep the event loop from sending. It continues while the model
+generates.
 """
 
 from __future__ import annotations
@@ -33,36 +34,36 @@ class CallWorkers:
 
     shared: DoorServices
     owner: Owner
-    """Whose turn among the threads it needs."""
+    """The owner for whom the thread pool schedules the work."""
     size: int
     """Bytes of the request's body."""
     cancelled: bool = False
     _counts: bool = False
 
     def begin(self) -> None:
-        """Count as in flight from now on."""
+        """Count the request as in flight from now on."""
         if not self._counts:
             self._counts = True
             self.shared.in_flight.add()
 
     def rest(self) -> None:
-        """Count as in flight no more."""
+        """Stop counting the request as in flight."""
         if self._counts:
             self._counts = False
             self.shared.in_flight.remove()
 
     def check(self) -> None:
-        """End a call whose agent has gone. Raises CallCancelled."""
+        """Raise CallCancelled if the agent has disconnected."""
         if self.cancelled:
             raise CallCancelled("the agent has gone")
 
     def go_on(self) -> None:
-        """Let short calls go first, between two steps of what may take long. Raises CallCancelled as `check`."""
+        """Let short calls run first, between two steps of long work. Raises CallCancelled as `check`."""
         self.check()
         slots.give_way()
 
     async def run(self, function: Callable[..., T], *args: Any, size: int | None = None, **more: Any) -> T:
-        """Run a function in a worker thread; it works on `size` bytes, those of the request by default."""
+        """Run a function in a worker thread; it processes `size` bytes, by default those of the request."""
 
         def counted() -> T:
             self.shared.in_flight.add()
@@ -80,10 +81,10 @@ class CallWorkers:
             raise
 
     async def run_paced(self, size: int, function: Callable[[Callable[[], None]], T]) -> T:
-        """Run a function that works on `size` bytes, and calls what it is given between two of its steps.
+        """Run a function that processes `size` bytes; it calls its argument between two of its steps.
 
-        There it lets short calls go first and takes turns with other long ones. It may call no use case: that would
-        wait for the turn which it has itself.
+        That call lets short calls run first and takes turns with other long ones. The function must not call a use
+        case, which would wait for the turn that the function has.
         """
 
         def paced() -> T:
@@ -93,7 +94,7 @@ class CallWorkers:
         return await self.run(paced, size=size)
 
     async def run_whole(self, function: Callable[[], T], size: int) -> T:
-        """Run a function in a worker thread, and wait for its end also where the agent has gone meanwhile."""
+        """Run a function in a worker thread, and wait for its end even if the agent has disconnected."""
         running = asyncio.ensure_future(self.run(function, size=size))
         try:
             return await asyncio.shield(running)
@@ -102,7 +103,7 @@ class CallWorkers:
             raise
 
     def soon(self, function: Callable[..., object], *args: Any, size: int | None = None) -> None:
-        """Run a function whose result nobody waits for, unless the threads have ended with the server."""
+        """Run a function without waiting for its result, unless the threads have ended with the server."""
         size = self.size if size is None else size
         with contextlib.suppress(RuntimeError):
             self.shared.workers.submit_for(self.owner, size, copy_context().run, function, *args)

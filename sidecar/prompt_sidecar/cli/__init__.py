@@ -1,1 +1,1 @@
-"""The command line, with the two clients of a running server that it has: probe and replay."""
+"""The command line, with its two clients of a running server: probe and replay."""

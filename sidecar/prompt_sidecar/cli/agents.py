@@ -1,7 +1,7 @@
-"""How each agent is told to call the sidecar's HTTP door: one row for each, for the command `wrap`.
+"""How agents are configured to use the sidecar's HTTP door: one row for each, for the command `wrap`.
 
-Every program is given the variables of all providers' base URLs (`BaseUrl` in `providers/`). What else an agent needs
-is in `AGENTS`. Texts may name these variables as `${OPENAI_BASE_URL}`, which becomes what it is set to.
+Every program gets the variables of all providers' base URLs (`BaseUrl` in `providers/`). An agent's other needs are in
+`AGENTS`. Texts there may contain these variables as `${OPENAI_BASE_URL}`, which is replaced by the value.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """What an agent needs in addition to the base URLs."""
+    """An agent's needs in addition to the base URLs."""
 
     program: str
-    """Its name on the PATH."""
+    """The program's name on the PATH."""
     arguments: tuple[str, ...] = ()
-    """Before its own."""
+    """Arguments before the user's."""
     base_url: str = ""
     """The variable of its provider's base URL."""
     first_party: Mapping[str, str] = field(default_factory=dict)
-    """Variables that are true only where that provider's upstream is the provider itself; the user's own win."""
+    """Variables that are only correct if that provider's upstream is the provider itself; the user's values take
+    precedence."""
     merged: Mapping[str, str] = field(default_factory=dict)
-    """Variables that hold a JSON object, into which ours is merged."""
+    """Variables with a JSON object, into which ours is merged."""
     unheard: str = ""
-    """What its user may have to change, where no request of it came through; empty: nothing is known."""
+    """What its user may have to change if none of its requests arrived; empty if nothing is known."""
 
 
 AGENTS: Final[Mapping[str, AgentSetup]] = {
     agent.program: agent
     for agent in (
         # Behind a base URL it leaves out tool search, unless ENABLE_TOOL_SEARCH says that tool_reference blocks are
-        # forwarded (code.claude.com/docs/en/env-vars, ANTHROPIC_BASE_URL), and takes its window for 200k. The variable
-        # that keeps the window of 1M is in no document: it is read by the program (2.1.332), and other proxies set it
+        # forwarded (code.claude.com/docs/en/env-vars, ANTHROPIC_BASE_URL), and assumes a window of 200k. The variable
+        # that keeps the window of 1M is not documented: the program reads it (2.1.332), and other proxies set it
         # (github.com/JuliusBrussee/caveman, pull request 866; github.com/condense-chat/dense, pull request 26). With it
-        # the system prompt begins with a line whose digits (cch) are others at each call; the third variable leaves
+        # the system prompt begins with a line whose digits (cch) differ at each call; the third variable leaves
         # that out (code.claude.com/docs/en/llm-gateway): thinking is bound to what precedes it.
         AgentSetup(
             "claude",
@@ -59,7 +60,7 @@ AGENTS: Final[Mapping[str, AgentSetup]] = {
         ),
         # Its built-in provider reads its configuration, and no variable (developers.openai.com/codex/config-reference).
         AgentSetup("codex", arguments=("-c", 'openai_base_url="${OPENAI_BASE_URL}"')),
-        # Its providers' base URLs hold the version. This variable wins over all files (opencode.ai/docs/config).
+        # Its providers' base URLs contain the version. This variable overrides all files (opencode.ai/docs/config).
         AgentSetup(
             "opencode",
             merged={
@@ -68,46 +69,46 @@ AGENTS: Final[Mapping[str, AgentSetup]] = {
                 '"google": {"options": {"baseURL": "${GOOGLE_GEMINI_BASE_URL}/v1beta"}}}}'
             },
         ),
-        # It takes an http URL of loopback only (its pull request 25357). With a base URL it takes its way in to be a
-        # gateway's and, without a terminal, ends with "Invalid auth method selected.", unless a setting says that it
-        # has an API key. No variable and no option says so. Its system defaults and system settings, whose paths are
-        # variables, are read only where root owns file and folder (0.61.0), so the setting is left to the user.
+        # It accepts only http URLs of loopback (its pull request 25357). With a base URL it assumes a gateway's
+        # authentication and, without a terminal, ends with "Invalid auth method selected.", unless a setting says that
+        # it has an API key. No variable or option does. Its system defaults and system settings, whose paths are
+        # variables, are read only if root owns file and folder (0.61.0), so the setting is left to the user.
         AgentSetup(
             "gemini",
             unheard='Gemini CLI needs "security": {"auth": {"selectedType": "gemini-api-key"}} in its settings.json, '
             "and GEMINI_API_KEY",
         ),
-        # They read the variables alone; named here so that the help can list them.
+        # They read only the variables; named here so that the help can list them.
         AgentSetup("qwen"),
         AgentSetup("aider"),
     )
 }
-"""By their program's name. Any other program is given the base URLs alone."""
+"""Agents by their program's name. Any other program gets only the base URLs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where a provider's requests go behind the door, and what its base URLs have behind the door's address."""
+    """Where the door sends a provider's requests, and the path that its base URLs have after the door's address."""
 
     provider: Provider
     address: str
     paths: Mapping[str, str]
-    """By variable."""
+    """Paths by variable."""
     variable: str = ""
-    """The user's, which says the address; empty: none does."""
+    """The user's variable with the address; empty if there is none."""
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the provider itself."""
+        """Whether the upstream is the provider itself."""
         return self.address == self.provider.upstream
 
 
 class UpstreamError(Exception):
-    """The environment names no upstream that can be used; the message says what to change."""
+    """The environment has no usable upstream; the message says what to change."""
 
 
 def chosen(settings: Settings) -> dict[str, str]:
-    """Return the upstreams that the settings say, by the provider's name, and not those by default."""
+    """Return the upstreams that differ from the settings' defaults, by the provider's name."""
     names = {provider.name: f"{provider.name}_upstream" for provider in PROVIDERS}
     return {
         provider: getattr(settings.http, name) for provider, name in names.items() if f"http.{name}" in settings.sources
@@ -115,16 +116,16 @@ def chosen(settings: Settings) -> dict[str, str]:
 
 
 def upstreams(environment: Mapping[str, str], settled: Mapping[str, str]) -> Iterator[Upstream]:
-    """Yield each provider's upstream: what the settings say, else the user's own base URL, else the provider itself.
+    """Yield each provider's upstream: from the settings, else the user's own base URL, else the provider itself.
 
-    A path that the user's base URL has stays in what the agent is given, so that the door sends it on.
+    A path in the user's base URL is kept in the agent's base URL, so that the door forwards it.
 
     Args:
-        environment: the user's variables.
-        settled: the upstreams that settings say, by the provider's name.
+        environment: the user's environment variables.
+        settled: the upstreams in the settings, by the provider's name.
 
     Raises:
-        UpstreamError: two variables disagree, or one is no URL.
+        UpstreamError: two variables disagree, or one is not a URL.
     """
     for provider in PROVIDERS:
         usual = {each.variable: each.path for each in provider.base_urls}
@@ -149,7 +150,7 @@ def _origin(name: str, value: str) -> str:
 
 
 def unheard(program: str) -> str:
-    """What the user of an agent may have to change, where no request of it came through; empty: nothing is known."""
+    """Return what an agent's user may have to change if none of its requests arrived; empty if nothing is known."""
     return AGENTS.get(PurePath(program).name, AgentSetup("")).unheard
 
 
@@ -161,8 +162,8 @@ def command(
     Args:
         door: the door's address.
         words: the program and its arguments.
-        environment: the user's variables.
-        found: `upstreams` of them.
+        environment: the user's environment variables.
+        found: the result of `upstreams` for them.
     """
     told = {name: door + path for each in found for name, path in each.paths.items()}
     agent = AGENTS.get(PurePath(words[0]).name, AgentSetup(""))
@@ -176,7 +177,7 @@ def command(
 
 
 def _merged(given: str, ours: str) -> str:
-    """One JSON object within another; what was given and is not an object is replaced."""
+    """Merge one JSON object into another; a given value that is not an object is replaced."""
     try:
         first = json.loads(given) if given else {}
     except ValueError:
@@ -198,7 +199,7 @@ _NEAR: Final = "127.0.0.1"
 
 
 def _near(environment: Mapping[str, str]) -> dict[str, str]:
-    """Have no proxy come between the agent and the door."""
+    """Return variables that keep proxies from being used between the agent and the door."""
     if not any(environment.get(name) for name in _PROXIES):
         return {}
     names = ("no_proxy", "NO_PROXY")

@@ -1,6 +1,6 @@
-"""The command line's arguments and its help: what there is, what is accepted, and examples.
+"""The command line's arguments and help: commands, accepted values, and examples.
 
-What cannot be read ends the program with one line that names the argument, the value and what would be accepted.
+An invalid argument ends the program with one line that has the argument, the value and what would be accepted.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PROGRAM: Final = "prompt-sidecar"
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-"""The command ran and its answer is no: not serving, or it could not do its work."""
+"""The command ran with a negative result: not serving, or it could not do its work."""
 EXIT_USAGE: Final = 2
-"""What was asked for cannot be: a bad flag, setting or file."""
+"""The command cannot run: a bad flag, setting or file."""
 EXIT_INTERRUPTED: Final = 130
-"""Ctrl-C: 128 and the signal's number, as shells count."""
+"""Ctrl-C: 128 plus the signal's number, as shells do."""
 
 _HIGHEST_PRICE: Final = 1_000.0
-"""Plain input tokens; a price of a million tokens in place of one is a mistake."""
+"""Highest price of plain input tokens; a price of a million tokens instead of one is a mistake."""
 _LONGEST_WAIT: Final = 86_400.0
 _LARGEST_WINDOW: Final = 100_000_000
 
@@ -253,14 +253,14 @@ SHORT: Final[Mapping[str, tuple[str, str, str]]] = {
         "cache_first, lean, cap_only or fit_only (policy.preset; default: cache_first)",
     ),
 }
-"""Settings with a flag of their own: name, what the flag takes, and what it is for."""
+"""Settings with their own flag: its name, its argument, and its purpose."""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line each."""
 
     def error(self, message: str) -> NoReturn:
-        """End the program: the arguments cannot be read."""
+        """End the program with an error: the arguments are invalid."""
         self.exit(EXIT_USAGE, f"{PROGRAM}: {message}; see {self.prog} --help\n")
 
 
@@ -272,7 +272,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Read the arguments, by default those of the process; `command` is the command's name.
 
     Raises:
-        SystemExit: help or version was asked for, or the arguments cannot be read.
+        SystemExit: help or version was requested, or the arguments are invalid.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] != [WRAP]:
@@ -347,7 +347,7 @@ def _parser() -> Parser:
 
 
 def _add_settings(parser: Parser) -> None:
-    """Flags of the settings; the help of those with a short form says their defaults."""
+    """Add the flags of the settings; the help of those with a short form has their defaults."""
     group = parser.add_argument_group("settings")
     group.add_argument("--config", metavar="FILE", help="TOML file of settings (also PROMPT_SIDECAR_CONFIG)")
     for flag, (_, metavar, what) in SHORT.items():
@@ -535,7 +535,7 @@ def _window(text: str) -> int:
 
 
 def _address(text: str) -> str:
-    """An address in gRPC's spelling."""
+    """Return an address in gRPC's spelling."""
     from prompt_sidecar.values import split_address
 
     if text.startswith("unix:") and text != "unix:":
@@ -559,7 +559,7 @@ def _money(text: str) -> Price:
 
 
 class _Version(argparse.Action):
-    """Prints the version; finding it takes a while, so it is looked up only here."""
+    """Prints the version; looking it up is slow, so it is done only here."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib import metadata

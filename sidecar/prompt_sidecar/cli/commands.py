@@ -1,7 +1,7 @@
 """The command line: serve, wrap, probe, doctor, presets, models, check-config, replay, mcp, guard, condense.
 
-Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
-not pay for the tokenizer.
+Each command imports its modules when it runs: `probe` is started every few seconds by some orchestrators, and must not
+load the tokenizer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from prompt_sidecar.report.transcripts.model import Transcript
 
 _STDOUT, _STDERR = 1, 2
-"""Descriptors."""
+"""File descriptors."""
 _INSTALL = "pip install '.[server]' in a checkout of prompt-sidecar"
 _INSTALL_REPORT = "pip install '.[server,report]' in a checkout of prompt-sidecar"
-"""Without the extra there is the client alone. It is on no package index yet."""
+"""Without the extra only the client is installed. The package is on no package index yet."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _run(arguments)
         finally:
-            sys.stdout.flush()  # here, where a failure can still be told
+            sys.stdout.flush()  # inside, so that a failure can still be reported
     except BrokenPipeError:
-        _drop_output()  # the reader of our output has gone, as with `| head`
+        _drop_output()  # the reader of our output has ended, as with `| head`
         return EXIT_OK
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_for_want_of_memory(error):
             raise
         print(f"{PROGRAM}: {_TOO_LITTLE}", file=sys.stderr)
-        _leave(EXIT_FAILED)  # a server that replay had begun may never end
+        _leave(EXIT_FAILED)  # a server started by replay may never end
     except OSError as error:
         _drop_output()
         where = f"{error.filename}: " if error.filename else ""
@@ -73,22 +73,22 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _prepare_output() -> None:
-    """Have a stream whose encoding lacks a character take its escape, one that TOML and JSON understand."""
+    """Make streams escape characters that their encoding lacks, in a form that TOML and JSON understand."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:
-    """Let nothing more be written: the interpreter would try again at its end, and complain."""
+    """Discard further output: the interpreter would try to write again at its end, and print an error."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_standard_streams() -> None:
-    """Open those of descriptors 0 to 2 that are closed, on the null device.
+    """Open closed ones of descriptors 0 to 2 on the null device.
 
-    Otherwise the next socket gets the number, and whatever a library writes to its standard error goes to a peer.
+    Otherwise the next socket gets that number, and a library's output on standard error is sent to a peer.
     """
     while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         pass
@@ -100,13 +100,13 @@ def _open_standard_streams() -> None:
 
 
 class _CommandRefused(Exception):
-    """What was asked for cannot be; the message says why."""
+    """The request cannot be fulfilled; the message says why."""
 
 
 def _settings(
     asked: Namespace, more: Mapping[str, tuple[str, str]] | None = None, *, conflicts: bool = True
 ) -> Settings:
-    """Load the settings; `more`: values of settings with their sources, which win; `conflicts`: as for `load`."""
+    """Load the settings; `more`: overriding values with their sources; `conflicts`: as for `load`."""
     from prompt_sidecar.config.settings import SETTINGS, SettingsError, load, nearest
 
     flags: dict[str, str] = {}
@@ -144,19 +144,19 @@ def _serve(asked: Namespace) -> int:
     except (_CommandRefused, ImportError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is
-        # Threads that had begun would keep the process for ever, and nobody would start it again.
+        # Running threads would keep the process alive for ever, and it would not be restarted.
         if _is_for_want_of_memory(error):
             print(f"{PROGRAM}: {_TOO_LITTLE}", file=sys.stderr)
         else:
             traceback.print_exc()
         _leave(EXIT_FAILED)
-    # All is said and sent by now. The interpreter's own end would free every object of every run one by one (26 s for
-    # two thousand runs), and wait for threads that still work on calls nobody waits for.
+    # All output is written by now. The interpreter's own end would free every object of every run one by one (26 s for
+    # two thousand runs), and wait for threads that work on calls whose callers have left.
     _leave(EXIT_OK)
 
 
 def _listen(settings: Settings) -> socket.socket | None:
-    """Take the HTTP door's address before all that takes time is imported, so that agents wait; None: it is closed."""
+    """Bind the HTTP door's address before slow imports, so that agents wait; return None if it is not set."""
     from prompt_sidecar.process.starting import StartError, listening_socket
 
     try:
@@ -167,9 +167,10 @@ def _listen(settings: Settings) -> socket.socket | None:
 
 
 def _begin_loading(settings: Settings) -> None:
-    """Have the vocabulary loaded during the imports that follow, as far as the tokenizer lets them go on.
+    """Load the vocabulary in a thread during the imports that follow, while the tokenizer releases the interpreter.
 
-    Not where addresses are limited: native code that gets none ends the process, before it is said what to raise.
+    Not if address space is limited: native code without memory ends the process, before a message can say which limit
+    to raise.
     """
     import resource
 
@@ -182,7 +183,7 @@ def _begin_loading(settings: Settings) -> None:
 
 
 def _is_for_want_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it followed, is that there is no memory or no thread."""
+    """Whether an error, or one of its causes, means that no memory or thread is available."""
     from prompt_sidecar.calls.pool import NO_THREAD
 
     while error is not None:
@@ -259,8 +260,8 @@ def _doctor(asked: Namespace) -> int:
 
 
 def _own_address(asked: Namespace) -> str:
-    """Where a server with these settings can be reached from its own machine."""
-    server = _settings(asked, conflicts=False).server  # the server has checked them; a probe is not given its key
+    """Return the address at which a server with these settings can be reached from its own machine."""
+    server = _settings(asked, conflicts=False).server  # the server has checked them; a probe does not get its key
     if server.socket:
         from prompt_sidecar.doors.grpc.unix_socket import target
 
@@ -318,7 +319,7 @@ def _check_config(asked: Namespace) -> int:
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         print(f"{name:<{widths[0]}} = {value:<{widths[1]}}  # {source}")
-    # As comments, so that the whole can still be read as TOML.
+    # As comments, so that the output can still be read as TOML.
     for line in ("", *report(settings), "", *age(datetime.now(UTC).date())):
         print(f"# {line}".rstrip())
     return EXIT_OK
@@ -389,7 +390,7 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
         window=figures.window,
         figures=figures,
     )
-    # Whatever ends it, the client ends before its server: else gRPC would log that its connection is lost.
+    # In any case the client ends before its server: otherwise gRPC would log that its connection is lost.
     with _server(asked.address, settings) as address, contextlib.closing(replay(plan, address)) as turns:
         show(turns, plan, counter, as_json=asked.json is not None, out=sys.stdout, progress=sys.stderr)
     return EXIT_OK
@@ -424,7 +425,7 @@ def _mcp(asked: Namespace) -> int:
 
 
 def _pem(asked: Namespace, name: str) -> bytes | None:
-    """The contents of a TLS file of `mcp`; None: it is not named."""
+    """Return the contents of a TLS file of `mcp`, or None if it is not given."""
     from prompt_sidecar.files import read_file
 
     file = getattr(asked, f"tls_{name}")
@@ -467,7 +468,7 @@ def _report(asked: Namespace, settings: Settings, limit: float, files: Files) ->
 
 
 def _prices(asked: Namespace, settings: Settings) -> Mapping[str, Price]:
-    """Prices in a currency by model: those of the flag for all, else those of the settings."""
+    """Return prices in a currency by model: that of the flag for all, or else those in the settings."""
     from prompt_sidecar.guard.ceilings import ANY_MODEL
 
     return {ANY_MODEL: asked.prices} if asked.prices else settings.prices
@@ -512,7 +513,7 @@ def _condense(asked: Namespace) -> int:
 
 @contextlib.contextmanager
 def _server(address: str | None, settings: Settings) -> Iterator[str]:
-    """The address of a running server: the one given, or of one that lives as long as the context."""
+    """Yield the address of a running server: the given one, or one that runs as long as the context."""
     if address is not None:
         yield address
         return
@@ -527,7 +528,7 @@ def _server(address: str | None, settings: Settings) -> Iterator[str]:
 
 
 def _apart(settings: Settings) -> Settings:
-    """The settings for a server that only a replay reaches: nothing is served to others, shared or pushed."""
+    """Return settings for a server that only a replay reaches: nothing is exposed, shared or pushed."""
     from prompt_sidecar.calls.options import ServerOptions
     from prompt_sidecar.doors.admin.options import AdminOptions
     from prompt_sidecar.doors.envoy.options import EnvoyOptions
@@ -547,7 +548,7 @@ def _apart(settings: Settings) -> Settings:
 
 @contextlib.contextmanager
 def _start_errors() -> Iterator[None]:
-    """Turn what keeps a server from starting into a message and exit code 2."""
+    """Turn errors at the start of a server into a message and exit code 2."""
     from prompt_sidecar.calls.tokens import TokensError
     from prompt_sidecar.process.starting import StartError
     from prompt_sidecar.tokens.vocabulary import VocabularyError

@@ -1,4 +1,4 @@
-"""`prompt-sidecar condense`: what would be sent of a tool result, and what of that cannot be read back."""
+"""`prompt-sidecar condense`: shows a tool result as it would be sent, and which reductions cannot be reversed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def show(
     out: TextIO,
     told: TextIO,
 ) -> None:
-    """Write to `out` what would be sent, without the label of its id, and to `told` what each reduction took."""
+    """Write the result as it would be sent, without the label of its id, to `out`; a report of savings to `told`."""
     made = condensed(text, call, Level[level.upper()], count, fetch_tools=fetch_tools)
     out.write(text if made is None else made.text)
     out.flush()

@@ -1,7 +1,7 @@
-"""What is wrong between agents and a running sidecar, in a sentence each, with what to do.
+"""Diagnoses problems between agents and a running sidecar, in a sentence each, with what to do.
 
-Asked are the addresses that the settings name, what the sidecar's `/metrics` shows, and the environment that agents
-started here would have. Nothing is sent to a provider: a connection to its port is all.
+It checks the addresses in the settings, the sidecar's `/metrics`, and the environment that agents started here would
+have. Nothing is sent to a provider, beyond a connection to its port.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from prompt_sidecar.telemetry.shown import MetricFamilies
 from prompt_sidecar.values import split_address
 
 SECONDS: Final = 2.0
-"""For one connection: what is on the same machine answers within milliseconds."""
+"""Timeout of one connection: servers on the same machine answer within milliseconds."""
 MOST_BYTES: Final = 16_777_216
-"""Of `/metrics`; a sidecar with all its series has a tenth."""
+"""Largest `/metrics` that is read; a sidecar with all its series has a tenth."""
 CLOCK_SECONDS: Final = 5.0
-"""By which two clocks may differ; the answer's date is in whole seconds."""
+"""Allowed difference of two clocks; the date in a response is in whole seconds."""
 _COLLECTOR: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _ANY_HOST: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # it is translated
 _NO_RECALL: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ _NO_RECALL: Final[Mapping[str, str]] = {
     RecallOffer.UNTRIMMED: "see why prompts are not trimmed, and the header x-prompt-sidecar-untrimmed of answers",
     RecallOffer.NO_TOOLS: "nothing to do for calls that have no tools, such as those for a title",
 }
-"""What to do where it was not offered, for each reason that says it."""
+"""What to do if recall was not offered, by reason."""
 _TOO_LARGE: Final = frozenset({Untrimmed.PROTECTED_TEXT, Untrimmed.POLICY, Untrimmed.NOT_STASHABLE})
 """Reasons why prompts stay larger than their limit."""
 UNTRIMMED: Final[Mapping[Untrimmed, str]] = {
@@ -69,59 +69,59 @@ UNTRIMMED: Final[Mapping[Untrimmed, str]] = {
     Untrimmed.UNAUTHENTICATED: "give Envoy's filter initial_metadata with a token",
     Untrimmed.INTERNAL: "look into its log, which has the place, and file an issue with it",
 }
-"""What to do about requests that went on untrimmed, for each reason after which there is something; docs/untrimmed.md
-says it at length."""
+"""What to do about requests that were forwarded untrimmed, by reason, if there is something to do; docs/untrimmed.md
+has the long form."""
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """How serious a finding is."""
 
     OK = "ok"
     NOTE = "note"
-    """Worth knowing, and may be as wanted."""
+    """Worth knowing, and possibly intended."""
     PROBLEM = "problem"
-    """The exit code says so."""
+    """The exit code reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Severity
     about: str
     found: str
-    """A sentence."""
+    """The finding, as a sentence."""
     advice: str = ""
-    """What to do; empty: nothing."""
+    """What to do; empty if nothing."""
 
     @property
     def line(self) -> str:
-        """It, for people."""
+        """Return it as a line for people."""
         advice = f" {self.advice[0].upper()}{self.advice[1:]}." if self.advice else ""
         return f"{self.level:<8} {self.about:<12} {self.found}.{advice}"
 
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """What is looked at."""
+    """The data that is checked."""
 
     settings: Settings
     environment: Mapping[str, str]
     memory_limit: int
-    """Bytes that a process here may take; 0: there is no limit."""
+    """Bytes that a process here may use; 0 if there is no limit."""
     metrics: MetricFamilies = field(default_factory=MetricFamilies)
-    """Empty: there are none."""
+    """The sidecar's metrics; empty if there are none."""
     date: str = ""
-    """The header of the answer with the metrics."""
+    """The date header of the response with the metrics."""
 
 
 def examine(settings: Settings, environment: Mapping[str, str], memory_limit: int) -> list[Diagnosis]:
-    """Look at everything.
+    """Run all checks.
 
     Args:
-        settings: those of the sidecar that runs.
-        environment: what agents started here would have.
-        memory_limit: bytes that a process here may take; 0: there is no limit.
+        settings: of the running sidecar.
+        environment: the variables that agents started here would have.
+        memory_limit: bytes that a process here may use; 0 if there is no limit.
     """
     metrics, date, why = _metrics(settings)
     patient = Patient(settings, environment, memory_limit, metrics, date)
@@ -137,7 +137,7 @@ def as_json(findings: Sequence[Diagnosis]) -> list[dict[str, str]]:
 
 
 def _metrics(settings: Settings) -> tuple[MetricFamilies, str, Diagnosis | None]:
-    """Read `/metrics`; return it, the answer's date, and why there are none."""
+    """Read `/metrics`; return it, the response's date, and a diagnosis if it cannot be read."""
     address = settings.telemetry.metrics_listen
     if not address:
         told = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
@@ -193,7 +193,7 @@ def _grpc(patient: Patient) -> Iterator[Diagnosis]:
 
 
 def _base_urls(patient: Patient) -> Iterator[Diagnosis]:
-    """Look whether agents that are started here come to the door."""
+    """Check whether agents that are started here use the door."""
     listen = patient.settings.http.listen
     if not listen:
         return
@@ -231,7 +231,7 @@ def _keys(patient: Patient) -> Iterator[Diagnosis]:
 
 
 def _upstreams(patient: Patient) -> Iterator[Diagnosis]:
-    """Look whether providers that agents here use, or that the settings name, take connections."""
+    """Check whether the providers that agents here use, or that the settings name, accept connections."""
     for provider in PROVIDERS:
         name = f"http.{provider}_upstream"
         address = getattr(patient.settings.http, f"{provider}_upstream")
@@ -311,7 +311,7 @@ def _recall(patient: Patient) -> Iterator[Diagnosis]:
 
 
 def _untrimmed(patient: Patient) -> Iterator[Diagnosis]:
-    """Say for which reasons prompts went on untrimmed; such as have a finding of their own are left out."""
+    """Report why prompts were forwarded untrimmed, except for reasons with their own check."""
     handled = patient.metrics.by(catalog.HANDLED, "outcome")
     for reason, advice in UNTRIMMED.items():
         if number := handled[reason]:
@@ -387,14 +387,14 @@ _CHECKS: Final[Sequence[Callable[[Patient], Iterator[Diagnosis]]]] = (
 
 
 def _reachable(listen: str, *, brackets: bool = False) -> tuple[str, int]:
-    """Where what listens at an address is reached from its own machine."""
+    """Return host and port at which a listener's address is reached from its own machine."""
     host, port = split_address(listen)
     host = _ANY_HOST.get(host, host)
     return f"[{host}]" if brackets and ":" in host else host, port
 
 
 def _unreachable(host: str, port: int) -> str:
-    """Why nothing can be connected to there; empty: something can."""
+    """Return why nothing can be connected to there; empty if something can."""
     try:
         socket.create_connection((host, port), SECONDS).close()
     except (OSError, OverflowError, UnicodeError) as error:
@@ -409,7 +409,7 @@ def _words(error: Exception) -> str:
 
 
 def _leads_to(url: str, host: str, port: int) -> bool:
-    """Whether a URL is of this machine's port, by whatever name of it."""
+    """Whether a URL is of this machine's port, by any of its names."""
     try:
         parts = urlsplit(url)
         its_port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -419,6 +419,6 @@ def _leads_to(url: str, host: str, port: int) -> bool:
 
 
 def _shown(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """Return a URL without parts that may be secret."""
     parts = urlsplit(url if "//" in url else f"//{url}")
     return f"{f'{parts.scheme}://' if parts.scheme else ''}{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -1,8 +1,8 @@
-"""`prompt-sidecar guard`: what the guard's rules find in a user's own files. Line and rule, never the value.
+"""`prompt-sidecar guard`: what the guard's rules find in a user's own files. Prints line and rule, never the value.
 
-A file is read in pieces that end with a line. Each piece is searched as it is, and where the file looks like JSON each
-string with an escape also decoded, as a key may be broken by an escape there. A find is reported with the line of the
-file in which it begins.
+A file is read in pieces that end with a line. Each piece is searched unchanged. If the file looks like JSON, each
+string with an escape is also searched decoded, as an escape may divide a key. A finding is reported with the line of
+the file in which it begins.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.rules import RuleGroup, RuleSet, default_rules
 
 PIECE_BYTES: Final = 8_388_608
-"""Bytes of a file that are read at once, and up to as much again for the rest of a line."""
+"""Bytes of a file that are read at once; as many more may be read for the rest of a line."""
 _GZIP: Final = b"\x1f\x8b"
 _STRING: Final = re.compile(r'"((?:[^"\\\n]|\\.)*\\(?:[^"\\\n]|\\.)*)"')
-"""A string in JSON that holds an escape."""
+"""A string in JSON that contains an escape."""
 _PROGRESS_SECONDS: Final = 0.2
 
 
 class GuardError(Exception):
-    """A file cannot be read, or a name is none of a rule; the message says which."""
+    """A file cannot be read, or a name is not a rule's; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFindings:
-    """What one rule found in one line of a file."""
+    """The findings of one rule in one line of a file."""
 
     file: str
     line: int
@@ -49,14 +49,14 @@ class LineFindings:
 
 
 def chosen(options: GuardOptions, only: Sequence[str]) -> RuleSet:
-    """The rules of the settings, with the actions that they have where `guard.mode` is `enforce`.
+    """Return the rules of the settings, with the actions they have if `guard.mode` is `enforce`.
 
     Args:
         options: the settings.
-        only: names of rules and groups; empty: all.
+        only: names of rules and groups; empty for all.
 
     Raises:
-        GuardError: a name is neither.
+        GuardError: a name is neither a rule's nor a group's.
     """
     rules = default_rules(replace(options, mode=ENFORCE)).rules
     known = {rule.name for rule in rules} | set(RuleGroup)
@@ -67,7 +67,7 @@ def chosen(options: GuardOptions, only: Sequence[str]) -> RuleSet:
 
 
 def list_rules(rules: RuleSet, *, as_json: bool, out: TextIO) -> None:
-    """Write the rules: a table, or a JSON object a line, which also has pattern and check."""
+    """Write the rules: a table, or a JSON object per line, which also has pattern and check."""
     if as_json:
         for rule in rules.rules:
             shown = {name: value for name, value in asdict(rule).items() if name not in {"near", "in_ascii"}}
@@ -84,7 +84,7 @@ def list_rules(rules: RuleSet, *, as_json: bool, out: TextIO) -> None:
 
 
 def look(rules: RuleSet, files: Sequence[str], *, as_json: bool, out: TextIO, progress: TextIO) -> int:
-    """Write what is found in files, line by line as it is found, then a summary; return the number of finds.
+    """Write findings in files, line by line as they are found, then a summary; return their number.
 
     Raises:
         GuardError: a file cannot be read.
@@ -127,7 +127,7 @@ def _shown(line: LineFindings) -> str:
 
 
 def _lines(rules: RuleSet, file: str, source: IO[bytes]) -> Iterator[tuple[LineFindings | None, int]]:
-    """Each line with a find, and after each piece None with the bytes that were read."""
+    """Yield each line with a finding, and after each piece None with the number of bytes read."""
     by_name = {rule.name: rule for rule in rules.rules}
     first, is_json = 1, None
     for piece in _pieces(source, file):
@@ -143,14 +143,14 @@ def _lines(rules: RuleSet, file: str, source: IO[bytes]) -> Iterator[tuple[LineF
 
 
 def _in_piece(rules: RuleSet, text: str, *, as_json: bool) -> Counter[tuple[int, str]]:
-    """How often each rule finds something in each line, counted from 0."""
+    """Return how often each rule matches in each line, counted from 0."""
     found = _counted(text, ((find.start, find.rule.name) for find in rules.scan([text])[0]))
     if as_json:
         tokens = [match for match in _STRING.finditer(text) if match[1]]
         decoded = [_decoded(match[0]) for match in tokens]
         finds = rules.scan(decoded)
         places = ((match.start(), find.rule.name) for match, each in zip(tokens, finds, strict=True) for find in each)
-        # The same value is mostly found both ways.
+        # The same value is mostly found in both forms.
         found |= _counted(text, places)
     return found
 
@@ -168,7 +168,7 @@ def _counted(text: str, places: Iterable[tuple[int, str]]) -> Counter[tuple[int,
 def _decoded(token: str) -> str:
     try:
         return str(json.loads(token, strict=False))
-    except ValueError:  # a text between two strings, or one that is no JSON
+    except ValueError:  # a text between two strings, or one that is not JSON
         return ""
 
 
@@ -184,7 +184,7 @@ def _pieces(source: IO[bytes], file: str) -> Iterator[bytes]:
 
 @contextmanager
 def _opened(file: str) -> Iterator[tuple[IO[bytes], int]]:
-    """A file, unpacked, and its size as it is read; 0: unknown."""
+    """Yield a file, decompressed, and its size on disk, 0 if unknown."""
     if file == "-":
         yield sys.stdin.buffer, 0
         return
@@ -200,7 +200,7 @@ def _opened(file: str) -> Iterator[tuple[IO[bytes], int]]:
 
 
 class _Meter:
-    """Shows on a terminal how far the work is."""
+    """Shows progress on a terminal."""
 
     def __init__(self, terminal: TextIO | None, file: str, total: int) -> None:
         self._terminal = terminal

@@ -1,4 +1,4 @@
-"""`prompt-sidecar models`: what is known of models by their names, and from where."""
+"""`prompt-sidecar models`: what is known about models by their names, and its source."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _UNBOUND: Final = "the window"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact, and from where it is."""
+    """One fact, and its source."""
 
     value: int | None
-    """Tokens; None: it is not known."""
+    """Tokens, or None if not known."""
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """What is known of one name."""
+    """The facts about one model name."""
 
     known: KnownModel | None
     facts: Mapping[str, Fact]
     encoding: str
     exact: bool
-    """Whether that is the model's own vocabulary."""
+    """Whether the encoding is the model's own vocabulary."""
     thinking_bound: bool
     """Whether the model's thinking is bound to the prompt before it."""
 
 
 def show(names: Sequence[str], settings: Settings, *, as_json: bool) -> tuple[str, bool]:
-    """Return what is to be printed, and whether all names are known; without names, what there is in all."""
+    """Return the text to print, and whether all names are known; without names, all known models."""
     if not names:
         return (json.dumps(_counts(settings), indent=2) if as_json else "\n".join(_summary(settings))), True
     models = Models(settings.models)

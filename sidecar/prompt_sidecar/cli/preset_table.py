@@ -1,4 +1,4 @@
-"""What `prompt-sidecar presets` prints: the presets side by side, or one of them with the reason of every value."""
+"""The output of `prompt-sidecar presets`: the presets side by side, or one of them with the reason for every value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prompt_sidecar.trim.policy import KNOBS
 from prompt_sidecar.trim.presets import DEFAULT_PRESET, EXPLAINED
 
 WIDTH: Final = 110
-"""Columns of what is printed: it fits next to other windows, and the table of four presets needs most of it."""
+"""Width of the output, in columns: it fits next to other windows, and the table of four presets needs most of it."""
 MARK: Final = "*"
-"""Stands behind a value that differs from that of the default preset."""
+"""Added to a value that differs from that of the default preset."""
 
 
 def side_by_side() -> str:
-    """All presets in one table, and what each is for."""
+    """Return all presets in one table, with the purpose of each."""
     knobs = max(map(len, KNOBS)) + 2
     cells = {(name, field): _cell(name, field) for name in EXPLAINED for field in KNOBS}
     widths = {name: max(len(name), *(len(cells[name, field]) for field in KNOBS)) for name in EXPLAINED}
@@ -44,7 +44,7 @@ def side_by_side() -> str:
 
 
 def in_full(name: str) -> str:
-    """One preset: what it is for, and every value with its reason."""
+    """Return one preset: its purpose, and every value with its reason."""
     preset, default = EXPLAINED[name], EXPLAINED[DEFAULT_PRESET]
     idle = inert(preset.policy)
     lines = [*_wrapped(f"{name} {preset.purpose}", ""), "", *_wrapped(f"Choose it {preset.choose}", "")]
@@ -61,7 +61,7 @@ def in_full(name: str) -> str:
 
 
 def as_json(name: str = "") -> str:
-    """The same for programs: the preset of that name, or all of them."""
+    """Return the same for programs: the preset with that name, or all presets."""
     shown = {each: _data(each) for each in EXPLAINED if name in ("", each)}
     return json.dumps({"default": DEFAULT_PRESET, "presets": shown}, indent=2, ensure_ascii=False)
 

@@ -1,8 +1,8 @@
-"""Asking a server for its health, and saying at once why there is no answer.
+"""Requests a server's health, and reports precisely why there is no answer.
 
-gRPC says UNAVAILABLE of a closed port, a missing socket and a port that speaks TLS alike, or waits in the hope that
-they come up. Who probes wants to know which. So the address is first connected to without gRPC, and where gRPC then
-gets no answer, a TLS handshake is tried.
+gRPC reports UNAVAILABLE for a closed port, a missing socket and a port with TLS, or waits for them to become available.
+A probe should say which it is. So the address is first connected to without gRPC, and if gRPC then gets no answer, a
+TLS handshake is tried.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHY = {
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a probe found: what to print, and whether the server serves."""
+    """A probe's result: the text to print, and whether the server serves."""
 
     words: str
     answered: bool = False
@@ -41,7 +41,7 @@ class ProbeResult:
 
 
 def probe(address: str, timeout: float) -> ProbeResult:
-    """Ask the server at `host:port` or `unix:/path`; `timeout` in seconds for each step.
+    """Probe the server at `host:port` or `unix:/path`; `timeout` in seconds for each step.
 
     Raises:
         ValueError: the address is neither.
@@ -53,14 +53,14 @@ def probe(address: str, timeout: float) -> ProbeResult:
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=timeout)
         except grpc.RpcError as error:
-            call: Any = error  # what a stub raises is a Call as well, which the types do not say
+            call: Any = error  # a stub's error is a Call as well, which the types do not declare
             return ProbeResult(f"no answer from a sidecar ({call.code().name}): {_why(call, address, timeout)}")
     serves = answer.status == health_pb2.HealthCheckResponse.SERVING
     return ProbeResult(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), answered=True, serves=serves)
 
 
 def _unreachable(address: str, timeout: float) -> str | None:
-    """Why nothing can be connected to there; None: something can."""
+    """Return why nothing can be connected to there; None if something can."""
     try:
         _connected(address, timeout).close()
     except TimeoutError:
@@ -75,7 +75,7 @@ def _unreachable(address: str, timeout: float) -> str | None:
 
 
 def _why(call: Any, address: str, timeout: float) -> str:
-    """What a server that can be connected to is, if it gave no answer."""
+    """Return what is wrong with a server that accepts connections but does not answer."""
     if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return (
             f"something listens there, but gave no answer within {timeout:g} s: it is starting, busy, or no gRPC server"
@@ -91,19 +91,19 @@ def _why(call: Any, address: str, timeout: float) -> str:
 
 def _speaks_tls(address: str, timeout: float) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: does it speak TLS at all?
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: does it use TLS at all?
     context.set_alpn_protocols(["h2"])
     try:
         with _connected(address, timeout) as raw, context.wrap_socket(raw) as wrapped:
             return wrapped.version() is not None
     except ssl.SSLError as error:
-        return error.reason not in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # an alert is TLS too
+        return error.reason not in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # a TLS alert also shows TLS
     except OSError:
         return False
 
 
 def _connected(address: str, timeout: float) -> socket.socket:
-    """A connection."""
+    """Return a connection."""
     if address.startswith(_UNIX):
         made = socket.socket(socket.AF_UNIX)
         with contextlib.ExitStack() as failing:

@@ -1,8 +1,8 @@
-"""An agent behind a sidecar of its own: a door on a free port of loopback, the agent in the terminal, a summary.
+"""Runs an agent with its own sidecar: a door on a free loopback port, the agent in the terminal, a summary at the end.
 
-The sidecar lives in this process, so nothing of it is left when this process ends, whatever ends it. The agent is a
-child in the same process group: what the terminal says (Ctrl-C, Ctrl-Z, a new size) reaches it without help.
-Signals that others send to this process are passed on.
+The sidecar runs in this process, so nothing of it is left when this process ends, for whatever reason. The agent is a
+child in the same process group, so the terminal's signals (Ctrl-C, Ctrl-Z, a new size) reach it directly. Signals that
+other processes send to this one are passed on.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 LISTEN: Final = "127.0.0.1:0"
 _FROM_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
-"""Signals that the terminal sends to this process and to the agent alike."""
+"""Signals that the terminal sends to this process and to the agent as well."""
 _PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _KILLED: Final = 128
-"""Added to a signal's number, the exit code of what it has ended, as shells count."""
+"""Added to the number of the signal that ended a program, it is the exit code in shells."""
 
 
 class WrapError(Exception):
@@ -41,17 +41,17 @@ class WrapError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run of an agent."""
+    """An ended run of an agent."""
 
     code: int
-    """The agent's exit code; of one that a signal ended, 128 and the signal's number."""
+    """The agent's exit code; if a signal ended it, 128 plus the signal's number."""
     seconds: float
     summary: WrapSummary | None
-    """None: there are no figures."""
+    """The summary; None if there are no figures."""
 
 
 def found(agent: str) -> str:
-    """Return an agent's program. Raises WrapError: there is none of this name."""
+    """Return an agent's program. Raises WrapError if it is not found."""
     program = which(agent)
     if program is None:
         raise WrapError(
@@ -62,10 +62,10 @@ def found(agent: str) -> str:
 
 
 def settled(settings: Settings) -> Settings:
-    """Return the settings of a sidecar that one agent reaches.
+    """Return the settings of a sidecar that only one agent can reach.
 
-    Who is alone on loopback needs no token and no TLS; and whatever else the settings have listening may be in use by
-    a sidecar that runs already.
+    A single agent on loopback needs no token and no TLS, and the settings' other addresses may be in use by a running
+    sidecar.
     """
     from prompt_sidecar.doors.admin.options import AdminOptions
     from prompt_sidecar.doors.envoy.options import EnvoyOptions
@@ -87,7 +87,7 @@ def settled(settings: Settings) -> Settings:
 def new_log(named: str) -> tuple[TextIO, str]:
     """Open the sidecar's log, and return it with its path.
 
-    It is the file of this name; without one, a new file where temporary ones are, which its owner alone can read.
+    The log is the named file; without a name, a new temporary file that only its owner can read.
     """
     if not named:
         number, named = tempfile.mkstemp(prefix="prompt-sidecar-", suffix=".log")
@@ -101,15 +101,15 @@ def run(
     """Run an agent behind a sidecar until it ends.
 
     Args:
-        settings: the sidecar's.
-        ways: its upstreams.
+        settings: of the sidecar.
+        ways: the sidecar's upstreams.
         words: the agent's program and arguments.
-        log: where the sidecar logs.
-        environment: the user's variables.
+        log: the file for the sidecar's log.
+        environment: the user's environment variables.
 
     Raises:
         StartError: the sidecar cannot start.
-        WrapError: the system does not start the agent.
+        WrapError: the agent cannot be started.
     """
     from prompt_sidecar.app import start
     from prompt_sidecar.calls.refusals import library_lines_limited
@@ -131,7 +131,7 @@ def run(
 
 
 def _telemetry_variables(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables that telemetry reads: the summary is made of its figures, also where it is to push nothing."""
+    """Return the variables that telemetry reads: the summary needs its figures, even if nothing may be pushed."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() != "true":
         return environment
     return {name: value for name, value in environment.items() if not name.startswith("OTEL_")}
@@ -150,7 +150,7 @@ def _foreground(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _waited(child: subprocess.Popen[bytes]) -> int:
-    """Wait for a child's end; where it stops, stop too, so that the shell has the terminal until it goes on."""
+    """Wait until a child ends; when it stops, stop too, so that the shell has the terminal until it continues."""
     while True:
         _, status = os.waitpid(child.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
@@ -160,7 +160,7 @@ def _waited(child: subprocess.Popen[bytes]) -> int:
 
 
 class _Signals:
-    """Has signals end the agent and not this process, which ends with it; a context."""
+    """Makes signals end the agent instead of this process, which ends after it; a context."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -177,14 +177,14 @@ class _Signals:
             signal.signal(number, handler)
 
     def hand_to(self, child: subprocess.Popen[bytes]) -> None:
-        """Pass signals on to this child from now on, those before as well."""
+        """Pass signals to this child from now on, including those received before."""
         self._child = child
         for number in self._early:
             child.send_signal(number)
 
     def _caught(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGTSTP or (number in _FROM_TERMINAL and _in_foreground()):
-            return  # the agent has it from the terminal
+            return  # the agent gets it from the terminal
         if self._child is None:
             self._early.append(number)
         else:
@@ -193,7 +193,7 @@ class _Signals:
 
 
 def _in_foreground() -> bool:
-    """Whether what the terminal sends reaches this process and its children: they are the terminal's foreground."""
+    """Whether the terminal's signals reach this process and its children, as they are its foreground group."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:
@@ -208,7 +208,7 @@ def _in_foreground() -> bool:
 
 @contextlib.contextmanager
 def _terminal_kept() -> Iterator[None]:
-    """Set the terminal as it was at the end: an agent that is killed leaves it as a program of full screen has it."""
+    """Restore the terminal at the end: an agent that is killed may leave it in full-screen mode."""
     import termios
 
     try:

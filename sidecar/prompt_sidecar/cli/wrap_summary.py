@@ -1,4 +1,4 @@
-"""What a sidecar did for an agent, from its figures: requests, tokens, recalls, finds of the guard."""
+"""The sidecar's work for an agent, from its figures: requests, tokens, recalls, findings of the guard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prompt_sidecar.telemetry.catalog import HTTP_ROUTES
 from prompt_sidecar.telemetry.shown import MetricFamilies
 
 _SENT_TO_HTTP: Final = "sent_to_http"
-"""The outcome of a request to open a WebSocket for prompts, which come over HTTP then."""
+"""Outcome of a request for a WebSocket for prompts that was sent to HTTP."""
 _USUAL: Final = frozenset({"answered", _SENT_TO_HTTP, "cancelled"})
 """Outcomes of requests that need no remark."""
 _PASSED: Final = HTTP_ROUTES[-1]
@@ -23,33 +23,33 @@ _PASSED: Final = HTTP_ROUTES[-1]
 
 @dataclass(frozen=True, slots=True)
 class WrapSummary:
-    """Sums since the sidecar began. Tokens are estimated."""
+    """Sums since the sidecar started. Tokens are estimated."""
 
     requests: int = 0
-    """All, those that hold no prompt too."""
+    """All requests, including those without a prompt."""
     prompts: int = 0
     troubled: Mapping[str, int] = field(default_factory=dict)
-    """Requests by their outcome, where that is no usual one."""
+    """Requests by outcome, for unusual outcomes."""
     before: int = 0
-    """Tokens of all prompts untrimmed."""
+    """Tokens of all prompts, untrimmed."""
     after: int = 0
-    """Tokens of all prompts as they were sent."""
+    """Tokens of all prompts, as they were sent."""
     share: float | None = None
-    """What the prompts cost of what they would have cost untrimmed; None: there is nothing to compare."""
+    """Ratio of the prompts' cost to their cost without trimming; None if there is nothing to compare."""
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By currency: what the prompts cost, and what they would have cost untrimmed, both estimated."""
+    """By currency: the prompts' cost, and their cost without trimming, both estimated."""
     untrimmed: Mapping[str, int] = field(default_factory=dict)
-    """Requests that went on untrimmed, by the reason (docs/untrimmed.md), those that hold no prompt aside."""
+    """Requests that were forwarded untrimmed, by reason (docs/untrimmed.md), except those without a prompt."""
     condensed: int = 0
-    """Tokens that condensing took out of new results."""
+    """Tokens that condensing removed from new results."""
     originals: int = 0
-    """That the model got back by id."""
+    """Originals that the model recalled by id."""
     searches: int = 0
     finds: Mapping[str, int] = field(default_factory=dict)
-    """Of the guard, by what was done about them."""
+    """Findings of the guard, by the action taken."""
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each thing that the sidecar does."""
+        """Yield a line for each kind of work the sidecar did."""
         if not self.requests:
             yield (
                 "requests  none came through the sidecar: the agent has another base URL in its own settings, "
@@ -75,7 +75,7 @@ class WrapSummary:
 
 
 def summarised(shown: MetricFamilies) -> WrapSummary:
-    """Make the summary of what `/metrics` shows."""
+    """Return the summary of the figures in `/metrics`."""
     http = shown.by(catalog.HTTP_REQUESTS, "outcome")
     passed = shown.total(catalog.HTTP_REQUESTS, route=_PASSED)
     tokens = shown.by(catalog.PROMPT_TOKENS, "state")
@@ -106,7 +106,7 @@ def summarised(shown: MetricFamilies) -> WrapSummary:
 
 
 def _share(shown: MetricFamilies) -> float | None:
-    """Price the comparison with never trimming, with what providers reported in the place of estimates."""
+    """Return the cost compared with never trimming, using reported usage in place of estimates."""
     prices = RelativePrices()
     costs: dict[str, float] = {}
     for side in ("returned", "untrimmed"):

@@ -3,8 +3,8 @@
     with Client("127.0.0.1:7717") as client, client.run("run-1", context_window=128_000) as run:
         answer = openai.chat.completions.create(**run.openai_chat(model="gpt-4o", messages=history))
 
-`Client` blocks; `AsyncClient` is the same for asyncio. A client fails open: where the sidecar is down, slow or refuses,
-the prompt goes to the model without it, and is counted. Not so where a ceiling or the guard refuses the prompt.
+`Client` blocks; `AsyncClient` is the same for asyncio. A client fails open: if the sidecar is down, slow or refuses,
+the prompt is sent to the model without it, and is counted. A prompt that a ceiling or the guard refuses is not sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Types of the arguments that the methods of both clients take."""
+"""Types of the arguments of both clients' methods."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class TrimOptions(TypedDict, total=False):
     dry_run: bool
     side_call: bool
     revision: bytes
-    """Overrides the one that the client remembers."""
+    """Overrides the revision that the client remembers."""
     served_iterations: int
-    """Model calls at the start of the history whose prompts the sidecar made; 0: none, as it is used from now on."""
+    """Model calls at the start of the history whose prompts the sidecar made; 0 if it is used from now on."""
     base_revision: bytes
-    """The prompt holds only the messages after that revision's untrimmed history. The answer is a whole prompt."""
+    """The prompt contains only the messages after that revision's untrimmed history. The answer is a whole prompt."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -60,7 +60,7 @@ class Usage(TypedDict, total=False):
     """`{"message": ..., "limit": ...}`: the provider refused the prompt as too long."""
     revision: bytes
     failed: bool
-    """The provider gave no answer that can be used, for another reason than the prompt's length."""
+    """The provider gave no usable answer, for another reason than the prompt's length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +94,14 @@ ANNOTATIONS: Final = (
 )
 
 Selection: TypeAlias = Lines | Bytes | Pattern | None
-"""The part of an original to return; None: the whole."""
+"""The part of an original to return; None for the whole."""
 
 
 def annotated(annotations: Any) -> list[tuple[int, Any]]:
     """Return annotations as pairs of a message's index and its kind.
 
     Raises:
-        TypeError: they are of another shape.
+        TypeError: they have another shape.
     """
     if annotations is None:
         return []
@@ -120,7 +120,7 @@ def annotated(annotations: Any) -> list[tuple[int, Any]]:
 
 
 def check_order(policy: Mapping[str, Any]) -> None:
-    """Check the order of low- and high-water marks where both are given. Where one is, the server knows the other.
+    """Check the order of low- and high-water marks if both are given. With one, the server checks the other.
 
     Raises:
         ValueError: a low-water mark is above its high-water mark.
@@ -135,7 +135,7 @@ def selected(selection: Selection) -> dict[str, Any]:
     """Return the selection as a field of RetrieveContentRequest.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a selection.
     """
     match selection:
         case Lines():

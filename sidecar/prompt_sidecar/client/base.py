@@ -1,4 +1,4 @@
-"""What both clients have in common: their options, their counters, and what they remember of a run's last prompt."""
+"""The common base of both clients: options, counters, and the state of a run's last prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from prompt_sidecar.providers.table import SDKS
 
 
 class Base:
-    """A client without its I/O. `Options` documents the arguments and the reasons for their defaults."""
+    """A client without I/O. `Options` documents the arguments and the reasons for their defaults."""
 
     _make_channels: ClassVar[type[Any]]
 
@@ -104,7 +104,7 @@ class Base:
 
 
 class BaseRun:
-    """A run without its I/O: its id, and the options of its prompts. For one agent; not thread-safe."""
+    """A run without I/O: its id, and the options of its prompts. For one agent; not thread-safe."""
 
     def __init__(self, engine: Engine, run_id: str, options: TrimOptions) -> None:
         engine.check(run_id, options)
@@ -112,8 +112,8 @@ class BaseRun:
         self.id = run_id
         self.options = options
         self.last: Trimmed[Any] | None = None
-        """The last prompt: trimmed, or made without the sidecar (`fallback`). With neither the sidecar refused it, the
-        client does not fail open, and the prompt must not be sent."""
+        """The last prompt: trimmed, or made without the sidecar (`fallback`). If it is neither, the sidecar refused it,
+        the client does not fail open, and the prompt must not be sent."""
         self._api: SdkApi | None = None
 
     def _chosen(self, format: str) -> SdkApi:
@@ -124,7 +124,7 @@ class BaseRun:
         return self._api
 
     def _usage(self, response: Any) -> Usage:
-        """Return what to report of a response or a refusal; empty: nothing."""
+        """Return the usage to report for a response or a refusal; empty if there is none."""
         last = self.last
         if last is None:
             raise ValueError("no prompt of this run was sent yet, so there is nothing to report")

@@ -26,8 +26,8 @@ MISSES: Final = 2
 FIRST_PAUSE: Final = 1.0
 """Seconds until the first try after the circuit has opened: a restart takes about that. Doubled at each miss."""
 LONGEST_PAUSE: Final = 30.0
-"""Seconds at most between tries: with the default deadline a process that hangs takes 2 of 32 seconds, and one that is
-back is used again within half a minute."""
+"""Longest pause between tries, in seconds: with the default deadline a hung process costs 2 of 32 seconds, and a
+recovered one is used again within half a minute."""
 
 
 class CallBreaker:
@@ -39,7 +39,7 @@ class CallBreaker:
         self._misses = 0
         self._pause = FIRST_PAUSE
         self._until: float | None = None
-        """When the next try may be made; None: the circuit is closed."""
+        """When the next try may be made; None while the circuit is closed."""
         self._trying = False
 
     @property
@@ -52,7 +52,7 @@ class CallBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Make one call of the sidecar inside.
+        """Run one call of the sidecar within this context.
 
         Raises:
             Unreachable: the circuit is open; nothing was sent.
@@ -69,7 +69,7 @@ class CallBreaker:
         except ClientError:  # a refusal is an answer
             self._answered()
             raise
-        except BaseException:  # cancelled, interrupted, or an error of the program: the sidecar's state is unknown
+        except BaseException:  # cancelled, interrupted, or an error of the program: the sidecar's state is not known
             self._inconclusive(trying=trying)
             raise
         self._answered()
@@ -94,11 +94,11 @@ class CallBreaker:
                 self._trying = False
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
             elif self._until is not None or self._misses < MISSES:
-                return  # it began before the circuit opened
+                return  # the call began before the circuit opened
             self._until = self._clock() + self._pause
 
     def _answered(self) -> None:
-        """Close the circuit, whichever call had an answer."""
+        """Close the circuit, whichever call was answered."""
         with self._lock:
             self._misses, self._pause, self._until, self._trying = 0, FIRST_PAUSE, None, False
 

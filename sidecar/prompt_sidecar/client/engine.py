@@ -1,4 +1,4 @@
-"""What a client does, without I/O: each use case is a generator that yields steps and is sent their results.
+"""The client's behaviour without I/O: each use case is a generator that yields steps and is sent their results.
 
 A step is a call of the sidecar (`Rpc`) or of the model (`Ask`). Both clients drive the same generators; an error of a
 step is raised at its `yield`. So one piece of code decides what happens when the sidecar is down.
@@ -56,7 +56,7 @@ _log = logging.getLogger("prompt_sidecar.client")
 
 Result = TypeVar("Result")
 _MASK: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\u27e6)[a-z][a-z0-9_]{0,63}:[a-z0-9]{10}(?:\xe2\x9f\xa7|\\u27e7)")
-"""A mask of the guard, as JSON has it."""
+"""A mask of the guard in JSON."""
 EDITS: Final = 2
 """RESPONSE_MODE_EDITS in the protos."""
 
@@ -70,7 +70,7 @@ class Rpc:
 
     @property
     def run_id(self) -> str:
-        """The run that it is of; empty: of none."""
+        """The run of the call; empty if it has none."""
         return str(getattr(self.request, "run_id", ""))
 
 
@@ -93,42 +93,42 @@ class Engine:
         self._revisions = ValuesByRun[bytes]()
         """The last revision of each run: a sidecar that has not seen the run needs it to make the same edits."""
         self._masked = ValuesByRun[bool]()
-        """Runs in whose prompts masks were seen."""
+        """Runs whose prompts contained masks."""
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
         self._untrimmed: Counter[str] = Counter()
         self._fallback_kinds: Counter[str] = Counter()
         self._unreported = 0
         self._logged: set[str] = set()
-        """Reasons that were logged since a prompt was last trimmed."""
+        """Reasons logged since a prompt was last trimmed."""
         self._fallback = Fallbacks(options.fallback_bytes)
         self._metric = PromptCounter()
 
     @property
     def trimmed(self) -> int:
-        """Prompts that the sidecar answered."""
+        """Number of prompts that the sidecar answered."""
         return self._trimmed
 
     @property
     def untrimmed(self) -> Mapping[str, int]:
-        """Prompts that were sent without the sidecar, by reason."""
+        """Number of prompts sent without the sidecar, by reason."""
         with self._lock:
             return dict(self._untrimmed)
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
-        """Prompts that were sent without the sidecar, by the kind of what was sent."""
+        """Number of prompts sent without the sidecar, by the kind of the prompt sent instead."""
         with self._lock:
             return dict(self._fallback_kinds)
 
     @property
     def prompts_forgotten(self) -> int:
-        """Runs whose last prompt was evicted for others'."""
+        """Number of runs whose last prompt was evicted for others'."""
         return self._fallback.forgotten
 
     @property
     def unreported(self) -> int:
-        """Usage reports of the loop that did not reach the sidecar."""
+        """Number of usage reports of the loop that did not reach the sidecar."""
         return self._unreported
 
     def check(self, run_id: str, options: TrimOptions) -> None:
@@ -136,14 +136,14 @@ class Engine:
 
         Raises:
             TypeError: an option is not known, or of another type.
-            ValueError: a value is out of its range.
+            ValueError: a value is out of range.
         """
         self._request(FallbackCall(run_id, [], "openai_chat", options), "edits")
 
     def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
         """Trim a prompt: bytes or text of a body, or native objects."""
         call = FallbackCall(run_id, prompt, format, options)
-        # What follows a revision cannot be edited in place: the answer is longer than what was sent.
+        # An answer after a revision cannot be edited in place: it is longer than the request.
         request = self._request(call, "edits" if call.native and not call.base else "full")
         body = b""
         try:
@@ -153,7 +153,7 @@ class Engine:
         except ClientError as error:
             known = self._fallback.history(call, body)
             if call.base and known is None:
-                raise  # the newest messages alone are no prompt
+                raise  # the newest messages alone are not a prompt
             if error.reason == REVISION_UNKNOWN and call.base:
                 again = yield from self.trim(run_id, known, format, call.without_base())
                 made = native.remade(prompt, json.loads(body), again.prompt, MESSAGES[format].messages)
@@ -169,10 +169,10 @@ class Engine:
     def trim_keywords(
         self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
     ) -> Steps[Trimmed[dict[str, Any]]]:
-        """Trim a prompt given as the keyword arguments of an SDK's call; what is no part of the body is unchanged."""
+        """Trim a prompt given as the keyword arguments of an SDK's call; arguments outside the body are unchanged."""
         body = {name: value for name, value in keywords.items() if _in_body(name, value)}
         trimmed = yield from self.trim(run_id, body, format, options)
-        # The caller's order of arguments stays, and so do those that were not sent to the sidecar.
+        # The caller's order of arguments is kept, and so are those that were not sent to the sidecar.
         merged = {name: trimmed.prompt.get(name, value) for name, value in keywords.items()} | trimmed.prompt
         return replace(trimmed, prompt=merged)
 
@@ -210,11 +210,11 @@ class Engine:
         )
 
     def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
-        """Report what the provider counted, or that it refused the prompt as too long."""
+        """Report the provider's usage, or that it refused the prompt as too long."""
         return _asked(UsageLearned, "ReportUsage", run_id=run_id, **usage)
 
     def forget(self, run_id: str) -> None:
-        """Forget a run that ends."""
+        """Forget a run that has ended."""
         self._revisions.forget(run_id)
         self._masked.forget(run_id)
         self._fallback.forget(run_id)
@@ -237,7 +237,7 @@ class Engine:
         return removed
 
     def not_reported(self) -> None:
-        """Count a usage report that did not arrive. Only the correction of the sidecar's estimate is lost."""
+        """Count a usage report that did not arrive. Only a correction of the sidecar's estimate is lost."""
         with self._lock:
             self._unreported += 1
 
@@ -257,7 +257,7 @@ class Engine:
         annotations = annotated(given.pop("annotations", None))
         given.setdefault("revision", self._revisions.of(call.run_id) or b"")
         if not given["revision"] and self._fallback.fell_back(call):
-            given.setdefault("served_iterations", 0)  # all of the run's prompts so far were made without the sidecar
+            given.setdefault("served_iterations", 0)  # all prompts of the run so far were made without the sidecar
         return make(
             "TrimPromptRequest",
             run_id=call.run_id,
@@ -269,14 +269,14 @@ class Engine:
         )
 
     def _watch_masks(self, run_id: str, body: bytes, answer: Any) -> None:
-        """Remember that a run has masks: whatever it is sent next without the sidecar nobody would mask."""
+        """Remember that a run has masks: prompts sent without the sidecar would not be masked."""
         if self._masked.of(run_id) or any(
             _MASK.search(each) for each in (body, answer.json_body, *(edit.value for edit in answer.edits))
         ):
             self._masked.keep(run_id, value=True)
 
     def _check_unmasked(self, run_id: str, error: ClientError) -> None:
-        """Raise MaskedRun where a prompt may not go to the model without the sidecar."""
+        """Raise MaskedRun if a prompt must not be sent to the model without the sidecar."""
         if self._masked.of(run_id) and not self.options.fail_open_masked:
             message = f"the run has masks, and the sidecar did not answer ({error.reason}): new text would go unmasked"
             raise MaskedRun(message, code=error.code, reason=MASKED_RUN) from error
@@ -336,7 +336,7 @@ def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
 
 
 def _check_kind(prompt: Any, made: Any) -> None:
-    """Raise TypeError where a prompt of native objects has become something else than a body or a list of messages."""
+    """Raise TypeError if a prompt of native objects did not become a body or a list of messages."""
     if isinstance(prompt, bytes | str) or made is prompt:
         return
     if not isinstance(made, list if isinstance(prompt, Sequence) else Mapping):
@@ -362,17 +362,17 @@ def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
 
 
 def _names_option(error: ClientError) -> bool:
-    """Whether the sidecar rejected an option, which would be wrong with any prompt."""
+    """Whether the sidecar rejected an option that would be wrong with any prompt."""
     return isinstance(error, InvalidRequest) and re.split(r"[.\[]", error.field)[0] in TrimOptions.__annotations__
 
 
 _SDK_OPTIONS: Final = frozenset({"extra_body", "extra_headers", "extra_query", "idempotency_key", "timeout"})
-"""Arguments of the SDKs that are no part of a body. Headers may hold secrets, so they are not sent."""
+"""Arguments of the SDKs that are not part of a body. Headers may contain secrets, so they are not sent."""
 _SENTINELS: Final = frozenset({"NotGiven", "Omit"})
 """Types of the SDKs' values for an argument that is not given."""
 
 
 def _in_body(name: str, value: Any) -> bool:
-    """Whether a keyword argument is a part of the body and can be sent to the sidecar."""
-    # A class is what the SDK parses the answer into.
+    """Whether a keyword argument is part of the body and can be sent to the sidecar."""
+    # A class is the type that the SDK parses the answer into.
     return name not in _SDK_OPTIONS and type(value).__name__ not in _SENTINELS and not isinstance(value, type)

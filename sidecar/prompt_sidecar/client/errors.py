@@ -5,14 +5,14 @@
     ├── InvalidRequest   INVALID_ARGUMENT                            wrong in any state of the sidecar
     ├── RunUnknown       NOT_FOUND                                   this sidecar has not seen the run: send its prompt
     └── Refused          all others                                   too large, too busy, not authenticated, failed
-        └── MustNotBeSent    FAILED_PRECONDITION                      the prompt may go to no model
-            ├── RunCeiling       its run has used what a ceiling allows
-            ├── CallerCeiling    its caller has
-            ├── GuardRefused     it holds what a rule of the guard refuses
-            └── MaskedRun        made here: its run has masks, and nobody would mask what is new in it
+        └── MustNotBeSent    FAILED_PRECONDITION                      the prompt must not be sent to a model
+            ├── RunCeiling       its run has reached a ceiling
+            ├── CallerCeiling    its caller has reached a ceiling
+            ├── GuardRefused     it contains text that a rule of the guard refuses
+            └── MaskedRun        raised here: its run has masks, and new messages would be sent unmasked
 
 `code` is the name of a gRPC status code. `reason` is the reason in the google.rpc.ErrorInfo that the sidecar sends, or
-the code where the error is not the sidecar's own. `field` is the invalid request field. No message holds text of a
+the code if the error is not the sidecar's own. `field` is the invalid request field. No message contains text of a
 prompt.
 """
 
@@ -25,21 +25,21 @@ from prompt_sidecar.client.schema import message_class
 _DETAILS: Final = "grpc-status-details-bin"
 _DOMAIN: Final = "prompt-sidecar"
 NOT_JSON: Final = "PROMPT_NOT_JSON"
-"""The reason where a prompt holds an object that no provider could be sent either."""
+"""Reason: a prompt contains an object that cannot be sent to a provider either."""
 CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
-"""The reason where the sidecar was not called, as it did not answer the calls before; see `breaker.py`."""
+"""Reason: the sidecar was not called, as it did not answer the calls before; see `breaker.py`."""
 REVISION_UNKNOWN: Final = "REVISION_UNKNOWN"
-"""The sidecar's reason where it does not know a `base_revision`."""
+"""The sidecar's reason: it does not know a `base_revision`."""
 STORE_UNAVAILABLE: Final = "STORE_UNAVAILABLE"
-"""The sidecar's reason where it runs, and the store that it shares with others gave it no answer."""
+"""The sidecar's reason: it runs, but the store that it shares with others did not answer."""
 NO_PROMPT: Final = "NO_PROMPT"
-"""The reason where an answer holds no prompt, as that of something else than a sidecar may."""
+"""Reason: the answer has no prompt; the server may not be a sidecar."""
 BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
-"""The reason where an answer's edits do not fit the prompt that was sent."""
+"""Reason: the answer's edits do not fit the prompt that was sent."""
 MASKED_RUN: Final = "MASKED_RUN"
-"""The reason where a prompt of a run with masks could only be sent unmasked."""
+"""Reason: a prompt of a run with masks could only be sent unmasked."""
 BAD_ANSWER: Final = "BAD_ANSWER"
-"""The reason where an answer is none to what was asked, as that of something else than a sidecar may be."""
+"""Reason: the answer does not match the request; the server may not be a sidecar."""
 
 
 class ClientError(Exception):
@@ -62,7 +62,7 @@ class Unreachable(ClientError):
 
 
 class InvalidRequest(ClientError):
-    """The request is wrong; `field` names the field."""
+    """The request is invalid; `field` names the field."""
 
 
 class RunUnknown(ClientError):
@@ -70,30 +70,30 @@ class RunUnknown(ClientError):
 
 
 class Refused(ClientError):
-    """The sidecar answered that it will not or cannot."""
+    """The sidecar answered that it cannot or will not do it."""
 
 
 class MustNotBeSent(Refused):
-    """The prompt must not be sent. A client that fails open raises this all the same, unless it is told otherwise."""
+    """The prompt must not be sent. Raised also by clients that fail open, unless they are configured otherwise."""
 
 
 class RunCeiling(MustNotBeSent):
-    """The run has used what one of its ceilings allows; the message has limit and use."""
+    """The run has reached one of its ceilings; the message has limit and use."""
 
 
 class CallerCeiling(MustNotBeSent):
-    """The caller has used what one of its ceilings allows; the message has limit and use."""
+    """The caller has reached one of its ceilings; the message has limit and use."""
 
 
 class GuardRefused(MustNotBeSent):
-    """The prompt holds what a rule of the guard refuses."""
+    """The prompt contains text that a rule of the guard refuses."""
 
 
 class MaskedRun(MustNotBeSent):
-    """The sidecar did not answer, and the run has masks: without it what is new would go to the model as it is.
+    """The sidecar did not answer, and the run has masks: without the sidecar new messages would be sent unmasked.
 
-    `code` is that of the sidecar's error, which is the cause. Raised until the sidecar answers again, unless the client
-    has `fail_open_masked`.
+    `code` is the code of the sidecar's error, which is the cause. Raised until the sidecar answers again, unless the
+    client has `fail_open_masked`.
     """
 
 
@@ -112,7 +112,7 @@ _BY_CODE: Final[dict[str, type[ClientError]]] = {
 
 
 def from_rpc(error: Any) -> ClientError:
-    """Translate what a gRPC stub raised, blocking or asyncio's."""
+    """Translate an error of a gRPC stub, blocking or asyncio's."""
     code = error.code().name
     reason = field = ""
     for detail in _details(error):

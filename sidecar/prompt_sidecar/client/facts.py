@@ -1,7 +1,8 @@
-"""What the client returns, read from the sidecar's messages.
+"""The client's results, read from the sidecar's messages.
 
-Most of it mirrors the protos, and is generated (`answers.py`); here is what holds a prompt or a text of the caller.
-All of it is read by the names and types of its fields, so a new field of the protos needs no line in the client.
+Most results mirror the protos, and are generated (`answers.py`); this file has those that contain a prompt or a text of
+the caller. All are read by the names and types of their fields, so a new field in the protos needs no line in the
+client.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ class Restored:
     arguments: str
     restored: int
     not_allowed: int
-    """Masks that stay, as no pair of tool and kind on the sidecar's list allows them."""
+    """Masks left, as the sidecar's list does not allow this tool to get values of their kind."""
     unknown: int
-    """Masks that stay, as the sidecar does not have their values."""
+    """Masks left, as the sidecar does not have their values."""
     unknown_masks: tuple[str, ...] = ()
-    """Those masks, each once; at most 100."""
+    """These masks without duplicates; at most 100."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed(Generic[Prompt]):
-    """A prompt to send to the model: trimmed, or made without the sidecar where the client failed open."""
+    """A prompt to send to the model: trimmed, or made without the sidecar if the client failed open."""
 
     prompt: Prompt
-    """In the shape that was given. Objects that were not trimmed are the very same objects."""
+    """In the shape that was given. Objects that were not trimmed are the same objects."""
     trimmed: bool = False
     """Whether the sidecar answered; `trims` lists what it trimmed, if anything."""
     reason: str = ""
@@ -62,11 +63,12 @@ class Trimmed(Generic[Prompt]):
     left_out: int = 0
     """Iterations that the client left out since the sidecar last answered."""
     thinking_removed: int = 0
-    """Blocks of thinking that the client removed, as the provider would refuse them: what precedes them has changed."""
+    """Blocks of thinking that the client removed, as the provider would refuse them: the messages before them have
+    changed."""
     refused: bool = False
     """Whether the provider is known to have refused it as too long."""
     fits: bool | None = None
-    """Whether it is within the limit; None: it was not counted."""
+    """Whether it is within the limit; None if it was not counted."""
     no_fit_reason: str = "unspecified"
     trims: tuple[Trim, ...] = ()
     stash_entries: tuple[StashEntry, ...] = ()
@@ -84,15 +86,17 @@ class Trimmed(Generic[Prompt]):
     thinking_invalid_from: int | None = None
     provider_edits: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What the guard found in what is new; never the text."""
+    """The guard's findings in new messages; never the text."""
     ceilings: tuple[CeilingUse, ...] = ()
-    """The ceilings that are set, with what is used of them."""
+    """The configured ceilings, with their use so far."""
     observed_only: bool = False
-    """Whether the sidecar only observes: the prompt is the one that was given, and the rest says what would be done."""
+    """Whether the sidecar only observes: the prompt is the one that was given, and the other fields say what would be
+    done."""
     comparison: Comparison | None = None
-    """What the run's prompts cost so far, next to never trimming; None: the prompt is not part of the run's history."""
+    """What the run's prompts cost so far, compared with never trimming; None if the prompt is not part of the run's
+    history."""
     untrimmed: str = ""
-    """Why the sidecar took nothing out, as docs/untrimmed.md lists; empty: it did, or it did not answer (`reason`)."""
+    """Why the sidecar removed nothing, as docs/untrimmed.md lists; empty if it did, or did not answer (`reason`)."""
 
 
 def read(fact: Callable[..., Fact], message: Any, **more: Any) -> Fact:
@@ -109,7 +113,7 @@ def _takers(fact: Any) -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def _taker(hint: Any) -> Callable[[Any, Any], Any]:
-    """Return what reads a field of this type from a message, given the field's descriptor."""
+    """Return the function that reads a field of this type from a message, given the field's descriptor."""
     if typing.get_origin(hint) is tuple:
         each = typing.get_args(hint)[0]
         if not is_dataclass(each):
@@ -140,7 +144,7 @@ def _scalars(message: Any, field: Any) -> tuple[Any, ...]:
 
 
 def _time(stamp: Any) -> dt.datetime | None:
-    """A time; None: no calendar has it."""
+    """Return a time, or None if no calendar has it."""
     try:
         since = dt.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1_000)
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + since

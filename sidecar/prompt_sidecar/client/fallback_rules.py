@@ -1,19 +1,19 @@
-"""The rules by which a prompt is made where the sidecar does not trim it: one that fits, as far as can be estimated.
+"""The rules for a prompt that the sidecar does not trim: one that fits, as far as can be estimated.
 
 A long run's untrimmed history is more than its model takes, so sending it would end the run. Instead:
 
-1. *The last prompt and the messages since.* The history is compared with the one that the last prompt was made from;
-   where the agent continued from that prompt, with the prompt itself. The common beginning is replaced by its trimmed
-   form. The provider has this prefix in its cache, and thinking that is bound to it stays valid.
-2. *The oldest iterations left out*, calls and answers together, where that is too long: by the sidecar's own figures
-   for the last prompt, or since the provider refused it. Messages of users and the system stay, as do pinned ones and
-   those that have loaded deferred tools.
-3. *As it was given*, where the run is unknown.
+1. *The last prompt and the messages since.* The history is compared with the one that the last prompt was made from, or
+   with the prompt itself if the agent continued from that. The common beginning is replaced by its trimmed form. The
+   provider has this prefix in its cache, and thinking that is bound to it stays valid.
+2. *The oldest iterations left out*, calls and results together, if that prompt is too long: by the sidecar's own
+   figures for the last prompt, or because the provider refused it. Messages of users and the system stay, as do pinned
+   ones and those that have loaded deferred tools.
+3. *As it was given*, if the run is unknown.
 
 The result is remembered as the prompt that the next one builds on, so each iteration is left out once and does not
 return. Where the model binds its thinking to what precedes it (see `thinking.py`), thinking is removed from the first
 message on at which a prompt differs from the one sent before it. The same is done with the first prompts after the
-sidecar is back, which it makes without knowing what was sent meanwhile.
+sidecar is available again, which it makes without knowing what was sent meanwhile.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LAST_PROMPT: Final = "last_prompt"
 LEFT_OUT: Final = "left_out"
 AS_GIVEN: Final = "as_given"
 KEPT_SHARE: Final = 0.7
-"""A prompt that is too long is reduced to this share of the bytes that are too many. After that most prompts only grow,
-which keeps the provider's cache and thinking valid, and no more than a third is given up at a time."""
+"""A prompt that is too long is reduced to this share of the maximum in bytes. After that most prompts only grow, which
+keeps the provider's cache and thinking valid, and no more than a third is given up at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class JsonPrompt:
 
     @classmethod
     def of(cls, value: Any, shape: FormatMessages) -> JsonPrompt | None:
-        """Split a prompt; None: it holds no list of messages, or one of them is no object."""
+        """Split a prompt; None if it has no list of messages, or one of them is not an object."""
         messages = value.get(shape.messages) if isinstance(value, dict) else value
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             return None
         return cls(value, messages, shape)
 
     def json(self) -> Any:
-        """The prompt."""
+        """The prompt as JSON types."""
         return {**self.whole, self.shape.messages: self.messages} if isinstance(self.whole, dict) else self.messages
 
     def before(self, *, marks: bool = True) -> list[Any]:
-        """Return the members that precede its messages; None for one that is missing."""
+        """Return the members before its messages; None for one that is missing."""
         members = self.whole if isinstance(self.whole, dict) else {}
         found = [members.get(name) for name in self.shape.before]
         return found if marks else [unmarked(each) for each in found]
@@ -69,15 +69,15 @@ class JsonPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """A prompt that was made without the sidecar."""
+    """A prompt made without the sidecar."""
 
     prompt: Any
-    """As JSON."""
+    """As JSON types."""
     kind: str
     left_out: int = 0
     thinking_removed: int = 0
     sent: LastPrompt | None = None
-    """What to remember for the next prompt."""
+    """The state to remember for the next prompt."""
 
 
 def fall_back(
@@ -86,8 +86,8 @@ def fall_back(
     """Make the prompt to send.
 
     Args:
-        given: the untrimmed prompt, as JSON.
-        sent: the last prompt; None: unknown.
+        given: the untrimmed prompt, as JSON types.
+        sent: the last prompt, or None if unknown.
         format: the prompt's format; if it is not the last one's, the last one is ignored.
         shape: how its messages are read.
         bound: whether the model binds its thinking.
@@ -132,7 +132,7 @@ def history(bodies: Sequence[bytes], shape: FormatMessages, newest: Any = None) 
     Args:
         bodies: the pieces, oldest first.
         shape: how their messages are read.
-        newest: the last piece, as JSON.
+        newest: the last piece, as JSON types.
     """
     pieces = [JsonPrompt.of(json.loads(body), shape) for body in bodies]
     last = JsonPrompt.of(newest, shape) if newest is not None else pieces[-1]
@@ -172,8 +172,8 @@ def leave_out(body: JsonPrompt, most_bytes: int, pinned: Sequence[Message]) -> t
 
     What precedes the first iteration stays, and so do the newest one, all up to a provider's compaction, pinned
     messages and those that have loaded tools with the rest of their iteration, and messages of users and the system in
-    between. An iteration is the model's messages and the answers to them; one whose call is answered in a later one is
-    left out together with it.
+    between. An iteration is the model's messages and the results for them; one whose call has its result in a later
+    iteration is left out together with that.
 
     Returns:
         The prompt, and how many iterations were left out.
@@ -196,11 +196,11 @@ def leave_out(body: JsonPrompt, most_bytes: int, pinned: Sequence[Message]) -> t
 
 
 def _units(messages: Sequence[Message], shape: FormatMessages) -> list[range]:
-    """Return the iterations as ranges of indices; those between a call and its answer are one."""
+    """Return the iterations as ranges of indices; those between a call and its result are joined."""
     from_model = [shape.from_model(message) for message in messages]
     starts = [at for at, models in enumerate(from_model) if models and (at == 0 or not from_model[at - 1])]
-    opened: dict[str, int] = {}  # ids repeat: an answer belongs to the newest call with its id
-    joined: dict[int, int] = {}  # an iteration → the last one that must go with it
+    opened: dict[str, int] = {}  # ids repeat: a result belongs to the newest call with its id
+    joined: dict[int, int] = {}  # an iteration → the last one that must be left out with it
     number = -1
     for at, message in enumerate(messages):
         if number + 1 < len(starts) and at == starts[number + 1]:
@@ -226,10 +226,10 @@ def _units(messages: Sequence[Message], shape: FormatMessages) -> list[range]:
 
 
 def _most_bytes(before: JsonPrompt, last: LastPrompt) -> int:
-    """Return the bytes from which a prompt is too long, estimated from the last one; 0: unknown."""
+    """Return the bytes from which on a prompt is too long, estimated from the last one; 0 if unknown."""
     size = len(native.dumped(before.json()))
     known = [last.most_bytes] if last.most_bytes else []
-    if 0 < last.tokens <= last.limit:  # one over the limit may have been accepted all the same
+    if 0 < last.tokens <= last.limit:  # a provider may have accepted one over the limit
         known.append(size * last.limit // last.tokens)
     if last.refused:
         known.append(size)
@@ -237,15 +237,15 @@ def _most_bytes(before: JsonPrompt, last: LastPrompt) -> int:
 
 
 def _continued(body: JsonPrompt, before: JsonPrompt, last: LastPrompt) -> JsonPrompt:
-    """Return the last prompt with the messages that the history holds since."""
+    """Return the last prompt with the messages added to the history since."""
     asked = JsonPrompt.of(history(last.asked, body.shape), body.shape)
-    assert asked is not None  # a prompt was made from it
+    assert asked is not None  # a prompt was made from that history
     prompt = replace(before, messages=[each for at, each in enumerate(before.messages) if at not in last.notes])
     return replace(body, whole=_members(body, asked, prompt), messages=_messages(body, asked, prompt))
 
 
 def _members(body: JsonPrompt, asked: JsonPrompt, prompt: JsonPrompt) -> Any:
-    """Return the agent's members; those that the agent has not changed since, as the sidecar made them."""
+    """Return the agent's members; those that the agent has not changed since, in the sidecar's form."""
     if not (isinstance(body.whole, dict) and isinstance(prompt.whole, dict)):
         return body.whole
     old = asked.whole if isinstance(asked.whole, dict) else {}
@@ -263,7 +263,7 @@ def _messages(body: JsonPrompt, asked: JsonPrompt, prompt: JsonPrompt) -> list[M
     if system in (asked.messages[:asked_lead], prompt.messages[:prompt_lead]):
         system = prompt.messages[:prompt_lead]  # with the sidecar's own messages
     old, new = asked.messages[asked_lead:], prompt.messages[prompt_lead:]
-    # The sidecar's own messages inside the history are in neither.
+    # The sidecar's own messages inside the history belong to neither.
     theirs = [at for at, message in enumerate(new) if not leads(message) or message in old]
     kept = _common(rest, old)
     went_on, bare = _common(rest, new), _common(rest, [new[at] for at in theirs])

@@ -1,6 +1,6 @@
-"""The last prompts of a client's runs, and the prompts that are made from them without the sidecar.
+"""The last prompts of a client's runs, and the prompts made from them without the sidecar.
 
-`fallback_rules.py` has the rules, on JSON; here prompts have the shape in which the agent gave them.
+`fallback_rules.py` has the rules, on JSON; here prompts have the shape that the agent used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prompt_sidecar.providers.table import MESSAGES
 
 @dataclass(frozen=True, slots=True)
 class FallbackCall:
-    """A prompt that is to be trimmed."""
+    """A prompt to be trimmed."""
 
     run_id: str
     prompt: Any
@@ -47,12 +47,12 @@ class FallbackCall:
 
     @property
     def base(self) -> bytes:
-        """The revision whose history the prompt continues; empty: the prompt is whole."""
+        """The revision whose history the prompt continues; empty if the prompt is whole."""
         return self.options.get("base_revision") or b""
 
     @property
     def changes(self) -> bool:
-        """Whether it changes the run: it is no dry run and no side call."""
+        """Whether it changes the run, that is, it is not a dry run or a side call."""
         return not (self.options.get("dry_run") or self.options.get("side_call"))
 
     @property
@@ -61,18 +61,18 @@ class FallbackCall:
         return [index for index, kind in annotated(self.options.get("annotations")) if kind == "pinned"]
 
     def without_base(self) -> TrimOptions:
-        """The options for the whole prompt."""
+        """Return the options for the whole prompt."""
         return cast("TrimOptions", {name: value for name, value in self.options.items() if name != "base_revision"})
 
     def bound(self, body: Any) -> bool:
-        """Whether the model binds its thinking: by the policy, else by the model's name."""
+        """Whether the model binds its thinking: by the policy, or else by the model's name."""
         policy = self.options.get("policy")
         binding = policy.get("reasoning_binding") if isinstance(policy, Mapping) else None
         return binding == "bound" if binding in ("bound", "unbound") else is_bound(self.options.get("model"), body)
 
 
 class Fallbacks:
-    """Remembers prompts, and makes the next one where the sidecar does not. Thread-safe."""
+    """Remembers prompts, and makes the next one if the sidecar does not. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         self._last = ValuesByRun[LastPrompt](lambda sent: sent.weight, most_bytes)
@@ -104,10 +104,10 @@ class Fallbacks:
     def thinking_refused(self, run_id: str) -> bool:
         """Record that the provider refused thinking in a run's last prompt: all of it is removed from now on.
 
-        It happens where the prompt that the thinking was produced under is unknown, as after an agent's restart.
+        This happens if the prompt under which the thinking was produced is unknown, as after an agent's restart.
 
         Returns:
-            Whether there is any.
+            Whether the prompt has any thinking.
         """
         last = self._last.of(run_id)
         body = None if last is None else JsonPrompt.of(last.prompt(), MESSAGES[last.format])
@@ -118,7 +118,7 @@ class Fallbacks:
         return removed != last.removed
 
     def history(self, call: FallbackCall, body: bytes) -> Any:
-        """Return the whole untrimmed prompt as JSON; None: the body is no JSON, or what precedes it is unknown."""
+        """Return the whole untrimmed prompt as JSON types; None if it is not JSON, or its beginning is unknown."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):
@@ -135,8 +135,8 @@ class Fallbacks:
 
         Args:
             call: the prompt that could not be trimmed.
-            given: the whole untrimmed prompt as JSON; None: it is no JSON, or not known.
-            reason: why not.
+            given: the whole untrimmed prompt as JSON types; None if it is not JSON, or not known.
+            reason: why it could not be trimmed.
         """
         shape = MESSAGES.get(call.format)
         as_given = Trimmed(call.prompt, reason=reason, fallback=AS_GIVEN)
@@ -171,8 +171,8 @@ class Fallbacks:
     def remembered(self, call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
         """Remember a prompt that the sidecar trimmed.
 
-        Where earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that
-        is bound to them is removed, now and in all later prompts.
+        If earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that is
+        bound to them is removed, now and in all later prompts.
         """
         if not call.changes or call.format not in MESSAGES:
             return trimmed
@@ -180,7 +180,7 @@ class Fallbacks:
         sent = _sent(call, body, answer, trimmed, last)
         mismatched = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
         if last is not None and (mismatched or last.removed):
-            # What cannot be read here is sent as the sidecar answered it.
+            # A prompt that cannot be parsed here is sent as the sidecar returned it.
             with suppress(LookupError, TypeError, ValueError, RecursionError):
                 sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if mismatched else None)
         self._last.keep(call.run_id, sent)
@@ -200,7 +200,7 @@ def edits_of(answer: Any) -> list[tuple[str, str, bytes]]:
 def _sent(call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any], last: LastPrompt | None) -> LastPrompt:
     asked: tuple[bytes, ...] = (body,)
     if call.base:
-        # A client that has not seen the beginning uses the trimmed prompt in its place, as an agent may.
+        # A client that has not seen the beginning of the history uses the trimmed prompt instead, as an agent may.
         asked = (*last.covered, body) if last is not None and last.revision == call.base else (answer.json_body,)
     edited = call.native and not call.base
     return LastPrompt(
@@ -222,7 +222,7 @@ def _still_valid(
 ) -> tuple[LastPrompt, Trimmed[Any]]:
     """Remove the thinking that the provider would refuse.
 
-    What was removed stays removed; thinking after the first difference from the prompt `before` is removed too.
+    Removed thinking stays removed; thinking after the first difference from the prompt `before` is removed too.
     """
     shape = MESSAGES[call.format]
     made = JsonPrompt.of(sent.prompt(), shape)

@@ -1,7 +1,7 @@
-"""A prompt on its way to a provider: trimmed, sent, and sent shorter where the provider refuses it as too long.
+"""Sends a prompt to a provider: trimmed, and again, shorter, if the provider refuses it as too long.
 
 For `loop.py`, which calls an SDK's function, and for programs between an agent and its provider, such as an HTTP
-client's transport or a framework's middleware: what is sent and received is theirs.
+client's transport or a framework's middleware, which do the sending and receiving themselves.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from prompt_sidecar.client.model_calls import refuses_thinking, too_long
 from prompt_sidecar.providers.messages import Format
 
 REFUSING: Final = frozenset({400, 413, 422})
-"""Statuses of answers that may say that a prompt is too long: their text is read."""
+"""Statuses of responses that may say that a prompt is too long: their text is read."""
 MOST_REFUSALS: Final = 8
 """How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
 tenths of the prompt are left out, so even a history of ten windows comes to fit."""
 Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
-"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
+"""Called with the prompt to trim and the steps that trim it; performs them and records the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A prompt that is to be trimmed and sent."""
+    """A prompt to be trimmed and sent."""
 
     run_id: str
     prompt: Any
@@ -37,14 +37,14 @@ class Sending:
     format: Format
     options: TrimOptions
     asked: Callable[[Trimmed[Any]], Mapping[str, Any]] = lambda trimmed: {"prompt": trimmed.prompt}
-    """The keywords of the function that sends, from the trimmed prompt."""
+    """Returns the keyword arguments of the sending function for a trimmed prompt."""
     are_keywords: bool = False
     """Whether the prompt is the keyword arguments of an SDK's function."""
     watch: Watch = lambda prompt, steps: steps  # noqa: ARG005
 
 
 class RefusedAnswer(Exception):
-    """A provider's answer with one of the statuses `REFUSING`, raised by a program that has no error of its own."""
+    """A provider's response with one of the statuses `REFUSING`, raised by a program without an error of its own."""
 
     def __init__(self, native: Any, status: int, text: str) -> None:
         super().__init__(text)
@@ -56,11 +56,11 @@ class RefusedAnswer(Exception):
 def forward(engine: Engine, sending: Sending) -> Steps[tuple[Any, Trimmed[Any]]]:
     """Trim a prompt and send it; return the answer, and the prompt that it answers.
 
-    A refusal for the prompt's length is reported, and the prompt is sent again as long as it gets shorter.
+    A refusal for the prompt's length is reported, and the prompt is sent again as long as trimming makes it shorter.
 
     Raises:
         ClientError: the sidecar did not trim it, and the client does not fail open.
-        Exception: what the function that sends raises.
+        Exception: any error of the sending function.
     """
     trimmed = yield from trim(engine, sending)
     for tries in range(1, MOST_REFUSALS + 2):
@@ -84,7 +84,7 @@ def forward(engine: Engine, sending: Sending) -> Steps[tuple[Any, Trimmed[Any]]]
 def made_shorter(
     engine: Engine, sending: Sending, trimmed: Trimmed[Any], error: Exception
 ) -> Steps[Trimmed[Any] | None]:
-    """Report that a prompt was refused as too long; return it as it is trimmed then, or None where it is no shorter."""
+    """Report that a prompt was refused as too long; return it trimmed again, or None if it is no shorter."""
     engine.refused(sending.run_id)
     yield from sending.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
     learned = yield from reported(engine, sending.run_id, {"refusal": {"message": too_long(error)}}, trimmed)
@@ -97,7 +97,7 @@ def made_shorter(
 
 
 def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
-    """Return a prompt that was made already, as steps."""
+    """Return a prompt that was already made, as steps."""
     yield from ()
     return trimmed
 

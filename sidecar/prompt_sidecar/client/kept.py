@@ -1,6 +1,6 @@
-"""What a client remembers of its runs, the least recently kept evicted first.
+"""A client's memory of its runs, with the least recently updated evicted first.
 
-By hand, as the client may depend on nothing but gRPC and protobuf.
+Written by hand, as the client may only depend on gRPC and protobuf.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 MOST_RUNS: Final = 1_000
-"""Most runs of which something is remembered. A revision takes about 2 kB at 500 trimmed items."""
+"""Most runs that are remembered. A revision takes about 2 kB at 500 trimmed items."""
 Value = TypeVar("Value")
 
 
@@ -20,7 +20,7 @@ class ValuesByRun(Generic[Value]):
 
     Args:
         weigh: returns a value's bytes.
-        most_bytes: of all values; 0: none is kept; None: any number.
+        most_bytes: limit for all values; 0: none is kept; None: no limit.
     """
 
     def __init__(self, weigh: Callable[[Value], int] = lambda _: 0, most_bytes: int | None = None) -> None:
@@ -30,13 +30,13 @@ class ValuesByRun(Generic[Value]):
         self._kept: OrderedDict[str, Value] = OrderedDict()
         self._bytes = 0
         self.forgotten = 0
-        """Runs whose value was evicted for others'."""
+        """Number of runs whose value was evicted for others'."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def of(self, run_id: str) -> Value | None:
-        """Return a run's value; None: unknown."""
+        """Return a run's value, or None."""
         with self._lock:
             return self._kept.get(run_id)
 

@@ -1,9 +1,9 @@
-"""The loop behind `complete`: the model uses the sidecar's tools without code in the agent.
+"""The loop behind `complete`: lets the model use the sidecar's tools without code in the agent.
 
 In each turn the history is trimmed, the model called, its usage reported, and calls of the sidecar's tools answered by
-the sidecar. The loop ends when the model answers, or calls one of the agent's tools. Where the sidecar is down, the
-model gets its last prompt and the messages since; its calls of the sidecar's tools are answered with the text that they
-are unreachable.
+the sidecar. The loop ends when the model answers, or calls one of the agent's tools. If the sidecar is down, the model
+gets its last prompt and the messages since; its calls of the sidecar's tools are answered with a text that says that
+they are unreachable.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from prompt_sidecar.client.turns import Continuation, Turn, answered, offer, onl
 from prompt_sidecar.providers.sdk import SdkApi
 
 MOST_TURNS: Final = 12
-"""Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
-the sidecar's tools after twelve is in a loop, and the agent should see it."""
+"""Model calls in one run of the loop. A model needs one to three to find what it misses; one that still calls the
+sidecar's tools after twelve is in a loop, and the agent should see it."""
 Answer: TypeAlias = Callable[[Continuation, frozenset[str]], Generator[Any, Any, tuple[Any, Trimmed[dict[str, Any]]]]]
 
 
@@ -31,7 +31,7 @@ class Completion:
     response: Any
     """The last response, the SDK's own object."""
     calls: tuple[ModelCall, ...]
-    """Calls of the agent's own tools, which the agent has to answer; empty: the model has answered."""
+    """Calls of the agent's own tools, which the agent has to answer; empty if the model has answered."""
     trimmed: Trimmed[dict[str, Any]]
     """The last prompt."""
     turns: int
@@ -44,7 +44,7 @@ class Completion:
 
     @property
     def waits(self) -> bool:
-        """Whether the model waits for the agent's tools, or for another call of `complete` as turns ran out."""
+        """Whether the model waits for the agent's tools, or `MOST_TURNS` was reached: call `complete` again."""
         return bool(self.calls or self._results or self.api.waits_otherwise(self.response))
 
     def history(self, results: Sequence[Any] = ()) -> list[Any]:
@@ -57,7 +57,7 @@ def complete(engine: Engine, work: Continuation) -> Steps[Completion]:
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
-        ValueError: `stream` or `n` is asked for.
+        ValueError: `stream` or `n` is requested.
     """
     if work.keywords.get("stream") or (work.keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
@@ -67,10 +67,10 @@ def complete(engine: Engine, work: Continuation) -> Steps[Completion]:
 
 @dataclass(frozen=True, slots=True)
 class LoopTurns:
-    """The turns of one call of the loop, of which the last one is not the loop's."""
+    """The turns of one run of the loop; the last one is returned to the agent."""
 
     step: Continuation
-    """What the last turn was asked."""
+    """The last turn's input."""
     response: Any
     trimmed: Trimmed[dict[str, Any]]
     last: Turn
@@ -79,7 +79,7 @@ class LoopTurns:
 
 
 def turns(engine: Engine, work: Continuation, answer: Answer) -> Generator[Any, Any, LoopTurns]:
-    """Call the model until a turn is not the loop's; `answer` calls it once, given the names of the sidecar's tools."""
+    """Call the model until the loop ends; `answer` calls it once, given the names of the sidecar's tools."""
     api, keywords = work.api, work.keywords
     offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
     history, recalls = api.history(keywords[api.messages]), 0

@@ -1,7 +1,7 @@
 """The client's own count of prompts as an OpenTelemetry metric, for a program that has loaded OpenTelemetry's API.
 
-A sidecar that is down cannot count the prompts that went to the model without it: only its clients can. The metric goes
-wherever the program's own metrics go. OpenTelemetry is never loaded from here.
+A sidecar that is down cannot count the prompts that were sent to the model without it: only its clients can. The metric
+is exported with the program's own metrics. This module never loads OpenTelemetry itself.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 from typing import Any, Final
 
 PROMPTS: Final = "prompt_sidecar.client.prompts"
-"""The counter's name. Its attributes: `sent`, `trimmed` or the kind of what was sent instead; `code`, the gRPC status
-of the call that failed, `OK` where none did."""
+"""The counter's name. Its attributes: `sent`, `trimmed` or the kind of the prompt sent instead; `code`, the gRPC status
+of the call that failed, `OK` if none did."""
 TRIMMED: Final = "trimmed"
 SCOPE: Final = "prompt_sidecar.client"
 _DESCRIPTION: Final = "Prompts for which a client asked its sidecar, by what was sent to the model in the end."
@@ -29,6 +29,6 @@ class PromptCounter:
             module = sys.modules.get("opentelemetry.metrics")
             if module is None:
                 return
-            # It follows the program's meter provider, which may be set later.
+            # The instrument follows the program's meter provider, which may be set later.
             self._counter = module.get_meter(SCOPE).create_counter(PROMPTS, "{prompt}", _DESCRIPTION)
         self._counter.add(1, {"sent": sent, "code": code})

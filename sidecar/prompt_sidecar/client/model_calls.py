@@ -1,4 +1,4 @@
-"""Calls, usage and refusals in what a provider's SDK returns and raises."""
+"""Tool calls, usage and refusals in the objects that a provider's SDK returns and raises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MASK: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\+237\\+246", re.IGNOREC
 
 
 def has_masks(arguments: str) -> bool:
-    """Whether a call's arguments, JSON text, may hold masks of secrets, however they are escaped."""
+    """Whether a call's arguments, as JSON text, may contain masks of secrets, however they are escaped."""
     return _MASK.search(arguments) is not None
 
 
@@ -46,18 +46,18 @@ class ModelCall:
     """The SDK's own object, with the arguments as the model wrote them."""
     api: SdkApi
     masks_left: int = 0
-    """Masks in the arguments that the sidecar did not replace: the tool may not have the values, or they are gone."""
+    """Masks in the arguments that the sidecar did not replace: the tool may not have the values, or they are lost."""
 
     @property
     def has_masks(self) -> bool:
-        """Whether the arguments may hold masks of secrets, however they are escaped."""
+        """Whether the arguments may contain masks of secrets, however they are escaped."""
         return has_masks(self.arguments)
 
     @property
     def copied_label(self) -> bool:
-        """Whether the arguments hold a label that the sidecar put in place of text, with its id.
+        """Whether the arguments contain a label with its id, which the sidecar put in place of text.
 
-        Models copy what they see: a tool that is run with such arguments would write the label where the text belongs.
+        Models copy labels: a tool that is run with such arguments would write the label in place of the text.
         """
         return _LABEL.search(self.arguments) is not None
 
@@ -80,18 +80,18 @@ def tool_names(api: SdkApi, definitions: Iterable[Any]) -> frozenset[str]:
 
 
 def usage_of(api: SdkApi, response: Any) -> Usage:
-    """Return what the provider counted; empty if the response holds no usage."""
+    """Return the provider's usage; empty if the response contains none."""
     usage = sdk_member(response, api.usage.usage)
     return {} if usage is None else counted(ProviderUsage(*api.usage.counts(usage, sdk_member)))
 
 
 def _arguments(value: Any) -> str:
-    """Arguments as JSON text; some servers give an object."""
+    """Return arguments as JSON text; some servers send an object."""
     return json.dumps(value) if isinstance(value, Mapping | list) else string(value)
 
 
 def counted(usage: ProviderUsage) -> Usage:
-    """Return what an answer reports as a client reports it; empty: it reports nothing."""
+    """Return an answer's usage in the client's form; empty if it reports none."""
     if usage.input_tokens is None:
         return {}
     found: Usage = {
@@ -106,8 +106,8 @@ def counted(usage: ProviderUsage) -> Usage:
 def too_long(error: BaseException) -> str:
     """Return the text with which a provider refused a prompt as too long; empty if the error has another cause.
 
-    The SDKs of openai and anthropic raise errors with a `status_code` and a text that holds the answer's body; those of
-    Google have the status in `code`, and botocore's in `response`.
+    The SDKs of openai and anthropic raise errors with a `status_code` and a text that contains the response's body;
+    Google's have the status in `code`, and botocore's in `response`.
     """
     status = next((each for each in _statuses(error) if isinstance(each, int)), None)
     if status is not None and status not in TOO_LONG_STATUS:
@@ -118,7 +118,7 @@ def too_long(error: BaseException) -> str:
 
 
 def refuses_thinking(error: BaseException) -> bool:
-    """Whether a provider refused a prompt for thinking that is bound to another one."""
+    """Whether a provider refused a prompt because its thinking is bound to another prompt."""
     status = next((each for each in _statuses(error) if isinstance(each, int)), 400)
     return status == 400 and says_bound_thinking(str(error))
 
@@ -130,7 +130,7 @@ def _statuses(error: BaseException) -> Iterable[Any]:
 
 
 def only_strict(format: str, create: Any) -> bool:
-    """Whether an SDK's function refuses tools that are not strict."""
+    """Whether an SDK's function rejects tools that are not strict."""
     while isinstance(create, partial):
         create = create.func
     return SDKS[format].strict_only(getattr(create, "__name__", ""))

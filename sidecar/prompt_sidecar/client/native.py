@@ -1,8 +1,8 @@
 """Converts a program's own objects to JSON and back, changing only what was trimmed.
 
-A prompt may be a mapping or a list that holds dicts and message objects of a provider's SDK. It is sent as the JSON
-that the SDK would send. What comes back are edits; they are applied to copies of the containers on their way alone, so
-that the caller's objects are never changed, and what was not trimmed is the very same object in the answer.
+A prompt may be a mapping or a list that contains dicts and message objects of a provider's SDK. It is sent as the JSON
+that the SDK would send. The sidecar answers with edits. Only the containers on an edit's path are copied, so that the
+caller's objects are never changed, and parts that were not trimmed are the same objects in the result.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ def dumped(value: Any) -> bytes:
     """Return a native value as JSON.
 
     Raises:
-        TypeError, ValueError, RecursionError: it holds what JSON cannot.
+        TypeError, ValueError, RecursionError: it contains a value that JSON has no form for.
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain).encode()
     except UnicodeEncodeError:
-        # A lone surrogate has no UTF-8. Escaped it reaches the sidecar, whose error describes it.
+        # A lone surrogate has no UTF-8. As an escape it reaches the sidecar, whose error describes it.
         return json.dumps(value, separators=(",", ":"), default=plain).encode()
 
 
 def plain(value: Any) -> Any:
-    """Return an SDK's object as JSON's types: what the API sent, and nothing that the SDK added.
+    """Return an SDK's object as JSON types: the API's members, and none that the SDK added.
 
-    The SDKs send their own objects so (openai `_utils/_json.py`, anthropic `_utils/_json.py`).
+    The SDKs send their own objects in this form (openai `_utils/_json.py`, anthropic `_utils/_json.py`).
 
     Raises:
-        TypeError: it is no such object.
+        TypeError: it is not an SDK's object.
     """
     if hasattr(value, "model_dump"):
         left_out = getattr(value, "__api_exclude__", None)
@@ -65,7 +65,7 @@ def edited(prompt: Any, edits: Iterable[tuple[str, str, bytes]]) -> Any:
             parent.insert(key, json.loads(value))
         elif operation in (INSERT, REPLACE):
             if operation == REPLACE:
-                parent[key]  # what is not there cannot be replaced
+                parent[key]  # a missing member cannot be replaced
             parent[key] = json.loads(value)
         else:
             raise ValueError(f"an edit of the kind {operation} is not known")
@@ -73,13 +73,13 @@ def edited(prompt: Any, edits: Iterable[tuple[str, str, bytes]]) -> Any:
 
 
 def remade(prompt: Any, given: Any, made: Any, member: str) -> Any:
-    """Return a prompt in its own shape, of JSON that was made of it; what is as it was given is the very same object.
+    """Convert an edited prompt back to its original shape; unchanged parts are the same objects as before.
 
     Args:
         prompt: bytes, text or native objects.
-        given: the prompt as JSON.
-        made: the JSON that it becomes.
-        member: the member that holds the messages.
+        given: the prompt as JSON types.
+        made: the new prompt as JSON types.
+        member: the member with the messages.
     """
     if isinstance(prompt, bytes | str):
         raw = dumped(made)
@@ -94,26 +94,26 @@ def remade(prompt: Any, given: Any, made: Any, member: str) -> Any:
 
 
 def _same_objects(objects: Any, given: list[Any], made: list[Any]) -> list[Any]:
-    """The messages that were made, each as the object that it was given as, if there is one."""
+    """Return the new messages, with the given object for each that is unchanged."""
     known = {dumped(message): each for message, each in zip(given, objects, strict=True)}
     return [known.get(dumped(message), message) for message in made]
 
 
 def _index(part: str) -> int:
-    """A place in a list, as RFC 6901 has it. Raises ValueError: one below zero would count from the end."""
+    """Return an index of a list in RFC 6901's form. Raises ValueError: a negative one would count from the end."""
     if not (part.isascii() and part.isdecimal()):
         raise ValueError(f"an edit's pointer names a place in a list by {len(part)} characters that are no index")
     return int(part)
 
 
 class _Copies:
-    """The containers that were copied on the way of an edit. Each is copied once, whatever the number of edits."""
+    """The containers that were copied for edits. Each is copied once, whatever the number of edits."""
 
     def __init__(self) -> None:
         self._made: dict[int, Any] = {}
 
     def reach(self, holder: list[Any], pointer: str) -> tuple[Any, Any]:
-        """Return the container that a pointer leads to, which may be changed, and the place in it."""
+        """Return a copy of the container that a pointer leads to, which may be changed, and the key in it."""
         parent: Any = holder
         key: Any = 0
         for part in pointer.split("/")[1:]:

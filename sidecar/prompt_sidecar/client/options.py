@@ -1,4 +1,4 @@
-"""How a client reaches the sidecar: each option with its default and the reason for it, and gRPC's names for them."""
+"""How a client reaches the sidecar: each option with its default and its reason, and gRPC's names for them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from prompt_sidecar.client.errors import ClientError, MustNotBeSent
 _log = logging.getLogger("prompt_sidecar.client")
 DEFAULT_TARGET: Final = "127.0.0.1:7717"
 RUN_METADATA: Final = "x-prompt-sidecar-run"
-"""Metadata with the run's id: a load balancer that hashes it keeps a run with one of several sidecars."""
+"""Metadata key for the run's id: a load balancer that hashes it sends all calls of a run to the same sidecar."""
 BY_RUN_VARIABLE: Final = "GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY"
-"""Without it gRPC ignores that its ring hash is by a header, and fails each call."""
+"""Without this variable gRPC ignores that its ring hash uses a header, and fails each call."""
 DEFAULT_DEADLINE: Final = 2.0
 """Seconds, retries included. An ordinary call takes milliseconds and a long unseen prompt some hundred; a model takes
 seconds. So a sidecar that hangs delays an agent by less than the model does."""
@@ -29,8 +29,8 @@ DEFAULT_MESSAGE_BYTES: Final = 67_108_864
 """Bytes of one request or answer: the server's own default, 64 MiB. gRPC's 4 MiB is less than a long prompt with
 images."""
 DEFAULT_FALLBACK_BYTES: Final = 67_108_864
-"""Bytes of prompts that are remembered for the time when the sidecar is down: 64 runs of a megabyte, sent and returned
-prompt together. The runs that were silent for longest are forgotten first, and theirs go untrimmed then."""
+"""Bytes of prompts that are remembered for times when the sidecar is down: 64 runs of a megabyte, sent and returned
+prompt together. The runs that were idle for longest are forgotten first, and would then be sent untrimmed."""
 RETRIES: Final[Mapping[str, Any]] = {
     "maxAttempts": 3,
     "initialBackoff": "0.05s",
@@ -38,62 +38,62 @@ RETRIES: Final[Mapping[str, Any]] = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
-"""Of a call that found no sidecar, or one that is stopping: three tries within a quarter of a second, which a restart
-behind a socket or a load balancer needs. Not after a deadline or a refusal: the next try would fare no better. Calls
-that change something carry a request id, so that they are not done twice."""
+"""For a call that found no sidecar, or one that is stopping: three tries within a quarter of a second, enough for a
+restart behind a socket or a load balancer. Not after a deadline or a refusal: another try would fail as well. Calls
+that change state have a request id, so that they are not applied twice."""
 RECONNECT_MILLISECONDS: Final = (100, 1_000)
 """The first and the longest pause before reconnecting. gRPC's own 1 s and 120 s would leave prompts
 untrimmed long after a sidecar is back."""
 CONNECT_MILLISECONDS: Final = 2_000
-"""What one try to connect may take; gRPC's own 20 s would hold on to one that hangs. The name that gRPC gives it
-misleads: after a refused connection gRPC tries again earlier."""
+"""Time limit of one attempt to connect; gRPC's own 20 s would wait for one that hangs. The name of gRPC's option is
+misleading: after a refused connection gRPC tries again earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """TLS to the sidecar. All are PEM; with key and chain the client shows a certificate of its own (mTLS)."""
+    """TLS to the sidecar. All files are PEM; with key and chain the client presents its own certificate (mTLS)."""
 
     root_certificates: bytes | None = None
-    """Authorities of the server's certificate; None: those that gRPC comes with."""
+    """Authorities for the server's certificate; None: gRPC's built-in ones."""
     private_key: bytes | None = field(default=None, repr=False)
     certificate_chain: bytes | None = None
     server_name: str = ""
-    """The name in the server's certificate, where it is not that of the target."""
+    """The name in the server's certificate, if it differs from the target's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a client is made with."""
+    """All options of a client."""
 
     target: str = DEFAULT_TARGET
     """`host:port`, `unix:/path`, or any target that gRPC resolves."""
     deadline: float = DEFAULT_DEADLINE
     fail_open: bool = True
-    """Whether a prompt goes untrimmed where the sidecar does not trim it; else the error is raised."""
+    """Whether a prompt is sent untrimmed if the sidecar does not trim it; otherwise the error is raised."""
     token: str = field(default="", repr=False)
-    """A bearer token; empty: none. Without TLS it travels in the clear."""
+    """A bearer token; empty for none. Without TLS it is sent in the clear."""
     tls: Tls | None = None
     max_message_bytes: int = DEFAULT_MESSAGE_BYTES
     trace_context: Callable[[], Mapping[str, str]] | None = None
     """Returns the headers `traceparent` and `tracestate` of the call that is being made, for agents that trace without
     OpenTelemetry. None: OpenTelemetry's current span, if the agent has loaded OpenTelemetry."""
     fallback_bytes: int = DEFAULT_FALLBACK_BYTES
-    """Bytes of prompts that are remembered, over all runs; the newest run's are kept in any case. 0: none, and a prompt
-    that the sidecar does not trim goes to the model as it was given."""
+    """Bytes of prompts that are remembered, over all runs; the newest run's prompt is kept in any case. 0: none is
+    kept, and a prompt that the sidecar does not trim is sent to the model as it was given."""
     fail_open_guard: bool = False
-    """Whether a prompt that the guard or a ceiling refused goes to the model all the same, if the client fails open."""
+    """Whether a prompt that the guard or a ceiling refused is sent to the model anyway, if the client fails open."""
     fail_open_masked: bool = False
-    """Whether a prompt of a run that has masks goes to the model without the sidecar, if the client fails open: what is
-    new in it goes as it is. Else `MaskedRun` is raised."""
+    """Whether a prompt of a run with masks is sent to the model without the sidecar, if the client fails open: new
+    messages are then sent unmasked. Otherwise `MaskedRun` is raised."""
     masking_required: bool = False
-    """Whether no prompt may go to the model without the sidecar, as new messages would go unmasked: where it does not
+    """Whether no prompt may be sent to the model without the sidecar, as new messages would be unmasked: if it does not
     answer, the error is raised instead of failing open."""
     by_run: bool = False
     """Whether a run's id decides which of the sidecars that `target` resolves to has the run, as consistent hashing in
     a load balancer does; for a headless service. When a sidecar goes, its runs move and no others. Needs a gRPC for
     Python with gRFC A76 (1.85 is tested), whose variable `BY_RUN_VARIABLE` is set in this process."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds that never go back, by which the circuit breaker pauses."""
+    """Monotonic time in seconds, used by the circuit breaker."""
 
     def __post_init__(self) -> None:
         for name, kind, words in _TYPES:
@@ -113,29 +113,29 @@ class Options:
             raise ValueError("target holds a character that cannot be printed")
 
     def goes_without(self, error: ClientError) -> bool:
-        """Whether a prompt goes to the model without the sidecar after this error."""
+        """Whether a prompt is sent to the model without the sidecar after this error."""
         if isinstance(error, MustNotBeSent):
             return self.fail_open and self.fail_open_guard
         return self.fail_open and not self.masking_required
 
     @property
     def channel_arguments(self) -> Sequence[tuple[str, Any]]:
-        """The channel's arguments, as gRPC names them."""
+        """Return the channel's arguments, as gRPC names them."""
         config: dict[str, Any] = {"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]}
         if self.by_run:
-            os.environ.setdefault(BY_RUN_VARIABLE, "true")  # gRPC looks when it makes a channel
+            os.environ.setdefault(BY_RUN_VARIABLE, "true")  # gRPC reads it when it creates a channel
             config["loadBalancingConfig"] = [{"ring_hash_experimental": {"requestHashHeader": RUN_METADATA}}]
         arguments: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
             ("grpc.service_config", json.dumps(config)),
             ("grpc.enable_retries", 1),
-            # A request that is larger than this is not kept for a retry; gRPC's 256 KiB is less than most long prompts.
+            # A larger request is not kept for a retry; gRPC's 256 KiB is less than most long prompts.
             ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
             ("grpc.initial_reconnect_backoff_ms", RECONNECT_MILLISECONDS[0]),
             ("grpc.min_reconnect_backoff_ms", CONNECT_MILLISECONDS),
             ("grpc.max_reconnect_backoff_ms", RECONNECT_MILLISECONDS[1]),
-            # No proxy from the environment belongs between an agent and its sidecar.
+            # A proxy from the environment must not be used between an agent and its sidecar.
             ("grpc.enable_http_proxy", 0),
         ]
         if self.tls is not None and self.tls.server_name:
@@ -144,14 +144,14 @@ class Options:
 
     @property
     def credentials(self) -> grpc.ChannelCredentials | None:
-        """The channel's credentials; None: it is not encrypted."""
+        """Return the channel's credentials, or None if it is not encrypted."""
         tls = self.tls
         if tls is None:
             return None
         return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
 
     def metadata(self, run_id: str = "") -> tuple[tuple[str, str], ...]:
-        """What one call carries in addition to its message, its run's id included, if it is of a run."""
+        """Return the metadata of one call, including the run's id if there is one."""
         headers = self._trace_headers()
         carried = [(name, headers[name]) for name in ("traceparent", "tracestate") if is_header(headers.get(name))]
         if self.token:
@@ -162,7 +162,7 @@ class Options:
         return tuple(carried)
 
     def _trace_headers(self) -> Mapping[str, str]:
-        """What the call's trace is; nothing, where the agent's own tracing fails: its run must not."""
+        """Return the call's trace headers; none if the agent's own tracing fails, which must not fail its run."""
         try:
             found: Any = _opentelemetry() if self.trace_context is None else self.trace_context()
         except Exception as error:  # noqa: BLE001  # whatever the agent's function raises
@@ -194,7 +194,7 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
 
 
 def _opentelemetry() -> Mapping[str, str]:
-    """The current span as W3C headers, if the program has loaded OpenTelemetry; it is never loaded from here."""
+    """Return the current span as W3C headers, if the program has loaded OpenTelemetry; it is never loaded here."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from importlib import import_module

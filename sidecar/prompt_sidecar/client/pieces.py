@@ -1,4 +1,4 @@
-"""JSON text without halves of characters, which strict readers refuse, and how to put them back."""
+"""Takes lone surrogates, which strict readers reject, out of JSON text, and puts them back."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ESCAPES: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
-"""Of JSON text: a pair of escapes, half of one, any other escape."""
+"""In JSON text: a pair of surrogate escapes, a lone one, or any other escape."""
 _BEGIN, _END = "\ufdd0", "\ufdd1"
-"""Noncharacters of Unicode, for use within a program: around the number of a lone surrogate while it is away."""
+"""Noncharacters of Unicode, for use within a program: they enclose the number of a removed lone surrogate."""
 _AWAY: Final = re.compile(f"{_BEGIN}(?P<escaped>u?)(?P<number>[dD][89a-fA-F][0-9a-fA-F]{{2}}){_END}")
 
 
@@ -27,7 +27,7 @@ class WithoutHalves:
 
     @classmethod
     def of(cls, text: str) -> WithoutHalves:
-        """Take the lone surrogates out of JSON text, which strict readers would refuse."""
+        """Take the lone surrogates out of JSON text, which strict readers would reject."""
         if HALF.search(text) is None and "\\ud" not in text.lower():
             return cls(text, changed=False)
         text = paired(text)
@@ -37,7 +37,7 @@ class WithoutHalves:
         return cls(HALF.sub(lambda half: f"{_BEGIN}{ord(half[0]):04x}{_END}", made), changed=True)
 
     def back(self, text: str) -> str:
-        """Return a text that was made of this one, with the halves as they were."""
+        """Return a text made from this one, with the lone surrogates put back."""
         return _AWAY.sub(_half, text) if self.changed else text
 
 

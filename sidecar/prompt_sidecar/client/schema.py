@@ -1,10 +1,10 @@
 """The messages of `prompt_sidecar.v1`, made from their descriptors.
 
 Generated stubs refuse a protobuf runtime that is older than their generator, and one that is two major versions newer
-(protobuf.dev, Cross-Version Runtime Guarantee). An agent shares its interpreter with packages that hold protobuf back
-or push it on. Descriptors are data that every runtime reads: `schema.binpb` is a FileDescriptorSet, which `make protos`
-writes from the protos. They are loaded into a pool of their own, so that they meet neither the server's stubs nor
-anybody else's messages of the same name.
+(protobuf.dev, Cross-Version Runtime Guarantee). An agent shares its interpreter with packages that require an older or
+a newer protobuf. Descriptors are data that every runtime reads: `schema.binpb` is a FileDescriptorSet, which
+`make protos` writes from the protos. They are loaded into a separate pool, so that they conflict neither with the
+server's stubs nor with other messages of the same name.
 
 `ranges.json` has the limits that the server sets for options of a prompt. They are checked here because a client that
 fails open would not report the server's error: `make protos` writes the file from the server's own tables.
@@ -40,7 +40,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 @cache
 def _classes() -> Mapping[str, Any]:
-    """Every message's class by its full name.
+    """Return every message's class by its full name.
 
     All are kept for ever: runtimes before 4.25 free the class of a nested message that is not referenced, while
     messages of it are in use, and crash (protobuf issue 12047).
@@ -101,7 +101,7 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
             continue
         current = getattr(message, name)
         if hasattr(current, "extend") and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
-            raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")  # a text: not its letters
+            raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")  # not a text's letters
         if hasattr(current, "add"):
             for each in value:
                 fill(current.add(), each)
@@ -137,7 +137,7 @@ def enum_name(field: Any, number: int) -> str:
 
 
 def enum_names(message: str, field: str) -> tuple[str, ...]:
-    """Return what an enum field of a message can be, without `unspecified`."""
+    """Return the names that an enum field may have, without `unspecified`."""
     return _names(message_class(message).DESCRIPTOR.fields_by_name[field].enum_type)
 
 
@@ -150,7 +150,7 @@ def _prefix(enum: Any) -> str:
 
 
 def _scalar(field: Any, value: Any) -> Any:
-    """The value of a field, checked before it is set: protobuf's own errors name neither the field nor its bounds."""
+    """Return a field's value, checked before it is set: protobuf's own errors name neither the field nor its bounds."""
     if field.enum_type is not None:
         return _number(field, value)
     kind: Any
@@ -158,7 +158,7 @@ def _scalar(field: Any, value: Any) -> Any:
     low, high = _ranges().get(field.containing_type.name, {}).get(field.name) or _LIMITS.get(field.cpp_type, (0, 0))
     bounded, text = high > low, kind is str
     accepted = f"{words} from {low:,} to {high:,}" if bounded and not text else words
-    # In Python a truth value is a number too.
+    # In Python a bool is a number too.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{field.name} is {_shown(value)}; it must be {accepted}")
     if text and not _has_encoding(value):
@@ -166,7 +166,7 @@ def _scalar(field: Any, value: Any) -> Any:
     if bounded and text and not low <= len(value.encode(errors="surrogatepass")) <= high:
         size = len(value.encode(errors="surrogatepass"))
         raise ValueError(f"{field.name} has {size:,} bytes; it must have {low:,} to {high:,}")
-    if bounded and not text and not low <= value <= high:  # what is not a number is in no range
+    if bounded and not text and not low <= value <= high:  # a value that is not a number is in no range
         raise ValueError(f"{field.name} is {value}; it must be {accepted}")
     return value
 
@@ -180,7 +180,7 @@ def _has_encoding(text: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Return a wrong value as an error shows it; only the type where it may be long, or part of a prompt."""
+    """Return a wrong value for an error message; only its type if it may be long, or part of a prompt."""
     shown = repr(value) if isinstance(value, str | int | float) else ""
     return shown if 0 < len(shown) <= _SHOWN else f"a {type(value).__name__}"
 
@@ -197,7 +197,7 @@ def _number(field: Any, value: Any) -> Any:
 
 @cache
 def _ranges() -> Mapping[str, Mapping[str, tuple[float, float]]]:
-    """The bounds of fields by message, as the server has them; `.ci/stubs` wrote them."""
+    """Return the bounds of fields by message, from the server; `.ci/stubs` wrote the file."""
     found: Mapping[str, Mapping[str, tuple[float, float]]] = json.loads(
         (files("prompt_sidecar.client") / "ranges.json").read_text(encoding="utf-8")
     )
@@ -205,7 +205,7 @@ def _ranges() -> Mapping[str, Mapping[str, tuple[float, float]]]:
 
 
 _SHOWN: Final = 40
-"""Characters of a wrong value that an error shows: enough for a slip, and no prompt."""
+"""Characters of a wrong value in an error: enough to show a typing error, but not a prompt."""
 _KINDS: Final[Mapping[int, tuple[Any, str]]] = {
     FieldDescriptor.CPPTYPE_INT32: (Integral, "a whole number"),
     FieldDescriptor.CPPTYPE_INT64: (Integral, "a whole number"),

@@ -1,4 +1,4 @@
-"""The last prompt of each run: what the next one is made of when the sidecar does not trim it.
+"""The last prompt of each run, from which the next one is made when the sidecar does not trim it.
 
 Everything is kept as bytes, since an agent may change its own objects at any time. Nothing is decoded until the sidecar
 fails: in ordinary turns this costs a reference to the body that was sent, and the edits that were returned.
@@ -21,14 +21,14 @@ class LastPrompt:
 
     format: str
     asked: tuple[bytes, ...]
-    """The untrimmed history: a body, and those that followed it with a `base_revision`."""
+    """The untrimmed history: a body, and those sent after it with a `base_revision`."""
     edits: tuple[Edit, ...] | None = None
-    """The edits that turn the history into the prompt; None: the prompt is `made`."""
+    """The edits that turn the history into the prompt; None if the prompt is in `made`."""
     made: bytes = b""
     notes: frozenset[int] = frozenset()
     """Indices of messages that no later prompt contains."""
     revision: bytes = b""
-    """Of the sidecar's last answer."""
+    """The revision in the sidecar's last answer."""
     covered: tuple[bytes, ...] = ()
     """The untrimmed history that this revision covers."""
     tokens: int = 0
@@ -44,7 +44,7 @@ class LastPrompt:
     left_out: int = 0
     """Number of iterations that were left out."""
     fell_back: bool = False
-    """Whether it was made here, without the sidecar."""
+    """Whether the client made it, without the sidecar."""
 
     @property
     def weight(self) -> int:
@@ -54,5 +54,5 @@ class LastPrompt:
         return sum(map(len, self.asked)) + covered + edits + len(self.made) + 64 * len(self.removed)
 
     def prompt(self) -> Any:
-        """Return the prompt that was sent, as JSON. If it is made by edits, it still holds the blocks in `removed`."""
+        """Return the prompt that was sent, as JSON types. If made by edits, it still has the blocks in `removed`."""
         return json.loads(self.made) if self.edits is None else native.edited(json.loads(self.asked[0]), self.edits)

@@ -1,9 +1,9 @@
-"""The loop behind `complete` with `stream=True`: the model's events flow, and its calls of the sidecar's tools do not.
+"""The loop behind `complete` with `stream=True`: forwards the model's events without calls of the sidecar's tools.
 
-A turn is put together from its events as they pass. What belongs to a call of the sidecar's is held back; when a turn
-ends in such calls alone, they are answered and the model is called again, and its events follow as if it were one
-answer: the beginning of later turns and the end of earlier ones are held back, and indexes count on. The events are the
-SDK's own objects; one whose index changes is a copy.
+A turn is assembled from its events while they are forwarded. Events of the sidecar's calls are held back. If a turn has
+only such calls, they are answered and the model is called again, and its events follow as if it were one answer: the
+beginning of later turns and the end of earlier ones are held back, and indexes continue. The events are the SDK's own
+objects; one whose index changes is a copy.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from prompt_sidecar.providers.sdk import PartPiece, StreamedTurn, sdk_changed
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The next event of a stream; its result is the event, or `END`."""
+    """A step: the next event of a stream; its result is the event, or `END`."""
 
     stream: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """An event for the agent."""
+    """A step: an event for the agent."""
 
     event: Any
 
 
 END: Final = object()
-"""The result of `Next` where there is no further event."""
+"""The result of `Next` if there is no further event."""
 Streaming: TypeAlias = Generator[Rpc | Ask | Next | Emit, Any, Completion]
 
 
@@ -45,7 +45,7 @@ def stream_complete(engine: Engine, work: Continuation) -> Streaming:
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
-        ValueError: more than one answer (`n`) is asked for.
+        ValueError: more than one answer (`n`) is requested.
     """
     if (work.keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one answer: call it with n = 1")
@@ -74,16 +74,16 @@ def _steps(engine: Engine, work: Continuation) -> Streaming:
 
 
 class _TurnReader:
-    """Reads the events of the turns; `hides_usage`: the agent has not asked for the event with the usage."""
+    """Reads the events of the turns; `hides_usage`: the agent has not requested the event with the usage."""
 
     turn: StreamedTurn
 
     def __init__(self, *, hides_usage: bool) -> None:
         self.last: list[Any] = []
-        """Events that end a turn: the agent sees those of the last turn only."""
+        """Events that end a turn: the agent gets those of the last turn only."""
         self._turns = 0
         self._shown = 0
-        """How many blocks, items or calls the agent has seen."""
+        """Number of blocks, items or calls that the agent got."""
         self._hides_usage = hides_usage
 
     def begin(self, turn: StreamedTurn, own: frozenset[str]) -> None:
@@ -92,7 +92,7 @@ class _TurnReader:
         self._turns += 1
 
     def take(self, event: Any) -> list[Any]:
-        """Return what the agent sees of an event, now."""
+        """Return the events to send to the agent now, for an event of the model."""
         read = self.turn.take(event)
         if (read.is_usage and self._hides_usage) or (read.begins and self._turns > 1):
             return []
@@ -108,7 +108,7 @@ class _TurnReader:
         return [event]
 
     def _placed(self, piece: PartPiece) -> Any:
-        """Return a piece's object with the index that the agent sees."""
+        """Return a piece's object with the agent's index."""
         part = piece.part
         if part is None:
             return piece.native

@@ -1,8 +1,8 @@
-"""One turn of the model, as `loop.py` and `streaming.py` take it.
+"""One turn of the model, for `loop.py` and `streaming.py`.
 
 The prompt is trimmed, the model called with it and its usage reported. A prompt that the model refuses as too long is
-trimmed again. What the turn calls is then run or prepared: the sidecar's own tools are answered by the sidecar, and in
-calls of the agent's tools values take the place of masks.
+trimmed again. Then the turn's calls are run or prepared: the sidecar answers calls of its own tools, and in calls of
+the agent's tools values replace masks.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from prompt_sidecar.client.model_calls import ModelCall, model_calls, tool_names
 from prompt_sidecar.providers.sdk import SdkApi
 
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
-"""The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
+"""The result of a call of the sidecar's tools if the sidecar cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A history that the model continues."""
+    """A history for the model to continue."""
 
     api: SdkApi
     run_id: str
     keywords: Mapping[str, Any]
-    """Keyword arguments of the SDK's function."""
+    """Keyword arguments for the SDK's function."""
     options: TrimOptions
     watch: Watch
     strict: bool = False
-    """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
+    """Whether the SDK's function accepts only strict tools, which the sidecar's are not."""
 
     @property
     def sending(self) -> Sending:
-        """The prompt, to be sent."""
+        """The prompt to be sent."""
         return Sending(
             self.run_id,
             self.keywords,
@@ -54,7 +54,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools that are offered to the model."""
+    """The tools offered to the model."""
 
     keywords: Mapping[str, Any]
     """The keyword `tools`, if there are any."""
@@ -62,19 +62,19 @@ class Offer:
     """Names of the sidecar's tools among them."""
 
     def options(self, options: TrimOptions) -> TrimOptions:
-        """Return the options, with `recall_unavailable` where none of the sidecar's tools is offered."""
+        """Return the options, with `recall_unavailable` if none of the sidecar's tools is offered."""
         return options if self.own else {**options, "recall_unavailable": True}
 
 
 def only_theirs(keywords: Mapping[str, Any]) -> Offer:
-    """The agent's tools alone."""
+    """Return an offer of only the agent's tools."""
     given = keywords.get("tools") or ()
     theirs = list(given) if isinstance(given, Sequence) else []
     return Offer({"tools": theirs} if theirs else {}, frozenset())
 
 
 def offer(engine: Engine, api: SdkApi, keywords: Mapping[str, Any]) -> Steps[Offer]:
-    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
+    """Add the sidecar's tools to the agent's. An agent's tool with the same name stays the agent's."""
     alone = only_theirs(keywords)
     theirs = alone.keywords.get("tools", [])
     try:
@@ -98,7 +98,7 @@ def answered(engine: Engine, work: Continuation) -> Steps[tuple[Any, Trimmed[dic
 def run_own_tool(engine: Engine, call: ModelCall, work: Continuation) -> Steps[ToolAnswer]:
     """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first.
 
-    So it is if only a store that does not answer could tell whether another sidecar has seen it.
+    The same is done if a store that does not answer is needed to know whether another sidecar has seen the run.
     """
     try:
         try:
@@ -118,9 +118,9 @@ def run_own_tool(engine: Engine, call: ModelCall, work: Continuation) -> Steps[T
 
 
 def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Continuation) -> Steps[tuple[ModelCall, ...]]:
-    """Return the calls with values in place of masks in their arguments; the history keeps them as they were written.
+    """Return the calls with masks in their arguments replaced by values; the history keeps the model's calls.
 
-    Where the sidecar has not got the values, as after a restart, it is sent the history once more. Where it does not
+    If the sidecar does not have the values, as after a restart, it is sent the history once more. If it does not
     answer, the masks stay: they reveal nothing.
     """
     masked = [call for call in calls if call.has_masks]
@@ -154,13 +154,13 @@ class Turn:
     results: Sequence[Any]
     """Results of the sidecar's tools."""
     is_last: bool
-    """Whether the agent goes on: the model has answered, or calls something that is not the sidecar's."""
+    """Whether the loop ends: the model has answered, or calls a tool that is not the sidecar's."""
 
 
 def taken(
     engine: Engine, step: Continuation, response: Any, own: frozenset[str], history: Sequence[Any]
 ) -> Steps[Turn]:
-    """Take a response: run the tools of the sidecar that it calls, which are named by `own`."""
+    """Process a response: run the sidecar's tools that it calls, whose names are `own`."""
     api, calls = step.api, model_calls(step.api, response)
     history = [*history, *api.turn(response)]
     results: list[Any] = []

@@ -1,7 +1,7 @@
-"""What a policy does to a prompt, in sentences; what in it does nothing, and what makes little sense together.
+"""Describes what a policy does to a prompt, which of its fields have no effect, and which combinations make no sense.
 
-`check-config` says all three of the policy in force. The sentences are conditions on the policy and nothing else, as
-the stages are; tests hold them to the stages.
+`check-config` prints all three for the policy in force. The sentences depend on the policy alone, as the stages do;
+tests compare them with the stages.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from prompt_sidecar.trim.policy import (
 from prompt_sidecar.trim.presets import preset
 
 NARROW: Final = 0.2
-"""The distance of the marks below which there is a warning: on recorded runs, marks 0.2 apart cost a fifth more than
-marks 0.4 apart."""
+"""Distance of the marks below which a warning is given: on recorded runs, marks 0.2 apart cost a fifth more than marks
+0.4 apart."""
 NO_MARGIN: Final = 0.99
-"""The high-water mark above which there is a warning: 95 of 100 corrected estimates err by at most 0.7 %."""
+"""High-water mark above which a warning is given: 95 of 100 corrected estimates err by at most 0.7 %."""
 BYTES_PER_TOKEN: Final = 4
-"""About what English text has; for a warning, not for a count."""
+"""Typical for English text; used for a warning, not for a count."""
 SHORT_PREFIX: Final = 4
-"""Characters of a prefix below which there is a warning, since people's texts may begin so too."""
+"""Length of a prefix, in characters, below which a warning is given, since users' texts may begin with it too."""
 _WIDTH: Final = 116
 _NO_SHARE: Final = "fit_keep_oldest is 0"
 _NO_DISCOUNT: Final = "cached input has no discount"
@@ -56,7 +56,7 @@ _KINDS: Final[Mapping[Ageing | None, str]] = {
 
 
 def ages(policy: Policy) -> str:
-    """When old items are clipped: "at every call", "at batch points", or never, which is the empty text."""
+    """Return when old items are clipped: "at every call", "at batch points", or the empty text for never."""
     if policy.age_stage is AgeStage.ALWAYS:
         return "at every call"
     if policy.age_stage is AgeStage.PRESSURE and policy.fit_stage is not FitStage.OFF:
@@ -65,11 +65,11 @@ def ages(policy: Policy) -> str:
 
 
 def sentences(policy: Policy, limit: int) -> Sequence[str]:
-    """What happens to a prompt, in the order in which it does.
+    """Return what happens to a prompt, in the order in which it happens.
 
     Args:
         policy: the policy in force.
-        limit: tokens, for the figures in it.
+        limit: tokens, for the figures in the sentences.
     """
     return [*_condense(policy), *_cap(policy), *_age(policy), *_fit(policy, limit), *_own_text(policy, limit)]
 
@@ -221,7 +221,7 @@ def _own_text(policy: Policy, limit: int) -> Iterator[str]:
 
 
 def _no_oldest(policy: Policy) -> str:
-    """Why the oldest iterations' results do not stay; empty where they do."""
+    """Return why the oldest iterations' results do not stay; empty if they do."""
     if policy.fit_stage is FitStage.OFF:
         return "fit_stage is off"
     if policy.age_stage is not AgeStage.PRESSURE:
@@ -234,7 +234,7 @@ def _no_oldest(policy: Policy) -> str:
 
 
 def inert(policy: Policy) -> Mapping[str, str]:
-    """The fields that change nothing under this policy, with the reason."""
+    """Return the fields that have no effect under this policy, with the reason."""
     found: dict[str, str] = {}
     names: tuple[str, ...]
     if policy.fit_stage is FitStage.OFF:
@@ -275,13 +275,13 @@ def inert(policy: Policy) -> Mapping[str, str]:
 
 
 def warnings(policy: Policy, given: Mapping[str, object], base: str, window: int) -> Sequence[str]:
-    """Combinations that are allowed and make little sense, each with what would.
+    """Return combinations that are allowed but make little sense, each with what would.
 
     Args:
         policy: the policy in force.
-        given: the fields that a source sets over the preset.
+        given: the fields that a source sets, overriding the preset.
         base: the preset's name.
-        window: tokens of the context window where the request names none; some warnings depend on it.
+        window: tokens of the context window if the request names none; some warnings depend on it.
     """
     found = [
         f"policy.{name} is set and changes nothing: {why}"
@@ -373,7 +373,7 @@ def _prefixes(policy: Policy) -> Iterator[str]:
 
 
 def report(settings: Settings) -> Sequence[str]:
-    """All that `check-config` says of the policy, as lines."""
+    """Return all that `check-config` prints about the policy, as lines."""
     policy, base, limit = settings.policy, settings.preset, settings.limits.default_window
     source = settings.sources.get("policy.preset", "the default")
     changes = _changes(settings)
@@ -396,7 +396,7 @@ def report(settings: Settings) -> Sequence[str]:
 
 
 def age(today: date) -> Sequence[str]:
-    """How old the catalogue of models is, as lines."""
+    """Return how old the catalogue of models is, as lines."""
     built = catalogue.built()
     days = max(0, (today - date.fromisoformat(built.day)).days)
     told = (
@@ -407,7 +407,7 @@ def age(today: date) -> Sequence[str]:
 
 
 def _changes(settings: Settings) -> Sequence[str]:
-    """How the policy differs from its preset, one line a field that a source sets."""
+    """Return how the policy differs from its preset, one line for each field that a source sets."""
     base = preset(settings.preset)
     lines = []
     for name, knob in KNOBS.items():

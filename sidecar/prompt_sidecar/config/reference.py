@@ -1,4 +1,4 @@
-"""The settings as documents show them: the knobs of the policy in groups, and the file that explains every setting."""
+"""The settings for documents: the policy's knobs in groups, and the example file that explains every setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prompt_sidecar.trim.policy import KNOBS
 from prompt_sidecar.values import Setting
 
 _WIDTH: Final = 116
-"""Columns of text in the example file."""
+"""Width of text in the example file, in columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ GROUPS: Final[Sequence[KnobGroup]] = (
     _group("Own text", "what the sidecar adds", "own_text_", "note_", "registry_"),
     _group("Reasoning", "what the model thought before it answered", "reasoning_"),
 )
-"""All knobs by stage, in the order in which a prompt meets them."""
+"""All knobs by stage, in the order in which the stages process a prompt."""
 
 
 def sections() -> Mapping[str, Mapping[str, Setting]]:
-    """Return the settings by table of the settings file, which is empty for those that precede all tables."""
+    """Return the settings by table of the settings file; settings before all tables are under an empty name."""
     found: dict[str, dict[str, Setting]] = {}
     for name, declared in SETTINGS.items():
         table, _, key = name.rpartition(".")
@@ -57,7 +57,7 @@ def sections() -> Mapping[str, Mapping[str, Setting]]:
 
 
 def example() -> str:
-    """Return a TOML file that explains every setting; each line is a comment, so that it changes nothing as it is."""
+    """Return a TOML file that explains every setting; each line is a comment, so that the file changes nothing."""
     lines = [
         "# Settings of the prompt sidecar. Every line shows a default; remove the # of those to change.",
         "# The environment overrides this file: PROMPT_SIDECAR_SERVER__LISTEN for `listen` of [server].",
@@ -90,7 +90,7 @@ def _explained(settings: Mapping[str, Setting]) -> Iterator[str]:
 
 
 def _keys(settings: Mapping[str, Setting]) -> Iterator[str]:
-    """What tables of which there may be several hold."""
+    """Yield the keys of tables that may be repeated."""
     for key, each in settings.items():
         default = "it must be set" if each.required else f"default {each.shown_default}"
         words = f"{key}: {each.what} Accepted: {each.kind.accepted}; {default}."

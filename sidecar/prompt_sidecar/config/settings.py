@@ -2,14 +2,13 @@
 
 A setting has one name, such as `server.listen`. In the TOML file it is the key `listen` of the table `[server]`, in the
 environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.listen=…`. A later source wins: default,
-file, environment, flag. A source that names no setting, or gives one a value that it does not accept, stops the start
-with a message that says so; all such faults are reported at once.
+file, environment, flag. An unknown setting, or a value that is not accepted, stops the start with a message; all such
+faults are reported at once.
 
-Some tables may come several times, all of one shape: `[prices."MODEL"]`, `[models."NAME"]`, `[callers."NAME"]`. They
-are read from the file only. A table of a caller holds settings of other tables, which for that caller override what
-they hold.
+Some tables may occur several times, with the same keys: `[prices."MODEL"]`, `[models."NAME"]`, `[callers."NAME"]`. They
+are read from the file only. A caller's table contains settings of other tables, and overrides them for that caller.
 
-Each setting is declared where it is obeyed, by a field of the dataclasses that `Settings` is made of.
+Each setting is declared in the module that uses it, by a field of the dataclasses that `Settings` consists of.
 """
 
 from __future__ import annotations
@@ -66,29 +65,29 @@ from prompt_sidecar.values import (
 PREFIX: Final = "PROMPT_SIDECAR_"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, *(PREFIX + name for name in ("DATA", "RUN", "TARGET", "TOKEN"))})
-"""Variables with the prefix that are no settings: the file's own, the one that the tests find their data with, and
-those of the MCP process."""
+"""Variables with the prefix that are not settings: the file's path, the tests' data folder, and those of the MCP
+process."""
 _CREDENTIALS = re.compile(r"//[^\s\"]*@")
-"""User and password in a URL, which no setting takes, so that messages would show them."""
+"""User and password in a URL, which no setting accepts, and which messages must not show."""
 _QUERY = re.compile(r"(://[^\s\"?]*)\?[^\s\"]*")
-"""What follows a URL's path, which may be a password too."""
+"""The query of a URL, which may contain a password too."""
 _SHOWN_CHARACTERS = 200
-"""Of a value in a message; a file in place of its path would fill the terminal."""
+"""Characters of a value in a message; a file's content in place of its path would fill the terminal."""
 MOST_PROBLEMS: Final = 50
-"""Faults that are listed: more than anybody reads before fixing some. Each costs milliseconds, as a name that is none
-is compared with all that there are."""
+"""Faults that are listed: more than a reader fixes at once. Each costs milliseconds, as an unknown name is compared
+with all names."""
 DEEPEST: Final = 16
-"""Tables and arrays in one another in a settings file: four times as many as any setting has."""
+"""Nesting of tables and arrays in a settings file: four times that of any setting."""
 _DEEP_KEY: Final = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
-"""A hundred names joined by dots: no value has them, and as a key they take tomllib the square of their number."""
+"""A hundred names joined by dots: no setting has so many, and for keys tomllib takes quadratic time."""
 _NAMES = re.compile(r"\w+(?:\.\w+)*")
-"""What may be a setting's name in a message."""
+"""Text that may be a setting's name in a message."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes sets these in every pod next to a Service that is named prompt-sidecar."""
 
 
 class SettingsError(Exception):
-    """The settings cannot be used; `problems` has one line for each fault. No secret is ever in them."""
+    """The settings cannot be used; `problems` has one line for each fault. It never contains a secret."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -97,7 +96,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How the server logs, on stderr. Never text of a prompt."""
+    """How the server logs, on stderr. The log never contains text of a prompt."""
 
     format: str = setting("text", choice("text", "json"), "One line for each event, for people or for machines.")
     refusals: int = setting(
@@ -184,7 +183,7 @@ class Settings:
         most=1_000,
     )
     callers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """Settings that are other ones for a caller, by caller and name."""
+    """Settings that differ for a caller, by caller and name."""
     preset: str = setting(
         DEFAULT_PRESET,
         choice(*PRESETS),
@@ -192,24 +191,24 @@ class Settings:
         "It keeps the provider's prompt cache warm; docs/policy.md helps to choose.",
     )
     policy_overrides: Mapping[str, object] = field(default_factory=dict)
-    """The policy's fields that a source sets, over the preset."""
+    """The policy's fields that a source sets, overriding the preset."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Setting name → where its value comes from, for those that are not at their default."""
+    """Setting name → the source of its value, for settings that are not at their default."""
 
     @property
     def policy(self) -> Policy:
-        """The configured policy: the preset with its overrides."""
+        """Return the configured policy: the preset with its overrides."""
         return preset(self.preset).override(self.policy_overrides)
 
     @property
     def identities(self) -> Mapping[str, Sequence[str]]:
-        """What each caller may be, of those for which the settings say so."""
+        """Return each caller's identities, for callers with configured ones."""
         return {
             name: cast("Sequence[str]", own["identities"]) for name, own in self.callers.items() if "identities" in own
         }
 
     def of_caller(self, caller: str) -> Settings:
-        """The settings that hold for a caller: those of `[callers."…"]` in place of the others.
+        """Return the settings for a caller: those in its `[callers."…"]` table override the others.
 
         Raises:
             InvalidPolicy: the caller's policy contradicts itself.
@@ -228,7 +227,7 @@ class Settings:
 _TABLES: Final[Mapping[str, type[Any]]] = {
     name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and is_dataclass(kind)
 }
-"""The tables of the settings file but for the policy's, with what each is read into."""
+"""The tables of the settings file except the policy's, with the class that each is read into."""
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "key": declared(Settings)["key"],
@@ -238,7 +237,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "policy.preset": declared(Settings)["preset"],
     **{f"policy.{name}": knob for name, knob in KNOBS.items()},
 }
-"""Every setting by its name. The default of a policy's field is that of the default preset."""
+"""Every setting by name. The default of a policy's field is that of the default preset."""
 
 IDENTITIES: Final = Setting(
     (),
@@ -248,9 +247,9 @@ IDENTITIES: Final = Setting(
     advanced=False,
 )
 OF_CALLERS: Final = ("policy.", "ceilings.", "guard.")
-"""Tables whose settings may be other ones for a caller."""
+"""Tables whose settings may differ for a caller."""
 NOT_OF_CALLERS: Final = frozenset({"ceilings.callers", "guard.vault_bytes", "guard.run_vault_bytes"})
-"""Settings in these tables that are for all callers together."""
+"""Settings in these tables that apply to all callers together."""
 TABLES: Final[Mapping[str, Tables]] = {
     **declared_tables(Settings),
     **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared_tables(struct).items()},
@@ -270,15 +269,15 @@ TABLES: Final[Mapping[str, Tables]] = {
         made_of_others=True,
     ),
 }
-"""The tables that may come several times, by name."""
+"""The tables that may occur several times, by name."""
 
 
 _GROUPS: Final = frozenset(name.rpartition(".")[0] for name in (*SETTINGS, *TABLES))
-"""Tables that may be empty; another one that is empty is taken for a setting of its name, which there is none of."""
+"""Tables that may be empty; any other empty table is reported as an unknown setting."""
 
 
 def variable(name: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return PREFIX + name.upper().replace(".", "__")
 
 
@@ -293,14 +292,14 @@ def load(
     """Read the settings from their defaults, a file, the environment and flags, each overriding those before it.
 
     Args:
-        environment: the process's variables.
+        environment: the process's environment variables.
         config: path of the TOML file; None: the one that PROMPT_SIDECAR_CONFIG names, if any.
         flags: setting name → text, from the command line.
-        short: setting name → the flag that it was given by, of those that were not given by --set.
-        conflicts: whether settings that do not go together are refused; not for a program that needs only some.
+        short: setting name → its own flag, for settings that were not given by --set.
+        conflicts: whether contradictory settings are refused; not for a program that needs only some.
 
     Raises:
-        SettingsError: a source names no setting, a value is not accepted, or settings do not go together.
+        SettingsError: a setting is unknown, a value is not accepted, or settings contradict each other.
     """
     problems: list[str] = []
     values: dict[str, object] = {}
@@ -314,7 +313,7 @@ def load(
         _read(name, SETTINGS[name], (shown, value), values, sources, problems)
     settings = _build(values, several, sources)
     unread = {name for name, _, _ in given} - values.keys()
-    # What has no usable value is at its default here, and a conflict with a default that nobody wants is none.
+    # A setting without a usable value has its default here; a conflict with that default is not reported.
     found = _conflicts(settings) if conflicts else ()
     problems += [each for each in found if unread.isdisjoint(_NAMES.findall(each))]
     if problems:
@@ -330,7 +329,7 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
     sources: dict[str, str],
     problems: list[str],
 ) -> None:
-    """Read one value, given as its place and what was found there."""
+    """Read one value, given with its place in the source."""
     kind, (shown, value) = declared.kind, given
     try:
         values[name] = kind.read(value)
@@ -341,13 +340,13 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
 
 
 def _shown(value: object) -> str:
-    """A value that is not usable, for a message."""
+    """Return an unusable value for a message."""
     text = _QUERY.sub(r"\1?…", _CREDENTIALS.sub("//…@", json.dumps(value, default=str)))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _tree(path: str, problems: list[str]) -> dict[str, object]:
-    """What the file holds."""
+    """Return the file's content."""
     try:
         text = read_file(path).decode()
         if _DEEP_KEY.search(text):
@@ -360,7 +359,7 @@ def _tree(path: str, problems: list[str]) -> dict[str, object]:
         problems.append(_too_deep(path))
     except UnicodeDecodeError:
         problems.append(f"the settings file {path} is not TOML: it is not UTF-8")
-    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
+    except ValueError as error:  # a number of thousands of digits does not raise TOMLDecodeError
         problems.append(f"the settings file {path} is not TOML: {error}")
     else:
         if not _nests_deeper(tree, DEEPEST):
@@ -374,7 +373,7 @@ def _too_deep(path: str) -> str:
 
 
 def _nests_deeper(tree: object, most: int) -> bool:
-    """Whether tables or arrays hold others in more than `most` levels."""
+    """Whether tables or arrays are nested in more than `most` levels."""
     level = [tree]
     for _ in range(most + 1):
         level = [
@@ -403,7 +402,7 @@ def _from_tree(tree: Mapping[str, object], path: str, problems: list[str]) -> It
 def _several(
     tree: dict[str, object], path: str, sources: dict[str, str], problems: list[str]
 ) -> Mapping[str, Mapping[str, object] | Sequence[object]]:
-    """Take the tables that may come several times out of the tree; return what each is read into."""
+    """Take the repeated tables out of the tree; return the values that they are read into."""
     found: dict[str, Mapping[str, object] | Sequence[object]] = {}
     for name, kind in TABLES.items():
         given = _taken(tree, name)
@@ -434,7 +433,7 @@ def _several(
 def _one(  # noqa: PLR0917 - what is read, and where it goes
     kind: Tables, shown: str, given: Mapping[str, object], path: str, sources: dict[str, str], problems: list[str]
 ) -> object:
-    """Read one of several tables; None: it cannot be used, and `problems` has a line that says why."""
+    """Read one of several tables; None if it cannot be used, and `problems` has a line that says why."""
     values: dict[str, object] = {}
     before = len(problems)
     for key, value in _leaves(given, ""):
@@ -460,7 +459,7 @@ def _one(  # noqa: PLR0917 - what is read, and where it goes
 
 
 def _taken(tree: dict[str, object], name: str) -> object:
-    """Take the value with a dotted name out of a tree; None: there is none."""
+    """Take the value with a dotted name out of a tree; None if there is none."""
     *parents, last = name.split(".")
     inside: object = tree
     for parent in parents:
@@ -500,16 +499,16 @@ def _from_flags(
 
 
 def nearest(name: str, spelled: Callable[[str], str] = str, among: Mapping[str, Setting] | None = None) -> str:
-    """Say which setting a wrong name may mean, for the end of a message.
+    """Return the setting that a wrong name may mean, for the end of a message.
 
-    Names are compared whole, and by what follows the table: many know `max_calls` and not which table has it.
+    Names are compared as a whole, and without their table: many users remember `max_calls`, but not its table.
 
     Args:
         name: the wrong name, or a variable's.
         spelled: how the message writes a setting's name.
-        among: the settings that there are at that place; None: all.
+        among: the settings allowed at that place; None for all.
     """
-    import difflib  # only who misspells needs it
+    import difflib  # only needed for misspelt names
 
     known = SETTINGS if among is None else among
     plain = name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
@@ -550,7 +549,7 @@ def _build(
 
 
 def readable_secrets(settings: Settings) -> Sequence[str]:
-    """Files that hold secrets and that others than their owner can read, each with the setting that it holds."""
+    """Return files with secrets that users other than their owner can read, each with its setting."""
     found: list[str] = []
     held = [(name, settings.sources.get(name, "").partition(" in ")[2]) for name in ("key", "previous_keys")]
     held.append(("store.password_file", settings.store.password_file))
@@ -566,7 +565,7 @@ def _key(text: object) -> bytes:
 
 
 def _conflicts(settings: Settings) -> Iterator[str]:
-    """What no setting says by itself, but two together."""
+    """Yield faults of combined settings, each of which is valid alone."""
     server = settings.server
     if not (server.listen or server.socket or settings.http.listen or settings.envoy.listen):
         yield "server.listen, server.socket, http.listen and envoy.listen are all empty; set at least one of them"
@@ -615,7 +614,7 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         if value > highest:
             yield f"{name} is {value}; it may be at most {most}, {highest}"
     if settings.guard != GuardOptions():
-        # What comes with the sidecar is known to be right, and RE2 takes a while to load.
+        # Built-in rules are known to be valid, and RE2 takes a while to load.
         from prompt_sidecar.guard.rules import faults
 
         yield from faults(settings.guard)
@@ -665,7 +664,7 @@ def _http_conflicts(http: HttpOptions) -> Iterator[str]:
 
 
 def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
-    """Return name, value and source of every setting in force; a secret's value is masked."""
+    """Return name, value and source of every setting in force; secrets are masked."""
     unset = {name: f"preset {settings.preset}" if name.startswith("policy.") else "default" for name in SETTINGS}
     unset["policy.preset"] = "default"
     values = {name: attrgetter(name)(settings) for name in SETTINGS if name != "policy.preset"}
@@ -679,7 +678,7 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
 
 
 def _rows_of(name: str, kind: Tables, held: Any, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the rows of tables of which there may be several."""
+    """Yield the rows of tables that may be repeated."""
     if kind.named:
         for label, each in held.items():
             shown = f"{name}.{json.dumps(label, ensure_ascii=False)}"
@@ -696,5 +695,5 @@ def _rows_of(name: str, kind: Tables, held: Any, sources: Mapping[str, str]) -> 
 
 
 def _values_of(kind: Tables, held: Any) -> Mapping[str, Any]:
-    """What one of several tables holds, by key."""
+    """Return the values of one repeated table, by key."""
     return held if isinstance(held, Mapping) else {key: getattr(held, key) for key in kind.settings}

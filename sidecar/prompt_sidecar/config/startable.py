@@ -1,7 +1,7 @@
-"""What would keep a server with these settings from starting on this machine: files, folders, and missing extras.
+"""Checks what would prevent a server with these settings from starting here: files, folders, missing extras.
 
-Nothing is bound, and nothing but the store is connected to: a server with the same settings may be running. What a
-check needs is imported only where the settings ask for it.
+No address is bound, and only the store is connected to: a server with the same settings may be running. Modules are
+imported only if the settings need them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def obstacles(settings: Settings) -> Sequence[str]:
-    """Say what would keep it from starting, a line each; empty: nothing, unless an address is taken."""
+    """Return what would prevent a start, a line each; empty if nothing would, except an address in use."""
     found: list[str] = []
     for check in _CHECKS:
         try:
@@ -33,10 +33,10 @@ def obstacles(settings: Settings) -> Sequence[str]:
 
 
 def store_of(options: StoreOptions) -> Store:
-    """Make the client of a store, which connects to nothing yet.
+    """Create a store's client, which does not connect yet.
 
     Raises:
-        StartError: the extra `store` is not installed, or the password or a file of TLS cannot be read.
+        StartError: the extra `store` is not installed, or the password or a TLS file cannot be read.
     """
     with needing("store.url", "store"):
         from prompt_sidecar.store.server import Server as Store
@@ -56,7 +56,7 @@ def store_of(options: StoreOptions) -> Store:
 
 
 def store_problem(options: StoreOptions) -> str:
-    """Ask the store for a sign of life, within its own timeouts; return what is wrong with it, empty: nothing.
+    """Ping the store, within its own timeouts; return what is wrong with it, empty if nothing.
 
     Raises: as `store_of`.
     """

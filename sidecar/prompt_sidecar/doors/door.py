@@ -1,4 +1,4 @@
-"""A way into the process."""
+"""The protocol that every door implements."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Protocol
 
 
 class Door(Protocol):
-    """A way into the process: agents call it, or people and machines look at pages.
+    """A way to call the process: for agents, or pages for people and machines.
 
-    A door is made with what all doors share, and its life has four steps. Admission, memory, counting, callers and
-    readiness are none of its: it asks `Shared` for them.
+    A door is created with the services that all doors share (admission, memory, metrics, callers, readiness), and has
+    four steps: bind, start, drain, stop.
     """
 
     @property
     def early(self) -> bool:
-        """Whether it starts before what calls need is loaded: its calls wait, and it says that it is not ready."""
+        """Whether it starts before everything that calls need is loaded: its calls wait, and it reports not ready."""
         ...
 
     @property
     def addresses(self) -> Sequence[str]:
-        """What agents set to reach it; none: it is not for them."""
+        """The addresses that agents use; none if the door is not for agents."""
         ...
 
     @property
     def notice(self) -> str:
-        """What the log says of it at the start; empty: its addresses are enough."""
+        """A line about it for the log at the start; empty if its addresses are enough."""
         ...
 
     def bind(self) -> None:
-        """Take its addresses. Raises StartError."""
+        """Open its listening sockets. Raises StartError."""
         ...
 
     def start(self) -> None:
@@ -37,12 +37,12 @@ class Door(Protocol):
         ...
 
     def drain(self) -> None:
-        """Take no further calls; those at work go on."""
+        """Refuse further calls; those in progress continue."""
         ...
 
     def stop(self, grace: float) -> bool:
-        """Wait for the calls at work, for `grace` seconds, and end; return whether all finished.
+        """Wait up to `grace` seconds for calls in progress, then end; return whether all finished.
 
-        It follows `drain`, or an error of any step; a door that has ended stays so.
+        Called after `drain`, or after an error of any step; a stopped door cannot start again.
         """
         ...

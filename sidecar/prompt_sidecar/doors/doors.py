@@ -1,7 +1,7 @@
-"""The doors of one process and what they share, from the first address to the last call.
+"""Runs the doors of one process and the services that they share, from binding to stopping.
 
-Addresses are taken first, so that one in use is reported before anything is loaded. At a stop all doors refuse further
-calls at once; those in progress have the grace period together.
+All addresses are bound first, so that one in use is reported before anything is loaded. At a stop all doors refuse
+further calls at once; the grace period for calls in progress is shared by all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prompt_sidecar.doors.door import Door
 from prompt_sidecar.engine.runs.service import Runs
 
 _ASKED_AGAIN_SECONDS: Final = 1.0
-"""Between two questions whether what the process needs is there."""
+"""Seconds between two checks whether everything that the process needs is available."""
 
 
 def _nothing() -> None:
@@ -25,7 +25,7 @@ def _nothing() -> None:
 
 
 class Doors:
-    """Doors, in the order in which they start and stop. Where a step fails, all are closed."""
+    """Doors, in the order in which they start and stop. If a step fails, all are closed."""
 
     def __init__(self, shared: DoorServices, doors: Sequence[Door]) -> None:
         self.shared = shared
@@ -35,11 +35,11 @@ class Doors:
 
     @property
     def addresses(self) -> Sequence[str]:
-        """What agents set to reach the doors."""
+        """The addresses that agents use."""
         return tuple(address for door in self.doors for address in door.addresses)
 
     def bind(self) -> None:
-        """Take all addresses. Raises StartError."""
+        """Bind all addresses. Raises StartError."""
         try:
             for door in self.doors:
                 door.bind()
@@ -60,9 +60,9 @@ class Doors:
         Args:
             runs: the core.
             load: see `DoorServices.load`.
-            warm: see there.
-            until: says whether what else the process needs is there; it is not ready before, and asked in a thread of
-                its own. None: it needs nothing else.
+            warm: see `DoorServices.load`.
+            until: returns whether everything else that the process needs is available; the process is not ready
+                before. Called in a thread of its own. None: it needs nothing else.
         """
         try:
             self.shared.start(runs)

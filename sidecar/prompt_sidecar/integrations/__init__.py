@@ -1,4 +1,4 @@
-"""Trimming inside frameworks and HTTP clients that agents are built with. Each module needs its framework alone.
+"""Trimming inside frameworks and HTTP clients that agents are built with. Each module needs only its framework.
 
 | module | framework | what it is |
 |---|---|---|
@@ -8,8 +8,8 @@
 | `pydantic_ai` | Pydantic AI 2 | a capability |
 | `litellm` | LiteLLM, its proxy above all | a callback |
 
-They import `prompt_sidecar.client` and nothing else of this project. All fail open as the client does. Each of them is
-given the run that a model call belongs to: as a text, as a function, or around the calls with `in_run`.
+They import `prompt_sidecar.client` and nothing else of this project. All fail open as the client does. The run of a
+model call is configured as a string or a function, or set with `in_run` around the calls.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Masks in the calls of a provider's answer become values again on their way to the agent.
+"""Replaces masks in the calls of a provider's answer by their values, on their way to the agent.
 
-A model can only repeat a mask of its prompt, so answers to other prompts are not looked at. A whole answer
-is read at its end. Of a stream everything flows on but the arguments of a call from its first mask on: they wait for
-the end of the call, before which no agent can run it, and go to the sidecar whole, as a mask may be in JSON within
-JSON. What is returned goes on in one piece. Answers in Amazon's binary frames pass as they come.
+A model can only repeat a mask in its prompt, so answers to prompts without masks are not searched. A whole answer is
+processed at its end. A stream is forwarded, except a call's arguments from their first mask on: they wait for the end
+of the call, before which no agent can run it, and are sent to the sidecar as a whole, as a mask may be in JSON within
+JSON. The result is forwarded in one piece. Answers in Amazon's binary frames are forwarded unchanged.
 
 Sources: the API references of OpenAI (chat completions, responses), Anthropic (messages) and Google (generateContent),
 read in November 2026.
@@ -31,22 +31,23 @@ from prompt_sidecar.providers.table import APIS
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_BYTES: Final = 67_108_864
-"""Of an answer: the size of the longest prompts. A longer one goes on as it comes, with its masks."""
+"""Longest answer that is processed: the size of the longest prompts. A longer one is forwarded unchanged, with its
+masks."""
 MOST_CALLS: Final = 1_000
-"""Calls of an answer whose masks are restored: as many as one request to the sidecar may hold."""
+"""Calls of an answer whose masks are restored: as many as one request to the sidecar may contain."""
 TOO_MUCH: Final = (
     f"the rest of an answer keeps its masks: it has more than {MOST_BYTES:,} bytes or {MOST_CALLS:,} calls"
 )
 FAILED: Final = "the rest of an answer keeps its masks: %s"
 _IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|(?<!\\)\\+u27e6)[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE)
-"""A mask in a prompt. The sidecar's own text names the form of masks, with a shorter id."""
+"""A mask in a prompt. The sidecar's own text describes masks too, with a shorter id."""
 _BEGUN: Final = re.compile(r"⟦|(?<!\\)\\+u27e6|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246", re.IGNORECASE)
 _CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
-"""What may be the first part of a mask's beginning, or the first surrogate of a pair."""
+"""A possible first part of a mask's beginning, or the first surrogate of a pair."""
 
 
 def prompt_has_masks(body: bytes) -> bool:
-    """Whether a prompt, as JSON text, may hold masks."""
+    """Whether a prompt, as JSON text, may contain masks."""
     return _IN_PROMPT.search(body) is not None
 
 
@@ -56,14 +57,14 @@ def places(format: Format, answer: Any) -> Iterator[CallPlace]:
 
 
 class MaskValues:
-    """Asks the sidecar for the values of masks in calls of one answer, once for each."""
+    """Requests the values of masks in the calls of one answer from the sidecar, once for each."""
 
     def __init__(self, engine: Engine, run_id: str) -> None:
         self._engine, self._run_id = engine, run_id
         self._known: dict[tuple[str, str], str] = {}
 
     def put(self, found: Iterable[CallPlace]) -> Steps[bool]:
-        """Put values in place of masks; return whether something has changed."""
+        """Replace masks by values; return whether anything has changed."""
         masked: list[tuple[CallPlace, tuple[str, str]]] = []
         for place in found:
             holder, member, name = place
@@ -103,7 +104,7 @@ class MaskValues:
 
 
 def _is_json(text: str) -> bool:
-    """Whether it is JSON: a call that was cut off is none, and the sidecar would refuse it."""
+    """Whether a text is JSON: a call that was cut off is not, and the sidecar would reject it."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -120,7 +121,7 @@ class WholeAnswer:
         self._size = 0
 
     def feed(self, chunk: bytes) -> Steps[bytes]:
-        """Take a piece; return what goes on now."""
+        """Process a piece; return the bytes to send now."""
         yield from ()
         self._chunks.append(chunk)
         self._size += len(chunk)
@@ -153,22 +154,22 @@ class WholeAnswer:
 
 @dataclass(slots=True, eq=False)
 class _StreamedCall:
-    """A call of a stream."""
+    """A call in a stream."""
 
     more: Callable[[str], dict[str, Any]]
-    """Makes an event with a further piece of its arguments."""
+    """Creates an event with a further piece of its arguments."""
     id: str = ""
     name: str = ""
     begun: bool = False
     """Whether its arguments have begun."""
     sent: list[str] = field(default_factory=list)
     kept: str = ""
-    """What has come and was not sent."""
+    """Received text that was not sent."""
     waits: list[str] | None = None
-    """From the first mask on, what has come until the end of the call; None: there was no mask."""
+    """Text received since the first mask, which waits for the end of the call; None before a mask."""
 
     def feed(self, text: str) -> str:
-        """Take a piece; return what goes on now."""
+        """Process a piece; return the text to send now."""
         if self.waits is not None:
             self.waits.append(text)
             return ""
@@ -182,7 +183,7 @@ class _StreamedCall:
         return text[:end]
 
     def undo(self) -> Callable[[], None]:
-        """Return what takes back the pieces that are fed from now on."""
+        """Return a function that undoes the pieces processed from now on."""
         kept, waited, sent = self.kept, None if self.waits is None else len(self.waits), len(self.sent)
 
         def undo() -> None:
@@ -193,11 +194,11 @@ class _StreamedCall:
         return undo
 
     def rest(self) -> str:
-        """Return what was not sent, as it came."""
+        """Return the text that was not sent, unchanged."""
         return paired("".join(self.waits or ()) + self.kept)
 
     def end(self, values: MaskValues) -> Steps[str]:
-        """Return what was not sent, with values."""
+        """Return the text that was not sent, with values."""
         sent, rest = "".join(self.sent), self.rest()
         if self.waits is None:
             return rest
@@ -206,26 +207,26 @@ class _StreamedCall:
 
 
 class JsonEvents:
-    """The events of a stream, as JSON's objects."""
+    """Processes the events of a stream, as JSON objects."""
 
     def __init__(self, format: Format, values: MaskValues) -> None:
         self._api, self._values = APIS[format], values
         self._calls: dict[CallKey, _StreamedCall] = {}
-        """Those that have not ended."""
+        """Calls that have not ended."""
         self._count = 0
         self._more = 0
-        """Events that were added: OpenAI's responses are numbered."""
+        """Number of added events: events of OpenAI's responses are numbered."""
         self._size = 0
         self._undo: list[Callable[[], object]] = []
-        """What takes back the last event, in order."""
+        """Functions that undo the last event, in order."""
 
     @property
     def too_much(self) -> bool:
-        """Whether more has come than is kept: nothing further is to be taken."""
+        """Whether the limit of kept text is reached: no further event may be processed."""
         return self._size > MOST_BYTES or self._count > MOST_CALLS
 
     def take(self, data: dict[str, Any]) -> Steps[tuple[list[dict[str, Any]], bool]]:
-        """Take an event, which is changed in place; return events to send before it, and whether it has changed."""
+        """Process an event in place; return events to send before it, and whether it has changed."""
         self._undo = [partial(setattr, self, "_more", self._more)]
         read = self._api.call_event(data, self._name_of)
         changed = yield from self._values.put(read.whole)
@@ -259,11 +260,11 @@ class JsonEvents:
 
     @staticmethod
     def _begins(piece: CallPiece, call: _StreamedCall) -> bool:
-        """Whether a piece is the first of another call than the one that has its key."""
+        """Whether a piece begins another call than the one with its key."""
         return piece.begins or another(piece.id, piece.name, call.id, call.name, begun=call.begun)
 
     def _taken(self, piece: CallPiece, call: _StreamedCall) -> bool:
-        """Take a piece; return whether it has changed."""
+        """Process a piece; return whether it has changed."""
         call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
         if isinstance(piece.name, str) and not call.begun and piece.name != call.name and len(call.name) < LONGEST_NAME:
             call.name += piece.name
@@ -281,7 +282,7 @@ class JsonEvents:
     def _end(
         self, key: CallKey, last: CallPiece | None, before: list[dict[str, Any]], data: dict[str, Any]
     ) -> Steps[bool]:
-        """End a call; what has waited goes behind its last piece, or before the event; return whether that changed."""
+        """End a call: its waiting text goes behind its last piece, or before the event. Return whether that changed."""
         call = self._calls.pop(key)
         self._undo.append(partial(self._calls.__setitem__, key, call))
         rest = yield from call.end(self._values)
@@ -294,18 +295,18 @@ class JsonEvents:
         return False
 
     def undo(self) -> None:
-        """Take back the last event, which goes on as it came: `flushed` is then what has waited before it."""
+        """Undo the last event, which is sent unchanged; `flushed` then returns the text waiting before it."""
         while self._undo:
             self._undo.pop()()
 
     def flushed(self) -> list[dict[str, Any]]:
-        """Return what has waited, as it came: a call that has not ended cannot be run."""
+        """Return the waiting text unchanged, as events: a call that has not ended cannot be run."""
         rests = [(call, call.rest()) for call in self._calls.values()]
         self._calls.clear()
         return [self._added(call, rest, None) for call, rest in rests if rest]
 
     def _added(self, call: _StreamedCall, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
-        """Make an event of its own of what has waited; `behind`: the event that follows it."""
+        """Create a separate event for waiting text; `behind` is the event that follows it."""
         made = call.more(text)
         if "sequence_number" in made:
             number = (behind or made).get("sequence_number")
@@ -324,7 +325,7 @@ class EventStream:
         self._gave_up = False
 
     def feed(self, chunk: bytes) -> Steps[bytes]:
-        """Take a piece; return what goes on now."""
+        """Process a piece; return the bytes to send now."""
         if self._gave_up:
             return chunk
         self._size += len(chunk)
@@ -339,7 +340,7 @@ class EventStream:
         return b"".join(out)
 
     def end(self) -> Steps[bytes]:
-        """Return what has waited, as it came; an event whose end is known now is the last."""
+        """Return the waiting bytes unchanged; an event whose end is known now is the last."""
         out = b""
         if self._split.rest.endswith(b"\n\r"):
             for raw in self._split.last():
@@ -373,7 +374,7 @@ class EventStream:
 
 
 def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> bytes:
-    """Write an event, with these lines before its data, else with the name that its type is."""
+    """Write an event with these lines before its data, or else with its type as its name."""
     if lines is None:
         lines = [f"event: {data['type']}".encode()] if isinstance(data.get("type"), str) else []
     return b"\n".join([*lines, b"data: " + exact_json.dumps(data).encode()]) + b"\n\n"
@@ -382,7 +383,7 @@ def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> b
 def restoring(
     engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]
 ) -> WholeAnswer | EventStream | None:
-    """Return what restores masks in an answer with these headers; None: it passes as it comes."""
+    """Return what restores masks in an answer with these headers; None if it is forwarded unchanged."""
     if headers.get("content-encoding", "identity") != "identity":
         return None
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,4 +1,4 @@
-"""What the frameworks' modules have in common: driving the client in asyncio, and the sidecar's tools."""
+"""Shared by the frameworks' modules: driving the client in asyncio, and the sidecar's tools."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NO_RUN: Final = (
 _INLINE: Final = frozenset(
     {"openai", "azure", "deepseek", "groq", "openrouter", "together", "xai", "grok", "fireworks"}
 )
-"""Providers, by frameworks' names, whose models take a system message anywhere in the history."""
+"""Providers, by frameworks' names, whose models accept a system message anywhere in the history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a framework's messages are trimmed as JSON, by its name of the provider."""
+    """How a framework's messages are written as JSON, by its name of the provider."""
 
     format: Format
     blocks: bool
-    """Whether they are Anthropic's blocks, else OpenAI's chat messages."""
+    """Whether the messages have Anthropic's blocks; otherwise they are OpenAI's chat messages."""
     inline: bool
-    """Whether the provider's models take a system message anywhere in the history."""
+    """Whether the provider's models accept a system message anywhere in the history."""
 
     @classmethod
     def of(cls, provider: str) -> Form:
@@ -45,7 +45,7 @@ class Form:
     def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
         """Return the options of a prompt; `recall`: whether the model is offered the sidecar's tools.
 
-        Where the sidecar's own text goes to the system prompt there is no note, as it would change the prompt's
+        If the sidecar's own text is put into the system prompt there is no note, as it would change the prompt's
         beginning each time.
         """
         made: TrimOptions = {**options}
@@ -60,10 +60,10 @@ Kind = TypeVar("Kind", Client, AsyncClient)
 
 
 def of_kind(client: Kind, kind: type[Kind]) -> Kind:
-    """Return a client of the kind that an integration drives.
+    """Return the client, if it is of the kind that an integration drives.
 
     Raises:
-        TypeError: it is another, with which each model call of the agent would fail once it is made.
+        TypeError: it is of another kind, with which each model call of the agent would fail.
     """
     if not isinstance(client, kind):
         raise TypeError(f"client is a {type(client).__name__}; this needs prompt_sidecar.client.{kind.__name__}")
@@ -71,7 +71,7 @@ def of_kind(client: Kind, kind: type[Kind]) -> Kind:
 
 
 async def adrive(client: Client, steps: Steps[Result], ask: Callable[..., Any] | None = None) -> Result:
-    """Perform the steps of a use case in asyncio: calls of the sidecar in threads, the model's by awaiting `ask`."""
+    """Perform a use case's steps in asyncio: sidecar calls in threads, model calls by awaiting `ask`."""
     call = client._call  # noqa: SLF001  # a part of the client
     try:
         step = next(steps)
@@ -103,7 +103,7 @@ class Definition:
 
 
 def definitions(client: Client) -> Sequence[Definition]:
-    """Return the sidecar's tools; none where it cannot be reached and the client fails open."""
+    """Return the sidecar's tools; none if it cannot be reached and the client fails open."""
     try:
         tools = client.list_tools("anthropic_messages")
     except ClientError:
@@ -116,7 +116,7 @@ def definitions(client: Client) -> Sequence[Definition]:
 
 
 def run_tool(client: Client, run_id: str, name: str, arguments: str | Mapping[str, Any]) -> str:
-    """Run one of the sidecar's tools; return the text for the model, whatever happens."""
+    """Run one of the sidecar's tools; return the text for the model, also after an error."""
     try:
         return client.call_tool(run_id, name, arguments).content
     except ClientError:
@@ -126,9 +126,9 @@ def run_tool(client: Client, run_id: str, name: str, arguments: str | Mapping[st
 
 
 def restored(client: Client, run_id: str, name: str, arguments: str) -> str:
-    """Return the arguments of a call that is about to be executed, JSON, with values in place of masks.
+    """Return the JSON arguments of a call that is about to be executed, with values in place of masks.
 
-    Those that the sidecar does not give this tool stay masked, and so do all where it cannot be reached.
+    Values that the sidecar does not allow this tool stay masked, as do all if it cannot be reached.
     """
     try:
         return client.restore_secrets(run_id, [(name, arguments)])[0].arguments
@@ -146,10 +146,10 @@ def text_of(content: Any) -> str:
 
 
 def origins(sent: Sequence[Mapping[str, Any]], made: Sequence[Any]) -> list[int | None]:
-    """Return for each message of a trimmed prompt the index of the message that it is made of; None: it is new.
+    """Return for each message of a trimmed prompt the index of its original message; None if it is new.
 
-    A message that was not changed is the very same object. One that was is the last before its successor that has the
-    same role and the same call ids.
+    An unchanged message is the same object. The original of a changed one is the last message before the next one's
+    original that has the same role and call ids.
     """
     places = {id(message): place for place, message in enumerate(sent)}
     found = [places.get(id(message)) for message in made]

@@ -4,10 +4,11 @@
     model = openai.OpenAI(http_client=http)
 
 SDKs that send their requests with httpx or httpx2 (openai, anthropic, google-genai, mistralai and others) take such a
-client. A request whose path is that of a known API has its body trimmed; all others pass. The answer is handed on as it
-arrives; when it ends, what it says about tokens is reported. A refusal for a prompt's length teaches the limit, and the
-prompt is sent again, shorter. Where the guard has masked something in a prompt, calls in its answer get the values that
-they may (`answers.py`). One class serves both libraries: it makes requests of the type that it is given.
+client. The body of a request to a known API's path is trimmed; all other requests are forwarded unchanged. The answer
+is forwarded while it arrives; when it ends, its usage is reported. A refusal for a prompt's length teaches the limit,
+and the prompt is sent again, shorter. If the guard has masked something in a prompt, masks in the answer's calls are
+replaced by the values that are allowed (`answers.py`). One class serves both libraries: it creates requests of the type
+that it gets.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from prompt_sidecar.providers.usage_reader import UsageReader
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_ANSWER_BYTES: Final = 67_108_864
-"""Bytes of an answer that are kept until its end for the sake of its usage: the size of the longest prompts. The usage
-of a longer answer is not reported."""
+"""Bytes of an answer that are kept until its end, to read its usage: the size of the longest prompts. The usage of a
+longer answer is not reported."""
 _ANSWERED: Final = 200
 _Base: Any = object
-"""For type checkers the base class of either library's transports; neither asks for more than the methods."""
+"""For type checkers, in place of the base class of either library's transports, which only require the methods."""
 
 
 class _Common:
-    """What both transports do without I/O."""
+    """The parts of both transports without I/O."""
 
     def __init__(self, run: RunChoice, options: TrimOptions) -> None:
         self._run = run
@@ -48,7 +49,7 @@ class _Common:
         self._told = False
 
     def _sending(self, request: Any) -> tuple[PathFound, str] | None:
-        """The API and the run of a request; None: it passes untouched."""
+        """Return the API and the run of a request; None if it is forwarded unchanged."""
         named = request.headers.get(RUN_HEADER, "")
         api = api_of(request.url.path)
         if request.method != "POST" or api is None or not api.asks or request.headers.get("content-encoding"):
@@ -71,8 +72,8 @@ class _Common:
 
 
 def _library(request: Any) -> Any:
-    """The library that a request is of: httpx or httpx2."""
-    names = [each.__module__.partition(".")[0] for each in type(request).__mro__]  # an agent may have its own class
+    """Return the library of a request: httpx or httpx2."""
+    names = [each.__module__.partition(".")[0] for each in type(request).__mro__]  # an agent may use its own class
     return sys.modules[next((name for name in names if name in ("httpx", "httpx2")), names[0])]
 
 
@@ -80,7 +81,7 @@ _REMADE: Final = frozenset({b"content-length", b"transfer-encoding", RUN_HEADER.
 
 
 def _outgoing(request: Any, body: bytes) -> Any:
-    """The request with a body, and without the header that names the run."""
+    """Return the request with a new body, and without the header that names the run."""
     masked = prompt_has_masks(body)
     if body == request.content and RUN_HEADER not in request.headers and not masked:
         return request
@@ -92,7 +93,7 @@ def _outgoing(request: Any, body: bytes) -> Any:
 
 
 def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> WholeAnswer | EventStream | None:
-    """Return what restores masks in the answer to a prompt, whose length is not known any more then."""
+    """Return what restores masks in the answer to a prompt; the answer's length is then no longer known."""
     if not prompt_has_masks(prompt):
         return None
     found = restoring(engine, sending.run_id, sending.format, response.headers)
@@ -102,7 +103,7 @@ def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> Who
 
 
 class _KeptAnswer:
-    """The bytes of an answer, as far as they are kept."""
+    """The kept bytes of an answer, up to a limit."""
 
     def __init__(self) -> None:
         self.chunks: list[bytes] | None = []
@@ -117,7 +118,7 @@ class _KeptAnswer:
                 self.chunks = None
 
     def usage(self, sending: Sending, response: Any) -> Any:
-        """Return the usage in the answer, decompressed as the library does it."""
+        """Return the usage in the answer, decompressed by the library."""
         if not self.chunks:
             return {}
         raw, headers = b"".join(self.chunks), response.headers
@@ -136,12 +137,12 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
     """A transport for `httpx.Client` and `httpx2.Client`.
 
     Args:
-        client: the sidecar's; it is not closed with the transport.
-        run: the run's id, or a function that is given the request. A header `x-prompt-sidecar-run` of the request goes
-            before it (and no further), then `in_run`. Where no run is named a request passes untouched.
+        client: the client of the sidecar; it is not closed with the transport.
+        run: the run's id, or a function called with the request. The request's header `x-prompt-sidecar-run`, which
+            is not forwarded, takes precedence, then `in_run`. Without a run a request is forwarded unchanged.
         wrapped: the transport that sends; by default the library's own, without the client's `verify` and `proxy`.
-        **options: of each prompt. `recall_unavailable` is true unless it is set: with `run.tools()` among the agent's
-            tools it should be false.
+        **options: the options of each prompt. `recall_unavailable` is true unless it is set: with `run.tools()`
+            among the agent's tools it should be false.
     """
 
     def __init__(
@@ -169,8 +170,8 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
-            MaskedRun: it did not answer, and the run has masks. OpenAI's SDK hands it on, Anthropic's raises its
-                `APIConnectionError` from it.
+            MaskedRun: the sidecar did not answer, and the run has masks. OpenAI's SDK passes it on, Anthropic's
+                raises its `APIConnectionError` from it.
         """
         if self._wrapped is None:
             self._wrapped = _library(request).HTTPTransport()
@@ -232,8 +233,8 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
-            MaskedRun: it did not answer, and the run has masks. OpenAI's SDK hands it on, Anthropic's raises its
-                `APIConnectionError` from it.
+            MaskedRun: the sidecar did not answer, and the run has masks. OpenAI's SDK passes it on, Anthropic's
+                raises its `APIConnectionError` from it.
         """
         if self._wrapped is None:
             self._wrapped = _library(request).AsyncHTTPTransport()
@@ -272,10 +273,10 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
 
 @cache
 def _watching(library: Any) -> Any:
-    """Return the class of blocking streams of a library."""
+    """Return the class of a library's blocking streams."""
 
     class Watching(library.SyncByteStream):  # type: ignore[misc]
-        """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
+        """Forwards chunks at once, with values in place of masks, and keeps the original chunks."""
 
         def __init__(
             self, stream: Any, kept: _KeptAnswer, ended: Any, masks: WholeAnswer | EventStream | None, drive: Any
@@ -301,10 +302,10 @@ def _watching(library: Any) -> Any:
 
 @cache
 def _awatching(library: Any) -> Any:
-    """Return the class of asyncio's streams of a library."""
+    """Return the class of a library's asyncio streams."""
 
     class Watching(library.AsyncByteStream):  # type: ignore[misc]
-        """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
+        """Forwards chunks at once, with values in place of masks, and keeps the original chunks."""
 
         def __init__(
             self, stream: Any, kept: _KeptAnswer, ended: Any, masks: WholeAnswer | EventStream | None, drive: Any

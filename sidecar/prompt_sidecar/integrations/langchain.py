@@ -4,10 +4,10 @@
     agent.invoke({"messages": [...]}, {"configurable": {"thread_id": "run-1"}})
 
 Before each model call the history is trimmed; the agent's own state keeps it whole. The sidecar's tools are offered
-with the agent's. What the provider counted is reported. A prompt that it refuses as too long is sent again, shorter.
+with the agent's. The provider's usage is reported. A prompt that it refuses as too long is sent again, shorter.
 
 Messages are trimmed as JSON: in Anthropic's format for models of Anthropic's, else in OpenAI's chat format. A message
-that is not trimmed is the agent's own object; of one that is, content and arguments are replaced in a copy.
+that is not trimmed is the agent's own object; a trimmed one is a copy with new content and arguments.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
     """Trims the prompts of an agent.
 
     Args:
-        client: the sidecar's; in asyncio its calls are made in threads.
-        run: the run's id, or a function that is given the `ModelRequest` (None where a tool is called). `in_run` goes
-            before it. By default the `thread_id` of the configuration.
+        client: the client of the sidecar; in asyncio its calls are made in threads.
+        run: the run's id, or a function called with the `ModelRequest` (None for a tool call). `in_run` takes
+            precedence. By default the `thread_id` of the configuration.
         recall: whether the model is offered the sidecar's tools.
-        **options: of each prompt.
+        **options: the options of each prompt.
 
     Raises:
-        ValueError: at a model call: no run is named.
+        ValueError: no run is named; raised at a model call.
         ClientError: the sidecar did not answer, and the client does not fail open.
-        MaskedRun: it did not answer, and the run has masks.
+        MaskedRun: the sidecar did not answer, and the run has masks.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
         self.tools = [self._tool(each) for each in definitions(client)] if recall else []
         self._own = frozenset(tool.name for tool in self.tools)
         self.last: Trimmed[Any] | None = None
-        """The prompt of the last model call, of whichever run."""
+        """The prompt of the last model call of any run."""
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Trim, call the model, report."""
@@ -78,11 +78,11 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
         return await adrive(self._client, self._steps(request), handler)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Give a tool the values of masks in its arguments; the state keeps the call as the model wrote it."""
+        """Restore masks in a tool's arguments; the state keeps the call as the model wrote it."""
         return handler(self._restored(request))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Give a tool the values of masks in its arguments; the state keeps the call as the model wrote it."""
+        """Restore masks in a tool's arguments; the state keeps the call as the model wrote it."""
         return await handler(await asyncio.to_thread(self._restored, request))
 
     def _restored(self, request: Any) -> Any:
@@ -128,7 +128,7 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
 
 
 class _Prompt:
-    """A model request as JSON, and back."""
+    """Converts a model request to JSON and back."""
 
     def __init__(self, request: Any) -> None:
         self.request = request
@@ -160,7 +160,7 @@ class _Prompt:
         }
 
     def replaced(self, body: Mapping[str, Any]) -> Any:
-        """The request with the trimmed messages."""
+        """Return the request with the trimmed messages."""
         system: SystemMessage | None = self.request.system_message
         given = list(self.request.messages)
         offset = len(self.messages) - len(given)
@@ -186,12 +186,12 @@ class _Prompt:
 
 
 def _is_function(tool: Any) -> bool:
-    """Whether a tool is one that the agent runs, rather than one of the provider's."""
+    """Whether a tool is run by the agent, rather than by the provider."""
     return not isinstance(tool, Mapping) or "function" in tool or "input_schema" in tool or "parameters" in tool
 
 
 _CALL_BLOCKS: Final = frozenset({"function_call", "tool_use", "tool_call"})
-"""Blocks of content that say again what `tool_calls` says."""
+"""Blocks of content that repeat the calls in `tool_calls`."""
 
 
 def _chat(message: BaseMessage) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def _anthropic(message: BaseMessage) -> dict[str, Any]:
 
 
 def _edited(message: BaseMessage, made: Mapping[str, Any]) -> BaseMessage:
-    """A copy of a message with what was trimmed."""
+    """Return a copy of a message with the trimmed content."""
     content = made.get("content")
     if isinstance(message, ToolMessage):
         results = [part for part in content or () if isinstance(part, Mapping) and part.get("type") == "tool_result"]
@@ -279,7 +279,7 @@ def _edited(message: BaseMessage, made: Mapping[str, Any]) -> BaseMessage:
 
 
 def _with_arguments(part: Any, arguments: Mapping[Any, Any]) -> Any:
-    """A block of content that repeats a call, with the arguments as trimmed."""
+    """Return a block of content that repeats a call, with the trimmed arguments."""
     changed = arguments.get(part.get("call_id") or part.get("id"))
     if changed is None:
         return part
@@ -289,7 +289,7 @@ def _with_arguments(part: Any, arguments: Mapping[Any, Any]) -> Any:
 
 
 def _new(made: Mapping[str, Any]) -> BaseMessage:
-    """A message that the agent does not have: the sidecar's own text, or a placeholder."""
+    """Return a message that the agent does not have: the sidecar's own text, or a placeholder."""
     content: Any = made.get("content") or ""
     if made.get("role") in ("system", "developer"):
         return SystemMessage(content=content)
@@ -297,7 +297,7 @@ def _new(made: Mapping[str, Any]) -> BaseMessage:
 
 
 def _usage(response: Any) -> Usage:
-    """What the provider counted, by the answer's `usage_metadata`, whose input holds the cached tokens."""
+    """Return the provider's usage from the answer's `usage_metadata`, whose input includes cached tokens."""
     messages: Sequence[Any] = getattr(response, "result", None) or [response]
     found = next((each.usage_metadata for each in messages if getattr(each, "usage_metadata", None)), None)
     if found is None:

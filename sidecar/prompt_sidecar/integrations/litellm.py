@@ -4,14 +4,14 @@ In a file next to the proxy's configuration, which names it as `callbacks: sidec
 
     callback = SidecarCallback(Client("127.0.0.1:7717"), context_window=128_000)
 
-A request is trimmed before LiteLLM chooses a deployment for it. The header `x-prompt-sidecar-run` names its run, else
-LiteLLM's session id does; where there is neither, it passes untouched. Runs of different keys of the proxy, or
-of different users where it has no keys, never meet: the id begins with a digest of whose it is, as operators see it.
-What the provider counted is reported from LiteLLM's log of the call, for streams too, and so is a refusal of the prompt
-as too long. The model has no tools of the sidecar's, so that it is shown no ids.
+A request is trimmed before LiteLLM chooses a deployment for it. The header `x-prompt-sidecar-run` names its run, or
+else LiteLLM's session id; without either, the request is forwarded unchanged. Runs of different keys of the proxy, or
+of different users if it has no keys, are separate: the id begins with a digest of the key or user, as operators see
+ids. The provider's usage is reported from LiteLLM's log of the call, for streams too, and so is a refusal of the prompt
+as too long. The model does not have the sidecar's tools, so labels have no ids.
 
-Where the guard has masked something, calls in the answers get the values that they may, on their way out of the proxy:
-LiteLLM's own objects, which it logs and caches, are copied first and keep their masks.
+If the guard has masked something, masks in the answers' calls are replaced by the values that are allowed when the
+answers leave the proxy: LiteLLM's own objects, which it logs and caches, are copied first and keep their masks.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _log = logging.getLogger("prompt_sidecar.client")
 MOST_CALLS: Final = 10_000
 """Calls in flight whose prompts are remembered until LiteLLM logs them; the usage of older ones is not reported."""
 MOST_RUN_BYTES: Final = 256
-"""Bytes of a run's id, as the sidecar takes it."""
+"""Longest id of a run that the sidecar accepts, in bytes."""
 DIGITS: Final = 32
 """Hexadecimal digits of the digest in a run's id: 128 bits."""
 _HASHED_JWT: Final = "hashed-jwt-"
-"""How LiteLLM's hash of a JWT begins; it changes with each token that is issued."""
+"""Prefix of LiteLLM's hash of a JWT; the hash changes with each token that is issued."""
 _FORMATS: Final[Mapping[str, Format]] = {
     "completion": "openai_chat",
     "acompletion": "openai_chat",
@@ -53,7 +53,7 @@ _FORMATS: Final[Mapping[str, Format]] = {
     "responses": "openai_responses",
     "aresponses": "openai_responses",
 }
-"""LiteLLM's call types whose requests are trimmed."""
+"""The call types of LiteLLM whose requests are trimmed."""
 _MEMBERS: Final = (
     "messages",
     "input",
@@ -67,17 +67,18 @@ _MEMBERS: Final = (
     "thinking",
     "previous_response_id",
 )
-"""Members of a request's body that count, or say how the prompt may be trimmed. LiteLLM adds many of its own."""
+"""Members of a request's body that take tokens, or affect how the prompt may be trimmed. LiteLLM adds many of its
+own."""
 
 
 class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is installed
     """Trims the requests of LiteLLM's proxy.
 
     Args:
-        client: the sidecar's; its calls are made in threads.
-        run: a function that returns the run's id, given LiteLLM's `data`, or None to leave a request as it is; by
+        client: the client of the sidecar; its calls are made in threads.
+        run: a function that returns the run's id, given LiteLLM's `data`, or None to leave a request unchanged; by
             default the header or the session id.
-        **options: of each prompt. The proxy's model names may be none that the sidecar knows: set `context_window`.
+        **options: the options of each prompt. The sidecar may not know the proxy's model names: set `context_window`.
     """
 
     def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:
@@ -92,7 +93,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
 
         Raises:
             ClientError: the sidecar did not trim it, and its client does not fail open.
-            MaskedRun: it did not answer, and the run has masks; the proxy answers with an error.
+            MaskedRun: the sidecar did not answer, and the run has masks; the proxy answers with an error.
         """
         format, run_id = _FORMATS.get(str(call_type)), self._run_id(data, user_api_key_dict)
         if format is None or not run_id:
@@ -109,7 +110,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
         return {**data, **trimmed.prompt}
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:  # noqa: ARG002
-        """Report what the provider counted."""
+        """Report the provider's usage."""
         sent = self._taken(kwargs)
         if sent is not None:
             await adrive(self._client, reported(self._engine, sent[0], _usage(kwargs), sent[1]))
@@ -125,7 +126,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             await adrive(self._client, reported(self._engine, sent[0], usage, sent[1]))
 
     async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> Any:
-        """Return a whole answer with values in place of masks; None: it stays as it is."""
+        """Return a whole answer with values in place of masks; None if it is unchanged."""
         run_id, format = self._run_id(data, user_api_key_dict), _format_of(response)
         if not run_id or format is None:
             return None
@@ -145,7 +146,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: Any
     ) -> AsyncIterator[Any]:
-        """Hand on the pieces of a stream, with values in place of masks."""
+        """Yield the pieces of a stream, with values in place of masks."""
         run_id = self._run_id(request_data, user_api_key_dict)
         values = MaskValues(self._engine, run_id)
         stream = EventStream("anthropic_messages", values)
@@ -196,7 +197,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             return self._sent.pop(kwargs.get("litellm_call_id") or "", None)
 
     def _run_id(self, data: Mapping[str, Any], key: Any) -> str:
-        """The run, under a digest of whom the proxy has authenticated."""
+        """Return the run's id, prefixed by a digest of whom the proxy has authenticated."""
         headers = (data.get("proxy_server_request") or {}).get("headers") or {}
         named = next((value for name, value in headers.items() if name.lower() == RUN_HEADER), "")
         metadata = data.get("metadata") or data.get("litellm_metadata") or {}
@@ -212,7 +213,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
 
 
 def _waiting(events: JsonEvents, classes: Mapping[Any, Any]) -> list[Any]:
-    """What has waited of a stream, as the objects that LiteLLM gives; what cannot be made into one is left out."""
+    """Return the waiting text of a stream as LiteLLM's objects, without parts that cannot be converted."""
     found = []
     for each in events.flushed():
         try:
@@ -223,10 +224,10 @@ def _waiting(events: JsonEvents, classes: Mapping[Any, Any]) -> list[Any]:
 
 
 def holder(authenticated: Any) -> str:
-    """Return a digest of whom LiteLLM has authenticated; empty: nobody.
+    """Return a digest of whom LiteLLM has authenticated; empty if nobody.
 
-    A custom authentication may give the credential itself as the key, so no part of it may be in what operators see.
-    Where there is no key, or only one that changes with each token, it is the user.
+    A custom authentication may use the credential itself as the key, so no part of it may be visible to operators. If
+    there is no key, or only one that changes with each token, the digest is of the user.
 
     Args:
         authenticated: LiteLLM's `UserAPIKeyAuth`.
@@ -241,7 +242,7 @@ def holder(authenticated: Any) -> str:
 
 
 def _format_of(answer: Any) -> Format | None:
-    """The API of an answer, or of a piece of one, that LiteLLM gives as an object; None: it is none with calls."""
+    """Return the API of an answer, or of a piece of one, from its LiteLLM class; None if it has no calls."""
     if isinstance(answer, dict):
         return "anthropic_messages" if answer.get("type") == "message" else None
     if not hasattr(answer, "model_dump"):
@@ -254,7 +255,7 @@ def _format_of(answer: Any) -> Format | None:
 
 
 def _with_calls(response: Any, answer: Any) -> Any:
-    """A copy of an answer with the arguments of another's calls."""
+    """Return a copy of an answer with the arguments of another's calls."""
     made = response.model_copy(deep=True)
     for choice, there in zip(getattr(made, "choices", ()), answer.get("choices", ()), strict=True):
         for call, other in zip(choice.message.tool_calls or (), there["message"].get("tool_calls") or (), strict=True):
@@ -269,7 +270,7 @@ def _with_calls(response: Any, answer: Any) -> Any:
 
 
 def _usage(kwargs: Mapping[str, Any]) -> Usage:
-    """What the provider counted, as LiteLLM logs it for every provider: the input with the cached tokens."""
+    """Return the provider's usage, as LiteLLM logs it for every provider: the input includes cached tokens."""
     logged = kwargs.get("standard_logging_object") or {}
     usage = (logged.get("metadata") or {}).get("usage_object") or {}
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}

@@ -12,14 +12,14 @@ _log = logging.getLogger("prompt_sidecar.client")
 RUN_HEADER: Final = "x-prompt-sidecar-run"
 """The header that names a run, in each of the sidecar's doors."""
 RunChoice: TypeAlias = str | Callable[[Any], str | None] | None
-"""A run's id, or a function that returns it, given what the framework has at hand. None: see `in_run`."""
+"""A run's id, or a function that returns it, called with the framework's object at hand. None: see `in_run`."""
 
 _CURRENT: Final[ContextVar[str]] = ContextVar("prompt_sidecar_run", default="")
 
 
 @contextmanager
 def in_run(run_id: str) -> Iterator[None]:
-    """Make all model calls inside belong to a run, in this thread or asyncio task and in the tasks that it starts."""
+    """Assign all model calls within this context to a run, in this thread or asyncio task and its new tasks."""
     token = _CURRENT.set(run_id)
     try:
         yield
@@ -28,18 +28,18 @@ def in_run(run_id: str) -> Iterator[None]:
 
 
 def current_run() -> str:
-    """Return the run that `in_run` has named; empty: none."""
+    """Return the run that `in_run` has set, or an empty string."""
     return _CURRENT.get()
 
 
 def chosen(run: RunChoice, given: Any) -> str:
-    """Return the run: the one around the call, else the configured one; empty: none.
+    """Return the run: the one set by `in_run`, or else the configured one, or an empty string.
 
-    A function that fails, or returns something else than a text, has named none: whatever it does, the agent goes on.
+    A function that fails, or does not return a string, names no run: the agent continues in any case.
 
     Args:
         run: as configured.
-        given: what a function is given to choose by.
+        given: the argument for a function.
     """
     try:
         found: Any = current_run() or (run(given) if callable(run) else run) or ""

@@ -4,10 +4,9 @@
     agent = Agent(name="reader", tools=[*sidecar.restoring([read_log]), *sidecar.tools()])
     await Runner.run(agent, question, hooks=sidecar, run_config=RunConfig(call_model_input_filter=sidecar.filter))
 
-The filter trims what each model call is given, the hooks report what the provider counted; the run's own items stay
-whole. The SDK offers no hook for a model call that failed: give the exception that ends a run to `refused`, or let the
-transport in `prompt_sidecar.integrations.httpx` send a refused prompt again. Only where the guard masks do tools need
-`restoring`.
+The filter trims the input of each model call, the hooks report the provider's usage; the run's own items stay whole.
+The SDK has no hook for a failed model call: pass the exception that ends a run to `refused`, or let the transport in
+`prompt_sidecar.integrations.httpx` send a refused prompt again. Tools need `restoring` only if the guard masks.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from prompt_sidecar.integrations.naming import RunChoice, chosen
 
 
 class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is installed
-    """Trims the prompts of agents; the hooks of their runs.
+    """Trims the prompts of agents; also the hooks for their runs.
 
     Args:
-        client: the sidecar's; its calls are made in threads.
-        run: the run's id, or a function that is given the SDK's `CallModelData`, or `ToolContext` where a tool is
-            called; both have the program's own object in `context`. `in_run` goes before it.
-        **options: of each prompt.
+        client: the client of the sidecar; its calls are made in threads.
+        run: the run's id, or a function called with the SDK's `CallModelData`, or `ToolContext` for a tool call;
+            both have the program's own object in `context`. `in_run` takes precedence.
+        **options: the options of each prompt.
 
     Raises:
-        ValueError: at a model call: no run is named.
+        ValueError: no run is named; raised at a model call.
         ClientError: the sidecar did not answer, and the client does not fail open.
-        MaskedRun: it did not answer, and the run has masks.
+        MaskedRun: the sidecar did not answer, and the run has masks.
     """
 
     def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:
@@ -50,18 +49,19 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
         self._own = frozenset[str]()
         self._sent: ContextVar[tuple[str, Trimmed[Any]] | None] = ContextVar("prompt_sidecar_sent", default=None)
         self.last: Trimmed[Any] | None = None
-        """The prompt of the last model call, of whichever run."""
+        """The prompt of the last model call of any run."""
 
     def tools(self) -> list[FunctionTool]:
-        """Return the sidecar's tools; none where it cannot be reached. Without them the model is shown no ids."""
+        """Return the sidecar's tools; none if it cannot be reached. Without them labels have no ids."""
         made = [self._tool(each) for each in definitions(self._client)]
         self._own = frozenset(tool.name for tool in made)
         return made
 
     def restoring(self, tools: Iterable[Any]) -> list[Any]:
-        """Return an agent's tools, each of which is given the values of masks in its arguments.
+        """Return an agent's tools, wrapped so that masks in their arguments are replaced by values.
 
-        The history keeps the calls as the model wrote them. Tools that are no `FunctionTool` are returned as they are.
+        The history keeps the calls as the model wrote them. Tools of other types than `FunctionTool` are returned
+        unchanged.
         """
         return [self._restoring(tool) if isinstance(tool, FunctionTool) else tool for tool in tools]
 
@@ -77,7 +77,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
         return made
 
     async def filter(self, data: CallModelData[Any]) -> ModelInputData:
-        """Return what the model is given, trimmed."""
+        """Return the trimmed input of a model call."""
         run_id = self._run_id(data)
         body = _body(data)
         options: TrimOptions = {**self._options}
@@ -91,7 +91,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
         return ModelInputData(input=trimmed.prompt["input"], instructions=trimmed.prompt.get("instructions"))
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:  # noqa: ARG002  # the SDK's
-        """Report what the provider counted for the prompt that this task has sent last."""
+        """Report the provider's usage for the last prompt that this task has sent."""
         sent, usage = self._sent.get(), response.usage
         if sent is None or not usage.requests or not usage.input_tokens:
             return
@@ -106,7 +106,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
         await adrive(self._client, reported(self._client._engine, run_id, counted, trimmed))  # noqa: SLF001
 
     async def refused(self, error: BaseException) -> bool:
-        """Report that the provider refused this task's last prompt; return whether it was for its length.
+        """Report that the provider refused this task's last prompt; return whether it was refused for its length.
 
         If so, the run can be started again from its items: its next prompt is shorter.
         """
@@ -140,7 +140,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
 
 
 def _body(data: CallModelData[Any]) -> dict[str, Any]:
-    """A request body of the Responses API, which is the shape of the SDK's items for every model."""
+    """Return a request body of the Responses API, which is the shape of the SDK's items for every model."""
     agent, given = data.agent, data.model_data
     tools = [
         {

@@ -2,9 +2,9 @@
 
     agent = Agent(model, capabilities=[SidecarCapability(Client("127.0.0.1:7717"), "run-1")])
 
-Before each attempt at a model request the messages are trimmed, for that request alone: the agent's history stays
-whole. The sidecar's tools are a toolset of the agent. What the provider counted is reported, and a prompt that it
-refuses as too long is sent again, shorter.
+Before each attempt at a model request the messages are trimmed, for that request only: the agent's history stays whole.
+The sidecar's tools are a toolset of the agent. The provider's usage is reported, and a prompt that it refuses as too
+long is sent again, shorter.
 
 Messages are trimmed as JSON: in Anthropic's format for models of Anthropic's, else in OpenAI's chat format. A part that
 is not trimmed is the agent's own object.
@@ -57,15 +57,15 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
     """Trims the prompts of an agent.
 
     Args:
-        client: the sidecar's; its calls are made in threads.
-        run: the run's id, or a function that is given the `RunContext`. `in_run` goes before it. By default the
+        client: the client of the sidecar; its calls are made in threads.
+        run: the run's id, or a function called with the `RunContext`. `in_run` takes precedence. By default the
             conversation's id, which a caller passes as `conversation_id`.
         recall: whether the model is offered the sidecar's tools.
-        **options: of each prompt.
+        **options: the options of each prompt.
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
-        MaskedRun: it did not answer, and the run has masks.
+        MaskedRun: the sidecar did not answer, and the run has masks.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         self._tools = [self._tool(each) for each in definitions(client)] if recall else []
         self._own = frozenset(tool.name for tool in self._tools)
         self._sent: dict[str, tuple[Sending, Trimmed[Any]]] = {}
-        """What was sent for model requests that are not answered yet, by run."""
+        """Prompts of model requests that are not answered yet, by run."""
         self.last: Trimmed[Any] | None = None
-        """The prompt of the last model call, of whichever run."""
+        """The prompt of the last model call of any run."""
 
     def get_toolset(self) -> Any:
         """Return the sidecar's tools."""
@@ -97,7 +97,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         return replace(request_context, messages=prompt.replaced(trimmed.prompt))
 
     async def after_model_request(self, ctx: RunContext[Any], *, request_context: Any, response: Any) -> Any:  # noqa: ARG002
-        """Report what the provider counted."""
+        """Report the provider's usage."""
         run_id = self._run_id(ctx)
         sent = self._sent.pop(run_id, None)
         usage = response.usage
@@ -113,7 +113,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         return response
 
     async def before_tool_validate(self, ctx: RunContext[Any], *, call: Any, tool_def: Any, args: Any) -> Any:  # noqa: ARG002
-        """Give a tool the values of masks in its arguments; the history keeps the call as the model wrote it."""
+        """Restore masks in a tool's arguments; the history keeps the call as the model wrote it."""
         arguments = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
         if call.tool_name in self._own or not has_masks(arguments):
             return args
@@ -121,7 +121,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         return made if isinstance(args, str) else json.loads(made)
 
     async def on_model_request_error(self, ctx: RunContext[Any], *, request_context: Any, error: Exception) -> Any:
-        """Have a prompt sent again that was refused as too long, as long as it gets shorter."""
+        """Send a prompt again that was refused as too long, as long as trimming makes it shorter."""
         run_id = self._run_id(ctx)
         sent = self._sent.pop(run_id, None)
         if sent is None or request_context.attempt > MOST_REFUSALS:
@@ -146,7 +146,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
             return run_tool(self._client, self._run_id(ctx), definition.name, arguments)
 
         return Tool.from_schema(
-            call,  # it blocks, so that it is run in a thread
+            call,  # it blocks, so it is run in a thread
             definition.name,
             definition.description,
             dict(definition.parameters),
@@ -156,15 +156,15 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
 
 @dataclass(frozen=True, slots=True)
 class _MessagePlace:
-    """The place of a message of the JSON in the agent's history."""
+    """The place in the agent's history of a message in the JSON."""
 
     message: int
     part: int
-    """Of a request; -1: the whole response."""
+    """Index of a request's part; -1 for a whole response."""
 
 
 class _Prompt:
-    """A model request as JSON, and back."""
+    """Converts a model request to JSON and back."""
 
     def __init__(self, context: Any) -> None:
         self.given: list[Any] = list(context.messages)
@@ -203,11 +203,11 @@ class _Prompt:
         self.places.append(place)
 
     def replaced(self, body: Mapping[str, Any]) -> list[Any]:
-        """The trimmed messages."""
+        """Return the trimmed messages."""
         kept: dict[_MessagePlace, Any] = {}
-        """By place, the entry as it was made."""
+        """The returned entry, by place."""
         new: dict[_MessagePlace | None, list[Any]] = {}
-        """After each place, what the agent does not have."""
+        """Entries that the agent does not have, by the place that they follow."""
         own: list[str] = []
         last: _MessagePlace | None = None
         for made, origin in zip(body["messages"], origins(self.sent, body["messages"]), strict=True):
@@ -249,7 +249,7 @@ class _Prompt:
             messages.append(ModelRequest(parts=first))
 
     def _parts(self, at: int, message: Any, kept: Mapping[_MessagePlace, Any], new: Mapping[Any, Any]) -> list[Any]:
-        """The parts of a request that stay, each as it was made, with what follows it. Parts not sent stay."""
+        """Return the remaining parts of a request, trimmed, each with the entries after it. Parts not sent stay."""
         known = {place.part for place in self.places if place is not None and place.message == at}
         parts: list[Any] = []
         for index, part in enumerate(message.parts):
@@ -269,20 +269,20 @@ def _definition(tool: Any, *, anthropic: bool) -> dict[str, Any]:
 
 
 def _asked(part: Any, *, anthropic: bool) -> dict[str, Any] | None:
-    """A request's part as JSON; None: it is not a text of a user, a tool or the system."""
+    """Return a request's part as JSON; None if it is not a text of a user, a tool or the system."""
     if isinstance(part, SystemPromptPart):
         return {"role": "system", "content": part.content}
     if isinstance(part, UserPromptPart):
         content: Any = part.content
         if not isinstance(content, str):
-            # Only texts are sent to the sidecar. The part stays as it is, as a user's words are never trimmed.
+            # Only texts are sent to the sidecar. The part stays unchanged, as a user's words are never trimmed.
             content = [{"type": "text", "text": each} for each in content if isinstance(each, str)] or ""
         return {"role": "user", "content": content}
     call_id = getattr(part, "tool_call_id", None)
     if isinstance(part, ToolReturnPart):
         answer = part.model_response_str()
     elif call_id and getattr(part, "tool_name", None) and hasattr(part, "model_response"):
-        answer = part.model_response()  # a tool's call that has to be made again
+        answer = part.model_response()  # a tool call that has to be repeated
     else:
         return None
     if anthropic:
@@ -291,7 +291,7 @@ def _asked(part: Any, *, anthropic: bool) -> dict[str, Any] | None:
 
 
 def _asked_again(part: Any, made: Mapping[str, Any]) -> Any:
-    """A part of a request with what was trimmed."""
+    """Return a part of a request with the trimmed content."""
     content = made.get("content")
     results = [each for each in content or () if isinstance(each, Mapping) and each.get("type") == "tool_result"]
     text = text_of(results[0].get("content") if results else content)
@@ -301,7 +301,7 @@ def _asked_again(part: Any, made: Mapping[str, Any]) -> Any:
 
 
 def _said(message: Any, *, anthropic: bool) -> dict[str, Any]:
-    """A response as JSON. Its texts are parts of their own, so that each is found again."""
+    """Return a response as JSON. Its texts are separate parts, so that each is found again."""
     content: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
     for part in message.parts:
@@ -325,7 +325,7 @@ def _said(message: Any, *, anthropic: bool) -> dict[str, Any]:
 
 
 def _said_again(message: Any, made: Mapping[str, Any], *, anthropic: bool) -> Any:
-    """A response with what was trimmed: texts in their order, thinking that is gone, arguments by their calls."""
+    """Return a response with the trimmed content: texts by their order, arguments by their calls, thinking if left."""
     content = made.get("content")
     blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
@@ -352,7 +352,7 @@ def _said_again(message: Any, made: Mapping[str, Any], *, anthropic: bool) -> An
 
 
 def _new(made: Mapping[str, Any]) -> Any:
-    """A part that the agent does not have: the sidecar's own text, or a placeholder."""
+    """Return a part that the agent does not have: the sidecar's own text, or a placeholder."""
     text = text_of(made.get("content"))
     return (
         SystemPromptPart(content=text) if made.get("role") in ("system", "developer") else UserPromptPart(content=text)

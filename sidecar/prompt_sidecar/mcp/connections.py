@@ -1,7 +1,7 @@
-"""Connections of hosts over HTTP: each must send its request in time, whole, and take the answer in time.
+"""Time limits of hosts' HTTP connections: to send a whole request, and to read the answer.
 
-uvicorn counts connections, refuses requests beyond `MOST_CALLS`, and waits for ever for what a connection sends or
-takes, so that silent ones would keep all hosts out. It is told to serve each connection with the class below.
+uvicorn counts connections, refuses requests beyond `MOST_CALLS`, and waits for ever for a connection to send or read,
+so that silent ones would keep all hosts out. It is configured to serve each connection with the class below.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, h11
 from prompt_sidecar.mcp.options import MOST_CALLS
 
 REQUEST_SECONDS: Final = 20.0
-"""For a whole request, from the connection or the request's first bytes on: as the sidecar's server.message_timeout."""
+"""Time for a whole request, from the connection or the request's first bytes on: as the sidecar's
+server.message_timeout."""
 ANSWER_SECONDS: Final = 60.0
-"""From a whole request until its answer is taken, of which the sidecar has ten: as its server.answer_timeout."""
+"""Time from a whole request until its answer is read, ten seconds of which the sidecar may take: as its
+server.answer_timeout."""
 _COMES: Final = frozenset({h11.IDLE, h11.SEND_BODY})
-"""States of a client whose request is not whole."""
+"""States of a client whose request is incomplete."""
 
 
 class Connection(H11Protocol):  # type: ignore[misc]  # typed where it is installed
-    """See the module."""
+    """A connection with time limits. See the module."""
 
     timer: asyncio.TimerHandle | None = None
-    """Ends the connection, unless what is awaited comes first."""
+    """Ends the connection at a time limit."""
     asks: bool = False
     """Whether a request is awaited."""
 
     def connection_made(self, transport: Any) -> None:
-        """Take a connection; where there are as many as may be, the one that has waited longest goes."""
+        """Register a connection; at the limit, end the one that has waited longest."""
         super().connection_made(transport)
         self._look()
         if len(self.connections) >= MOST_CALLS:
@@ -39,22 +41,22 @@ class Connection(H11Protocol):  # type: ignore[misc]  # typed where it is instal
                 min(waiting)[-1].give_way()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget it."""
+        """Forget the connection."""
         self._stop()
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Process bytes."""
         super().data_received(data)
         self._look()
 
     def give_way(self) -> None:
-        """End now."""
+        """End the connection now."""
         self._stop()
         self.transport.abort()
 
     def _look(self) -> None:
-        """Time what is awaited now; an answer that is not taken yet is timed on, whatever the host asks behind it."""
+        """Set the timer for what is awaited now; that of an unread answer keeps running, whatever the host sends."""
         asks = self.conn.their_state in _COMES
         if self.transport.is_closing() or (asks and self.asks and self.timer is not None):
             return

@@ -1,4 +1,4 @@
-"""How the MCP process is run: where the sidecar is, whose runs are meant, where it listens."""
+"""The options of the MCP process: the sidecar's address, the run, the listening address."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from typing import Final
 from prompt_sidecar.client.options import DEFAULT_TARGET, Tls
 
 DEADLINE: Final = 10.0
-"""Seconds that one call of the sidecar may take. A search in a long run takes milliseconds; a host waits for a tool
-longer than an agent for a prompt."""
+"""Time limit of one call of the sidecar, in seconds. A search in a long run takes milliseconds; a host waits longer for
+a tool than an agent for a prompt."""
 MOST_CALLS: Final = 256
-"""Requests over HTTP at once; more are refused with 503. Each holds one call of the sidecar, and a host makes few."""
+"""Simultaneous requests over HTTP; more are refused with 503. Each makes one call of the sidecar, and a host makes
+few."""
 MOST_BODY_BYTES: Final = 1_048_576
-"""Bytes of one request over HTTP. The arguments of the sidecar's tools take less than 16 KiB."""
+"""Largest request over HTTP. The arguments of the sidecar's tools take less than 16 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpOptions:
-    """Everything that the process is started with."""
+    """All options of the process."""
 
     target: str = DEFAULT_TARGET
-    """The sidecar, as in the Python client."""
+    """The sidecar's address, as in the Python client."""
     run: str = ""
     """The run, over stdio. Over HTTP a header names it."""
     token: str = field(default="", repr=False)
-    """The bearer token for the sidecar, over stdio. Over HTTP the request's own is used, and no other."""
+    """The bearer token for the sidecar, over stdio. Over HTTP only the request's own token is used."""
     tls: Tls | None = None
-    """TLS to the sidecar, with a certificate of the caller's or without."""
+    """TLS to the sidecar, with or without a certificate of the caller's."""
     listen: str = ""
-    """`host:port` for streamable HTTP; empty: stdio."""
+    """`host:port` for streamable HTTP; empty for stdio."""
     hosts: tuple[str, ...] = ()
-    """Names beyond loopback that requests may have in their Host header, and their Origin."""
+    """Names beyond loopback that requests may have in their Host and Origin headers."""
 
     @property
     def address(self) -> tuple[str, int]:
         """The host and port to listen on.
 
         Raises:
-            ValueError: it is no such address, or one beyond loopback without names that are accepted there.
+            ValueError: the address is malformed, or beyond loopback without accepted names (`hosts`).
         """
         host, _, port = self.listen.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65_535:

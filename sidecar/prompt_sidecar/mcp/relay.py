@@ -1,4 +1,4 @@
-"""One MCP call as one gRPC call: which tools there are, and what one of them answers."""
+"""Relays each MCP call as one gRPC call: the list of tools, and the results of their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, o
 
 
 class Relay:
-    """Relays to one sidecar. It knows the run and the credential of a call from the transport, never from the model."""
+    """Relays to one sidecar. A call's run and credential come from the transport, never from the model."""
 
     def __init__(self, options: McpOptions) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class Relay:
             )
         except ClientError as error:
             return _told(UNREACHABLE if error.code == "UNAVAILABLE" else str(error), is_error=True)
-        except ValueError as error:  # a run's id that no request can hold
+        except ValueError as error:  # an id of a run that no request can contain
             return _told(str(error), is_error=True)
         return _told(answer.content, is_error=answer.is_error)
 
@@ -74,9 +74,9 @@ class Relay:
         return self._options.run if context.request is None else str(context.request.headers.get(RUN_HEADER, ""))
 
     def _metadata(self, context: Any) -> Mapping[str, str]:
-        """The host's trace, the credential and the run, as headers for the sidecar and what balances load before it.
+        """Return the host's trace, the credential and the run, as headers for the sidecar and its load balancer.
 
-        The trace is the one that MCP's library found in the request (`_meta`), else that of the HTTP request.
+        The trace is the one that MCP's library found in the request (`_meta`), or else that of the HTTP request.
         """
         made = dict(self._client.metadata(self._run_id(context)))
         if context.request is None:
@@ -84,7 +84,7 @@ class Relay:
         given = context.request.headers
         wanted = ("authorization",) if "traceparent" in made else ("authorization", *_TRACE_HEADERS)
         found = {name: given.get(name, "") for name in wanted}
-        # What no header of gRPC's can hold is none: the sidecar refuses a call without a credential where it needs one.
+        # A credential that no gRPC header can contain is left out: a sidecar that needs one then refuses the call.
         return made | {name: value for name, value in found.items() if is_header(value)}
 
     async def _call(self, context: Any, method: str, /, **values: Any) -> Any:

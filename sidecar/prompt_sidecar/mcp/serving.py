@@ -1,8 +1,8 @@
 """The MCP server over stdio or streamable HTTP.
 
-Over HTTP it has no sessions, so that any replica answers any request, and offers no stream that a host opens by GET: it
-has nothing to say unasked, and such streams would take all places. The Host header must be a name of loopback, or
-one of `hosts`; so must the Origin header, where a browser sends one: a web page must not reach the tools by another
+Over HTTP it has no sessions, so that any replica can answer any request, and no streams that a host opens by GET: it
+sends no messages of its own, and such streams would occupy all connections. The Host header must be a name of loopback,
+or one of `hosts`; so must the Origin header, if a browser sends one: a web page must not reach the tools by another
 name of this machine (DNS rebinding).
 """
 
@@ -26,16 +26,16 @@ from prompt_sidecar.mcp.telemetry import Middleware, Telemetry, begin
 
 _log = logging.getLogger("prompt_sidecar.mcp")
 _THEIRS = "OpenTelemetryMiddleware"
-"""The name of the middleware of MCP's library that ours takes the place of."""
+"""The middleware of MCP's library that ours replaces."""
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def run(options: McpOptions) -> None:
-    """Serve until stdin ends, or until a signal.
+    """Serve until stdin ends, or until a signal arrives.
 
     Raises:
         ValueError: the address cannot be used.
-        OSError: nor can it be listened on.
+        OSError: the address cannot be listened on.
     """
     relay = Relay(options)
     try:
@@ -59,7 +59,7 @@ def run(options: McpOptions) -> None:
 
 
 def _flush_at(number: signal.Signals, telemetry: Telemetry) -> None:
-    """Have a signal end the process only when all is pushed; uvicorn raises again those that it has caught."""
+    """Delay a signal's effect until everything is pushed; uvicorn raises caught signals again."""
 
     def end(*_: object) -> None:
         telemetry.stop()
@@ -108,10 +108,10 @@ def _over_http(options: McpOptions, server: Server[Any]) -> None:
 
 
 class _PostOnly:
-    """Answers whatever is no POST with 405, as MCP has it for a server without such streams."""
+    """Answers all methods but POST with 405, as MCP requires of a server without such streams."""
 
     def __init__(self, application: Any) -> None:
-        """`application`, by ASGI, answers the others."""
+        """`application`, an ASGI application, answers POST."""
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

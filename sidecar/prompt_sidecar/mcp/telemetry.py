@@ -1,16 +1,17 @@
-"""What the MCP process tells of itself, by OpenTelemetry's conventions for the Model Context Protocol.
+"""The MCP process's telemetry, by OpenTelemetry's conventions for the Model Context Protocol.
 
-Each request or notification of a host is a span of kind server, within the trace of its `params._meta`, else of the
-HTTP request's header, and a value of `mcp.server.operation.duration`. The call of the sidecar that it causes is within
-that span, so that a host, this process and the sidecar are one trace. MCP's library would write such spans too; ours
-take their place, as those hold whatever a host or a model names, and the text of errors.
+Each request or notification of a host is a span of kind server, in the trace of its `params._meta`, or else of the HTTP
+request's header, and a value of `mcp.server.operation.duration`. The call of the sidecar that it causes is within that
+span, so that a host, this process and the sidecar share one trace. MCP's library would write such spans too; ours
+replace them, as those contain names chosen by a host or a model, and the text of errors.
 
-Names that a host chooses are of closed sets here: a method that is none of the protocol's is `_OTHER`, a tool that the
-sidecar has not is `other`. No arguments, results or messages of errors are written. Not written either are
-`mcp.session.id`, as there are no sessions, and where a host comes from.
+Names from a host are mapped to closed sets here: a method outside the protocol is `_OTHER`, a tool that the sidecar
+does not have is `other`. Arguments, results, messages of errors, and a host's address are not written, nor is
+`mcp.session.id`, as there are no sessions.
 
-Nothing is pushed unless the variables name a collector, as those of `prompt-sidecar serve` do. What cannot be pushed is
-dropped: a queue of `OTEL_BSP_MAX_QUEUE_SIZE` spans, 2,048 by default, and exports of two seconds bound what it takes.
+Nothing is pushed unless the variables name a collector, as those of `prompt-sidecar serve` do. Data that cannot be
+pushed is dropped: a queue of `OTEL_BSP_MAX_QUEUE_SIZE` spans, 2,048 by default, and exports of two seconds limit the
+memory.
 
 Source: docs/gen-ai/mcp.md of open-telemetry/semantic-conventions-genai, November 2026.
 """
@@ -37,10 +38,10 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvid
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
-"""As that of the server (`telemetry/spans.py`); the conventions for MCP have no schema at an address."""
+"""The same as the server's (`telemetry/spans.py`); the conventions for MCP have no schema URL."""
 SCOPE: Final = "prompt_sidecar.mcp"
 EXPORT_SECONDS: Final = 2.0
-"""Of an export, as the server's, unless OTEL_EXPORTER_OTLP_TIMEOUT is set."""
+"""Timeout of an export, the same as the server's, unless OTEL_EXPORTER_OTLP_TIMEOUT is set."""
 END_SECONDS: Final = 2.25
 """Seconds that the end of the process waits for the last exports."""
 TOOLS: Final = frozenset({"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"})
@@ -67,17 +68,17 @@ METHODS: Final = frozenset(
         "tools/list",
     }
 )
-"""Methods that a host may send, as the protocol names them."""
+"""The protocol's methods that a host may send."""
 OTHER: Final = "_OTHER"
 BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds, as the conventions advise."""
+"""Bucket boundaries in seconds, as the conventions advise."""
 _INVALID: Final = "ValidationError"
-"""pydantic's, which MCP's library answers as invalid parameters."""
+"""pydantic's error, which MCP's library answers as invalid parameters."""
 _CALL: Final = "tools/call"
 _VERSION: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 """A version of the protocol."""
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""An id of a request as hosts make it: any other may be text."""
+"""A request id as hosts generate it; any other may contain text."""
 _SIGNALS: Final = {
     "TRACES": ("trace_exporter", "OTLPSpanExporter"),
     "METRICS": ("metric_exporter", "OTLPMetricExporter"),
@@ -90,16 +91,16 @@ LOGGERS: Final = (
     "opentelemetry.sdk._shared_internal",
     "opentelemetry.sdk.metrics._internal.export",
 )
-"""Loggers of OpenTelemetry's that tell of each export which fails."""
+"""OpenTelemetry's loggers that log each failed export."""
 REPEAT_SECONDS: Final = 60.0
-"""From one line about that to the next."""
+"""Time between two lines about failed exports."""
 
 _log = logging.getLogger("prompt_sidecar.mcp")
 _propagator: Final = TraceContextTextMapPropagator()
 
 
 class _Failing(logging.Filter):
-    """Has one line a minute say that exports fail, in place of theirs, which may hold the collector's credential."""
+    """Replaces lines about failed exports, which may contain the collector's credential, by one line a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class _Failing(logging.Filter):
 
 @dataclass(slots=True)
 class Telemetry:
-    """A tracer and the one instrument; what they write goes nowhere without providers that export."""
+    """A tracer and the only instrument; without providers that export, they record nothing."""
 
     tracer: Tracer
     durations: Histogram
@@ -137,7 +138,7 @@ class Telemetry:
 
 
 def begin(environment: Mapping[str, str] = os.environ, installed: str = "") -> Telemetry:
-    """Begin telemetry by the process's variables; without a collector by what the environment has set up globally."""
+    """Start telemetry as configured by the variables; without a collector, with the globally installed providers."""
     traces, figures = trace.get_tracer_provider(), metrics.get_meter_provider()
     ends: list[Callable[[], object]] = []
     pushed = {signal for signal in _SIGNALS if _is_pushed(signal, environment)}
@@ -173,7 +174,7 @@ def _is_pushed(signal: str, environment: Mapping[str, str]) -> bool:
 def _providers(
     pushed: set[str], environment: Mapping[str, str], installed: str
 ) -> tuple[TracerProvider, MeterProvider, list[Callable[[], object]]]:
-    """Return providers that push these signals, and how they end. Raises ImportError: there is no SDK."""
+    """Return providers that push these signals, and functions that stop them. Raises ImportError without an SDK."""
     from opentelemetry.sdk.metrics import MeterProvider as Meters
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.resources import Resource
@@ -200,7 +201,7 @@ def _providers(
 
 
 def _exporter(signal: str, environment: Mapping[str, str]) -> Any:
-    """An exporter, which reads where to from the variables itself."""
+    """Return an exporter, which reads its destination from the variables itself."""
 
     def variable(name: str) -> str:
         own = environment.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}", "").strip()
@@ -213,14 +214,14 @@ def _exporter(signal: str, environment: Mapping[str, str]) -> Any:
 
 
 class Middleware:
-    """Takes the place of MCP's own: see the module. `transport` is `pipe` or `tcp`."""
+    """Replaces the middleware of MCP's library: see the module. `transport` is `pipe` or `tcp`."""
 
     def __init__(self, telemetry: Telemetry, transport: str) -> None:
         self._telemetry = telemetry
         self._transport = transport
 
     async def __call__(self, ctx: Any, call_next: Callable[[Any], Any]) -> Any:
-        """Handle a message of a host within its span."""
+        """Handle a host's message within its span."""
         known = self._known(ctx)
         name = f"{known['mcp.method.name']} {known.get('gen_ai.tool.name', '')}".rstrip()
         request = {}
@@ -250,7 +251,7 @@ class Middleware:
                 self._telemetry.durations.record(time.perf_counter() - began, known | errors)
 
     def _known(self, ctx: Any) -> dict[str, str]:
-        """What a message is, in words of closed sets."""
+        """Return a message's attributes, from closed sets."""
         method = ctx.method if ctx.method in METHODS else OTHER
         known = {"mcp.method.name": method, "network.transport": self._transport}
         if self._transport == "tcp":
@@ -265,7 +266,7 @@ class Middleware:
 
 
 def _failed(result: Any) -> bool:
-    """Whether a tool's result is an error; MCP's library hands it on as its own type, or as it goes on the wire."""
+    """Whether a tool's result is an error; MCP's library passes it as its own type, or in its serialised form."""
     if isinstance(result, Mapping):
         return result.get("isError") is True
     return isinstance(result, CallToolResult) and result.is_error is True
@@ -288,7 +289,7 @@ def _end(span: Span, errors: Mapping[str, str]) -> None:
 
 
 def _parent(ctx: Any) -> Context | None:
-    """The trace that a message is part of; None: the current one, if there is any."""
+    """Return the trace that a message belongs to; None for the current one, if any."""
     carriers = [ctx.meta, getattr(ctx.request, "headers", None)]
     for carrier in carriers:
         if carrier:

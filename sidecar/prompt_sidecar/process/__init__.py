@@ -1,1 +1,1 @@
-"""The process that the sidecar is: its log, signals, clock, memory limits and allocator."""
+"""The process: its log, signals, clock, memory limits and allocator."""

@@ -1,18 +1,18 @@
-"""How the C library keeps memory that the process does not need now, where it is glibc.
+"""How glibc handles memory that the process does not need now.
 
 Returning it to the system
 --------------------------
 
 A prompt of 10 MB is received, copied and freed; glibc keeps such blocks for the next one, and after a run of growing
 prompts holds as much memory in unused blocks as the run itself takes (32 MB besides 32 MB, measured on a run of 10 MB).
-A lower trim threshold in glibc would cost each call a page fault for each page. Called now and then, off the path of
-calls, it costs a few milliseconds.
+A lower trim threshold in glibc would cost each call a page fault for each page. Called from time to time, outside
+calls, `malloc_trim` costs a few milliseconds.
 
 Arenas
 ------
-glibc gives threads up to eight arenas a core, and what one thread frees stays with its arena. Few threads allocate at
-once, as Python runs one at a time, so two arenas do: eight connections with four heavy calls each took 441 MB at most
-instead of 519 (two cores, 24 threads), in the same time.
+glibc gives threads up to eight arenas a core, and memory freed by a thread stays in its arena. Few threads allocate at
+once, as Python runs one at a time, so two arenas are enough: eight connections with four heavy calls each took 441 MB
+at most instead of 519 (two cores, 24 threads), in the same time.
 
 What it keeps
 -------------
@@ -68,18 +68,18 @@ if _mallinfo is not None:
 
 
 def free_blocks() -> int:
-    """Return bytes of blocks that the C library keeps free; 0: it does not say.
+    """Return the bytes of free blocks in the C library; 0 if it does not report them.
 
-    It counts blocks whose pages it has returned as well, so it is the most that they may take of what is resident.
+    It also counts blocks whose pages are returned, so it is an upper bound of their resident memory.
     """
     found: Any = _mallinfo() if _mallinfo is not None else None
     return int(found.fordblks) if found is not None else 0
 
 
 def share_arenas() -> bool:
-    """Have all threads that start from now on share a few arenas; return whether that was done.
+    """Make all threads started from now on share a few arenas; return whether that was done.
 
-    The environment decides where it sets the number itself.
+    If the environment sets the number, that is used.
     """
     if "MALLOC_ARENA_MAX" in os.environ or "glibc.malloc.arena_max" in os.environ.get("GLIBC_TUNABLES", ""):
         return False

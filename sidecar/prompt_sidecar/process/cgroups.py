@@ -1,8 +1,8 @@
-"""What the control groups (cgroups of Linux) that the process is in allow it, and what they have held back.
+"""The limits of the process's control groups (Linux cgroups), and how often they were reached.
 
-A container sees its own group as the root of the file system. A service of systemd sees that of the machine, and its
-own group by the path in `/proc/self/cgroup`; groups above it may have limits too. Both versions of cgroups are read.
-Sources: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
+A container sees its own group as the root of the cgroup file system. A systemd service sees the machine's root, and
+finds its own group by the path in `/proc/self/cgroup`; groups above it may have limits too. Both versions of cgroups
+are read. Sources: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from prompt_sidecar.facts.totals import ProcessCpu
 CGROUPS: Final = Path("/sys/fs/cgroup")
 """Where Linux mounts control groups."""
 OWN_CGROUPS: Final = Path("/proc/self/cgroup")
-"""Names the process's own groups."""
+"""Contains the paths of the process's own groups."""
 _NO_LIMIT: Final = 1 << 60
-"""A limit of a control group from which on it means that there is none."""
+"""Limits from this value on mean that there is none."""
 
 
 def memory_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return the least limit on memory, in bytes; 0: there is none."""
+    """Return the lowest memory limit in bytes, or 0 if there is none."""
     limits = []
     for group in _groups("memory", cgroups, own):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            with suppress(OSError, ValueError):  # cgroup v2 says "max" where there is none
+            with suppress(OSError, ValueError):  # cgroup v2 has "max" if there is no limit
                 limits.append(int((group / name).read_text(encoding="ascii")))
     return min((limit for limit in limits if limit < _NO_LIMIT), default=0)
 
 
 def processor(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> ProcessCpu:
-    """Return the least limit on processor time, and for how long it has stopped the process's group."""
+    """Return the lowest limit on processor time, and for how long it has throttled the process's group."""
     limits, throttled = [], 0.0
     for group in _groups("cpu", cgroups, own):
         limits.append(_cores(group))
@@ -42,10 +42,10 @@ def processor(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> ProcessCpu:
 
 
 def _cores(group: Path) -> float:
-    """The limit of one group; 0: it has none."""
+    """Return the limit of one group in cores, or 0 if it has none."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
-        return int(quota) / int(period)  # "max" is no number
+        return int(quota) / int(period)  # "max" is not a number
     with suppress(OSError, ValueError, ZeroDivisionError):
         quota, period = ((group / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period"))
         return max(int(quota) / int(period), 0.0)  # -1: there is no limit
@@ -53,13 +53,13 @@ def _cores(group: Path) -> float:
 
 
 def _throttled(group: Path) -> float:
-    """Seconds for which one group was stopped at its limit."""
+    """Return the seconds for which one group was throttled."""
     with suppress(OSError, ValueError):
         pairs = (line.split() for line in (group / "cpu.stat").read_text(encoding="ascii").splitlines())
         counts = {name: int(value) for name, value in pairs}
         if "throttled_usec" in counts:
             return counts["throttled_usec"] / 1e6
-        return counts.get("throttled_time", 0) / 1e9  # of cgroup v1, in nanoseconds
+        return counts.get("throttled_time", 0) / 1e9  # cgroup v1, in nanoseconds
     return 0.0
 
 

@@ -1,9 +1,9 @@
-"""The clock by which times to live are measured.
+"""The clock that measures times to live.
 
 Wall clocks are adjusted: by NTP, by an operator, by a virtual machine that resumes. A step of two hours forward would
 expire every original at once, and after a step back they would be kept for as long again. So the core gets a clock that
-cannot be adjusted. `time.monotonic` is one, but on Linux it stops while the machine sleeps, and a time to live of an
-hour must not become a night: CLOCK_BOOTTIME continues. Elsewhere (macOS) monotonic is the best available.
+cannot be adjusted. `time.monotonic` is one, but on Linux it stops while the machine sleeps, which would extend a time
+to live of an hour to a night: CLOCK_BOOTTIME continues. Elsewhere (macOS) monotonic is the best available.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _boot_time() -> float:
 def _steady() -> Callable[[], float]:
     try:
         _boot_time()
-    except (AttributeError, OSError):  # not Linux, or a kernel or sandbox without it
+    except (AttributeError, OSError):  # not Linux, or a kernel or sandbox without this clock
         return time.monotonic
     return _boot_time
 

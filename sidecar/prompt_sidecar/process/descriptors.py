@@ -1,7 +1,7 @@
 """Raises the limit of open files, or lowers the number of connections, so that file descriptors stay free.
 
-A process without free descriptors can neither accept a connection nor open a file: a sidecar whose connections took
-them all would answer no one, and could not read its tokens again. So connections are limited below that.
+A process without free descriptors can neither accept a connection nor open a file: a sidecar whose connections use them
+all would not answer, and could not reload its tokens. So the number of connections is limited below that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import resource
 from prompt_sidecar.process.starting import StartError
 
 SPARE = 128
-"""Descriptors for all else: files, `/metrics`, a collector, gRPC's own wake-ups. An idle sidecar has some 30 open."""
+"""Descriptors for everything else: files, `/metrics`, a collector, gRPC's own wake-ups. An idle sidecar has some 30
+open."""
 LEAST = 8
 """The fewest connections with which a sidecar starts."""
 
@@ -22,10 +23,10 @@ _log = logging.getLogger(__name__)
 def connections(wanted: int, listeners: int) -> int:
     """Return how many connections each listener may have: `wanted`, or fewer if the process may open too few files.
 
-    The soft limit is raised as far as it takes and the hard one allows.
+    The soft limit is raised as far as needed and the hard one allows.
 
     Raises:
-        StartError: there is room for fewer than `LEAST`.
+        StartError: fewer than `LEAST` are possible.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted * listeners + SPARE

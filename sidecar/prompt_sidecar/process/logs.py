@@ -1,10 +1,10 @@
 """Logging: one line for each event, as text or JSON, never with text of a prompt.
 
-An exception's message may quote the text that caused it, so no formatter here writes one: an exception is shown as its
-type and the frames of its traceback.
+An exception's message may quote the text that caused it, so no formatter here writes messages: an exception is logged
+as its type and the frames of its traceback.
 
-While a server runs, a thread of its own writes the lines. Where nobody reads them, as where an agent starts the sidecar
-and never reads its stderr, a pipe is full after 64 KiB, and any thread that wrote to it would wait for ever.
+While a server runs, a separate thread writes the lines. If stderr is not read, as when an agent starts the sidecar with
+a pipe that it never reads, the pipe is full after 64 KiB, and any thread that writes to it waits for ever.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from prompt_sidecar.facts.log_lines import SHOWN
 _log = logging.getLogger(__name__)
 
 REFUSED: Final = "prompt_sidecar.refused"
-"""The logger of refused calls, whose lines a setting limits: `log.refusals`."""
+"""The logger of refused calls, whose lines are limited by the setting `log.refusals`."""
 REPEAT_SECONDS: Final = 60.0
-"""From one warning to the next one with the same words."""
+"""Time between two warnings with the same words."""
 MOST_LINES: Final = 256
-"""Different warnings that are remembered for that; of more, the oldest is forgotten and may be written again."""
+"""Different warnings that are remembered for that; beyond, the oldest is forgotten and may be written again."""
 _FRAMES = 12
-"""Most frames of a traceback that are shown, the innermost: a recursion's thousand frames would not help."""
+"""Frames of a traceback that are logged, the innermost: a recursion's thousand frames would not help."""
 
 _CAUSES = 4
-"""Exceptions of one chain that are shown."""
+"""Exceptions of one chain that are logged."""
 
 BOUND: Final = "log.waiting_lines"
 WAITING_LINES = 1_000
-"""Most lines that wait to be written, of some 200 bytes: more than a start, a stop and several minutes of refusals."""
+"""Lines that may wait to be written, of some 200 bytes: more than a start, a stop and several minutes of refusals."""
 
 _END_SECONDS = 2.0
-"""How long the end waits for the lines to be written."""
+"""How long the end waits until the lines are written."""
 
 
 def frames(error: BaseException) -> str:
@@ -64,13 +64,13 @@ _about: ContextVar[dict[str, str] | None] = ContextVar("about", default=None)
 
 
 def begin_about(door: str) -> None:
-    """Begin a request or a call: from now on lines of this context have its door, and what `about` adds."""
+    """Begin a request or a call: later lines of this context have its door, and the members set by `about`."""
     _about.set({"door": door})
 
 
 @contextlib.contextmanager
 def call_through(door: str) -> Iterator[None]:
-    """Have lines within be of one call, through this door, on a thread that has many after each other."""
+    """Assign lines within this context to one call of this door, on a thread that runs many calls one after another."""
     token = _about.set({"door": door})
     try:
         yield
@@ -79,14 +79,14 @@ def call_through(door: str) -> Iterator[None]:
 
 
 def about(**known: str) -> None:
-    """Have further lines of the current request or call, also in its other threads, name these as members."""
+    """Add members to later lines of the current request or call, also in its other threads."""
     if (current := _about.get()) is not None:
         current.update({name: value for name, value in known.items() if value})
 
 
 @contextlib.contextmanager
 def within(**known: str) -> Iterator[None]:
-    """Have lines within name these: those of a request or call that has begun, or of this context alone."""
+    """Add members to lines within this context: to those of the current request or call, or of this context alone."""
     if _about.get() is not None:
         about(**known)
         yield
@@ -99,7 +99,7 @@ def within(**known: str) -> Iterator[None]:
 
 
 class Repeats(logging.Filter):
-    """Lets the same warning or error pass once a minute; the next line that passes says how many there were between."""
+    """Passes the same warning or error once a minute; the next line passed has the number of those omitted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Repeats(logging.Filter):
 
 
 class Once:
-    """Logs each warning the first time alone, for what may happen at each request and is counted by metrics."""
+    """Logs each warning only the first time, for events that may occur at each request and are counted by metrics."""
 
     def __init__(self) -> None:
         self._told: set[tuple[object, ...]] = set()
@@ -140,7 +140,7 @@ class Once:
 
 
 Ids = Callable[[], tuple[str, str] | None]
-"""Returns the ids of the current thread's trace and span, in hex; None: there is none."""
+"""Returns the hexadecimal ids of the current thread's trace and span, or None."""
 
 
 def no_ids() -> None:
@@ -148,13 +148,13 @@ def no_ids() -> None:
 
 
 def configure(form: str, level: str, ids: Ids = no_ids, stream: TextIO | None = None) -> None:
-    """Log in `form`, `text` or `json`, from `level` on.
+    """Configure the log: `form` is `text` or `json`.
 
     Args:
         form: `text` or `json`.
-        level: the lowest that is logged.
+        level: the lowest level that is logged.
         ids: returns the ids of trace and span.
-        stream: where to; None: stderr.
+        stream: the output; None for stderr.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.addFilter(Repeats())
@@ -164,7 +164,7 @@ def configure(form: str, level: str, ids: Ids = no_ids, stream: TextIO | None = 
 
 @contextlib.contextmanager
 def written_by_a_thread() -> Iterator[Sequence[Writer]]:
-    """Have a thread of its own write the lines until the context ends, so that no other one waits for their reader."""
+    """Write the lines in a separate thread until the context ends, so that no other thread waits for their reader."""
     root = logging.getLogger()
     before = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
     writers = [Writer(handler) for handler in before]
@@ -174,7 +174,7 @@ def written_by_a_thread() -> Iterator[Sequence[Writer]]:
     finally:
         for writer, handler in zip(writers, before, strict=True):
             if writer.end():
-                _replace([writer], [handler])  # else it stays: a thread that wrote a line now would wait for ever
+                _replace([writer], [handler])  # otherwise it stays: a thread that wrote a line now would wait for ever
 
 
 def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> None:
@@ -189,9 +189,9 @@ def _uncounted(_: str) -> None: ...
 
 
 class Writer(QueueHandler):
-    """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so.
+    """Passes lines to the thread that writes them; counts lines beyond the limit, and logs their number in one line.
 
-    The library's QueueListener would wait at the end for as long as nobody reads. The queue is a SimpleQueue, as
+    The library's QueueListener would wait at the end until its output is read. The queue is a SimpleQueue, as
     finalizers log too, and may run within `put`: the lock of a queue with a limit cannot be taken twice by one thread.
     """
 
@@ -209,14 +209,14 @@ class Writer(QueueHandler):
         self._thread.start()
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Take a record without the handler's lock: one who logs may hold the counters' lock while another counts."""
+        """Queue a record without the handler's lock, as a thread that logs may hold the counters' lock."""
         if not self.filter(record):
             return False
         self.emit(record)
         return True
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Have a record wait; it has its line as its message by now."""
+        """Queue a record whose message is already its formatted line."""
         if self.queue.qsize() < WAITING_LINES:
             self.queue.put(record)
             return
@@ -226,7 +226,7 @@ class Writer(QueueHandler):
         self.reached(BOUND)
 
     def end(self) -> bool:
-        """Wait until all is written, at most two seconds; return whether it is."""
+        """Wait until all lines are written, at most two seconds; return whether they are."""
         self.queue.put(None)
         self._thread.join(_END_SECONDS)
         return not self._thread.is_alive()
@@ -247,13 +247,13 @@ class Writer(QueueHandler):
             self._write_line(self.format(_log.makeRecord(_log.name, logging.WARNING, __file__, 0, told, (), None)))
 
     def _write_line(self, line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it is closed
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed
             self._stream.write(line + "\n")
             self._stream.flush()
 
 
 class _Lines(logging.Formatter):
-    """Lines for people or, in JSON, for machines; `ids` returns the ids of trace and span."""
+    """Formats lines for people or, as JSON, for machines; `ids` returns the ids of trace and span."""
 
     def __init__(self, ids: Ids, *, as_json: bool) -> None:
         super().__init__()
@@ -278,10 +278,10 @@ class _Lines(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    """RFC 3339, in UTC, to the millisecond."""
+    """Return the time by RFC 3339, in UTC, with milliseconds."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
 
 
 def _short(path: str) -> str:
-    """Return the last two parts of a path: enough to find the file, and nothing about the machine."""
+    """Return the last two parts of a path: enough to find the file, without information about the machine."""
     return "/".join(path.replace("\\", "/").split("/")[-2:])

@@ -1,12 +1,12 @@
-"""Signals of the process, one after another, for the thread that waits for them.
+"""Delivers the process's signals, one after another, to the thread that waits for them.
 
 The kernel may deliver a signal to any thread. Python's own handlers run in the main thread, but a main thread that
 waits for a lock or a queue is not woken when another thread was chosen, or when the signal came just before the wait
-began: the process would go on as if it had not been told to stop. Here the signal itself writes a byte that the wait
+began: the process would continue as if it had not been signalled. Here the signal itself writes a byte that the wait
 reads.
 
-A byte only wakes. Which signals have come is noted by Python's handlers, each at most twice: where so many of one come
-that there is no room for another's byte, the other is known all the same.
+A byte only wakes the thread. Python's handlers record which signals arrived, each at most twice: so a signal is
+recorded even if many others have filled the socket and its byte is lost.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from types import FrameType
 
 _END = b"\0"
 _BYTES = 4_096
-"""Read at once: all that a socket of usual size holds."""
+"""Bytes that are read at once: all that a socket of usual size holds."""
 _MOST = 2
-"""Of one signal that are noted: the second one of those that stop has a meaning of its own."""
+"""How often one signal is recorded: the second one that stops has its own meaning."""
 
 
 class Signals:
-    """Catches signals from now on. There is one at a time, made in the main thread."""
+    """Catches signals from its creation on. There is one instance at a time, created in the main thread."""
 
     def __init__(self, caught: Iterable[signal.Signals]) -> None:
         self._read, self._written = socket.socketpair()
         self._written.setblocking(False)
         self._ended = False
         self._came: list[signal.Signals] = []
-        """Those that have come and were not waited for yet, oldest first."""
+        """Signals that arrived and were not waited for yet, oldest first."""
         signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
         for number in caught:
-            signal.signal(number, self._note)  # without a handler of Python's nothing is written
+            signal.signal(number, self._note)  # without a Python handler no byte is written
 
     def wait(self) -> signal.Signals | None:
-        """Wait for the next signal, in the main thread; None: `end` was called."""
+        """Wait for the next signal, in the main thread; return None if `end` was called."""
         while not self._ended:
             if self._came:
                 return self._came.pop(0)
@@ -49,7 +49,7 @@ class Signals:
         self._ended = True
         try:
             self._written.send(_END)
-        except BlockingIOError:  # it is full, so that the wait ends
+        except BlockingIOError:  # it is full, so the wait ends
             return
 
     def _note(self, number: int, _: FrameType | None) -> None:

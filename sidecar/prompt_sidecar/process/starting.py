@@ -1,4 +1,4 @@
-"""Taking addresses, and what keeps a door from being opened."""
+"""Binding addresses, and errors that prevent a door from opening."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from prompt_sidecar.facts.held_connections import HeldConnections
 from prompt_sidecar.values import split_address
 
 _UNACKED: Final = slice(24, 28)
-"""The bytes of `tcpi_unacked` in Linux's `struct tcp_info`: eight of one byte each and four of four are before it."""
+"""Offset of `tcpi_unacked` in Linux's `struct tcp_info`: eight fields of one byte and four of four bytes precede it."""
 _SACKED: Final = slice(28, 32)
-"""Those of `tcpi_sacked`, which is the next."""
+"""Offset of `tcpi_sacked`, the next field."""
 
 
 class StartError(Exception):
@@ -23,18 +23,18 @@ class StartError(Exception):
 
 @contextmanager
 def needing(setting: str, extra: str) -> Iterator[None]:
-    """Import what a setting needs of an extra of the package. Raises StartError where it is not installed."""
+    """Import what a setting needs from an extra, in this context. Raises StartError if it is not installed."""
     try:
         yield
     except ImportError as error:
         if (error.name or "prompt_sidecar").split(".")[0] == "prompt_sidecar":
-            raise  # no installation would help
+            raise  # an installation would not help
         raise StartError(f"{setting} is set, and the extra `{extra}` is not installed: {error}") from None
 
 
 @contextmanager
 def listening(setting: str, address: str) -> Iterator[None]:
-    """Take an address that a setting has, inside. Raises StartError where it is not available."""
+    """Bind a setting's address in this context. Raises StartError if it is not available."""
     try:
         yield
     except OSError as error:
@@ -44,7 +44,7 @@ def listening(setting: str, address: str) -> Iterator[None]:
 
 
 def bound_socket(setting: str, address: str) -> socket.socket:
-    """Return a socket that is bound to an address that a setting has. Raises StartError."""
+    """Return a socket that is bound to a setting's address. Raises StartError."""
     with listening(setting, address):
         family, kind, protocol, _, resolved = socket.getaddrinfo(*split_address(address), type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
@@ -54,9 +54,9 @@ def bound_socket(setting: str, address: str) -> socket.socket:
 
 
 def listening_socket(setting: str, address: str, backlog: int) -> socket.socket:
-    """Return a socket that takes connections from now on; the system holds them until they are accepted.
+    """Return a socket that listens from now on; the system queues connections until they are accepted.
 
-    Taken before all else is imported, it lets clients wait for a process that starts, where they would be refused.
+    Opened before all other imports, it lets clients wait for a starting process instead of being refused.
 
     Args:
         setting: the name of the address's setting.
@@ -73,14 +73,15 @@ def listening_socket(setting: str, address: str, backlog: int) -> socket.socket:
 
 
 def held(listener: socket.socket, most: int) -> HeldConnections:
-    """Return how many connections wait at a socket to be accepted, and how many may.
+    """Return how many connections wait at a socket to be accepted, and the maximum.
 
-    Linux gives both in `struct tcp_info`, in place of the segments in flight and of those acknowledged selectively
-    (tcp_info(7), `tcpi_unacked`, `tcpi_sacked`). Beyond Linux, and where the socket is closed, none are known to wait.
+    For a listening socket Linux reports both in `struct tcp_info`, in the fields for segments in flight and selectively
+    acknowledged ones (tcp_info(7), `tcpi_unacked`, `tcpi_sacked`). On other systems, and for a closed socket, the
+    number is 0.
 
     Args:
-        listener: the socket, which listens.
-        most: the backlog that it listens with, of which the system may allow less (net.core.somaxconn).
+        listener: the listening socket.
+        most: its backlog; the system may allow less (net.core.somaxconn).
     """
     option = getattr(socket, "TCP_INFO", None)
     if option is None or sys.platform != "linux":

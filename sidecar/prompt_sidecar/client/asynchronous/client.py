@@ -41,11 +41,10 @@ from prompt_sidecar.providers.messages import Format
 class AsyncClient(Base):
     """A client of the sidecar; a context manager. It connects at its first call.
 
-    `Client` is for programs that block, and is thread-safe. A process that was forked before the first call makes a
-    connection of its own. So does one that is forked later, but gRPC can be forked safely only while no call is in
-    flight.
+    `Client` is for programs that block, and is thread-safe. A process that is forked before the first call opens its
+    own connection. So does one that is forked later, but gRPC can be forked safely only while no call is in flight.
 
-    `AsyncClient` is for asyncio. It makes one connection for each event loop that it is used in, as by a second
+    `AsyncClient` is for asyncio. It opens one connection for each event loop that it is used in, as by a second
     `asyncio.run`.
     """
 
@@ -75,9 +74,9 @@ class AsyncClient(Base):
 
         Args:
             run_id: names one agent invocation; 1 to 256 bytes.
-            prompt: a request body as bytes or text, or as a mapping, or its list of messages; mappings and lists may
-                hold the message objects of the openai and anthropic SDKs.
-            format: the provider's.
+            prompt: a request body as bytes or text, or as a mapping, or its list of messages; mappings and lists
+                may contain the message objects of the openai and anthropic SDKs.
+            format: the provider's format.
             **options: see `TrimOptions`.
 
         Raises:
@@ -92,8 +91,8 @@ class AsyncClient(Base):
         """Fetch an original, or `Lines`, `Bytes` or a `Pattern` of it, in pages.
 
         Raises:
-            ClientError: the call failed. This method and those below raise it whether or not the client fails open, as
-                nothing can replace their answers.
+            ClientError: the call failed. This method and those below raise it whether or not the client fails open,
+                as there is no substitute for their answers.
         """
         more = {"page_tokens": page_tokens, "offset": offset} | selected(selection)
         return read(Retrieved, await self._answer("RetrieveContent", run_id=run_id, stash_id=stash_id, **more))
@@ -132,7 +131,7 @@ class AsyncClient(Base):
     async def call_tool(
         self, run_id: str, name: str, arguments: str | Mapping[str, Any], *, request_id: str = ""
     ) -> ToolAnswer:
-        """Run one of the sidecar's tools as the model called it; give the answer's `content` to the model unchanged."""
+        """Run one of the sidecar's tools as the model called it; pass the answer's `content` to the model unchanged."""
         return await self._drive(self._engine.call_tool(run_id, name, arguments, request_id))
 
     async def restore_secrets(self, run_id: str, calls: Iterable[tuple[str, str]]) -> tuple[Restored, ...]:
@@ -142,7 +141,7 @@ class AsyncClient(Base):
 
         Args:
             run_id: the run.
-            calls: name of the tool and arguments of each.
+            calls: each call's tool name and arguments.
         """
         return await self._drive(self._engine.restore_secrets(run_id, calls))
 
@@ -160,7 +159,7 @@ class AsyncClient(Base):
         return read(Ended, await self._answer("EndRun", run_id=run_id))
 
     async def end_runs(self) -> int:
-        """End all runs of this client's caller: the client and the sidecar forget them. Returns how many there were."""
+        """End all runs of this client's caller: client and sidecar forget them. Return how many there were."""
         self._engine.forget_all()
         return int((await self._answer("EndRuns")).ended)
 
@@ -198,7 +197,7 @@ class AsyncClient(Base):
 
 
 class AsyncRun(BaseRun):
-    """One run of a client. As a context manager it ends the run when the block is left."""
+    """One run of a client. As a context manager it ends the run on exit."""
 
     def __init__(self, client: AsyncClient, run_id: str, options: TrimOptions) -> None:
         super().__init__(client._engine, run_id, options)  # noqa: SLF001  # a run is a part of its client
@@ -244,8 +243,8 @@ class AsyncRun(BaseRun):
                 that the client makes without the sidecar is shorter.
 
         Returns:
-            What the sidecar learned. None: there was nothing to report, or the sidecar did not answer, which is counted
-            in `unreported`.
+            What the sidecar learned, or None if there was nothing to report, or the sidecar did not answer, which
+            is counted in `unreported`.
 
         Raises:
             ValueError: no prompt of this run was sent yet.
@@ -289,18 +288,18 @@ class AsyncRun(BaseRun):
     ) -> AsyncStreamed: ...
 
     async def complete(self, format: Format, create: Create, /, **keywords: Any) -> Any:
-        """Call the model until it answers or calls one of the agent's tools. The sidecar answers calls of its own.
+        """Call the model until it answers or calls one of the agent's tools. The sidecar answers its tools' calls.
 
         Args:
-            format: the provider's.
-            create: the SDK's function. openai's `chat.completions.parse` takes strict tools only, so it is called
+            format: the provider's format.
+            create: the SDK's function. openai's `chat.completions.parse` accepts strict tools only, so it is called
                 without the sidecar's tools, and the model cannot recall.
-            **keywords: its arguments. The sidecar's tools are added to `tools`. With `stream=True` the model's events
-                are returned as they arrive, without those of the sidecar's tools.
+            **keywords: its arguments. The sidecar's tools are added to `tools`. With `stream=True` the model's
+                events are returned as they arrive, without those of the sidecar's tools.
 
         Raises:
             ClientError: a call of the sidecar failed, and the client does not fail open.
-            Exception: what `create` raises.
+            Exception: any error of `create`.
         """
         api = self._chosen(format)
         work = Continuation(api, self.id, keywords, self.options, self._watched, only_strict(format, create))
@@ -332,10 +331,10 @@ class AsyncStreamed:
 
     @property
     def completion(self) -> Completion:
-        """The result, once all events were read: `response` is a dict, but for the format `openai_responses`.
+        """The result, once all events were read; its `response` is a dict, except for the format `openai_responses`.
 
         Raises:
-            RuntimeError: there are events left.
+            RuntimeError: not all events were read.
         """
         if self._completion is None:
             raise RuntimeError("the stream has not ended: read all of its events first")

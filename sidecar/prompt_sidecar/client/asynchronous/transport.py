@@ -1,4 +1,4 @@
-"""What is particular to asyncio: the gRPC channels, and the call of the model.
+"""The parts specific to asyncio: the gRPC channels, and the call of the model.
 
 `blocking/transport.py` is its counterpart for programs that block.
 """
@@ -22,7 +22,7 @@ Create = Callable[..., Any]
 
 
 class AsyncChannels:
-    """One channel for each event loop: a channel of `grpc.aio` works only in the loop that it was made in."""
+    """One channel for each event loop: a channel of `grpc.aio` works only in the loop that it was created in."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -31,7 +31,7 @@ class AsyncChannels:
         self._closed = False
 
     def current(self) -> grpc.aio.Channel:
-        """Return the running loop's channel; make it if there is none.
+        """Return the running loop's channel; create it if there is none.
 
         Raises:
             RuntimeError: the client is closed.
@@ -68,7 +68,7 @@ async def ask(create: Create | None, step: Ask) -> Any:
 
 
 async def advance(stream: Any) -> Any:
-    """Return a stream's next event, or `END`. It may be a blocking one."""
+    """Return a stream's next event, or `END`. The stream may be a blocking one."""
     return await anext(stream, END) if hasattr(stream, "__anext__") else next(stream, END)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to programs that block: the gRPC channel, and the call of the model.
+"""The parts specific to programs that block: the gRPC channel, and the call of the model.
 
 `asynchronous/transport.py` is its counterpart for asyncio.
 """
@@ -32,7 +32,7 @@ class Channels:
         self._closed = False
 
     def current(self) -> grpc.Channel:
-        """Return this process's channel; make it if there is none.
+        """Return this process's channel; create it if there is none.
 
         Raises:
             RuntimeError: the client is closed.
@@ -51,7 +51,7 @@ class Channels:
             return self._channel
 
     def close(self) -> None:
-        """Close the channel, if this process made it."""
+        """Close the channel, if this process has created it."""
         with self._lock:
             channel, self._channel, self._closed = self._channel, None, True
         if channel is not None and self._pid == os.getpid():

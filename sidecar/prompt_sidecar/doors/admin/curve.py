@@ -1,6 +1,6 @@
 """A run's curve: the size of each prompt as sent and as returned, against the limit, as paths of an SVG.
 
-The drawing is stretched to the width of the page, so it holds no text: labels are next to it.
+The drawing is stretched to the width of the page, so it contains no text: labels are next to it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from prompt_sidecar.facts.trim_calls import CacheBreak
 WIDTH: Final = 1_000
 HEIGHT: Final = 300
 _AIR: Final = 1.05
-"""Space above the highest point."""
+"""Space above the highest point, as a factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Values of the attribute `d` of paths; empty where there is nothing to draw."""
+    """Values of the attribute `d` of paths; empty if there is nothing to draw."""
 
     sent: str
     returned: str
@@ -28,19 +28,19 @@ class Curve:
     cuts: str
     """A line for each prompt at which the sidecar trimmed a batch."""
     changes: str
-    """A line for each prompt at which the agent changed what came before."""
+    """A line for each prompt at which the agent changed earlier messages."""
     recalls: str
     unfit: str
     """A dot for each prompt that did not fit."""
     most: int
-    """Tokens at the upper edge."""
+    """Tokens at the upper edge of the drawing."""
     first: int
-    """Iteration at the left edge."""
+    """Iteration at the left edge of the drawing."""
     last: int
 
 
 def curve(prompts: Sequence[PromptEntry], recalls: Sequence[RecallEntry]) -> Curve | None:
-    """The curve of at least two prompts."""
+    """Return the curve of at least two prompts; None for fewer."""
     if len(prompts) < 2:
         return None
     highest = max(max(each.before, each.after, each.limit) for each in prompts)

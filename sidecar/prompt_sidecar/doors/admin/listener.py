@@ -1,9 +1,9 @@
-"""The listener of the pages: who may look, and which page is meant.
+"""The listener of the pages: who may read them, and which page is requested.
 
-No client is trusted. Connections and their time are bounded. A request must name this machine or a configured name as
-its host, and may be no page's of another site: such a site could make its own name lead here, and a browser would let
-it read the answers (`browsers.py`). Beyond loopback a token is needed. Nothing can be changed through it, so there is
-nothing to be forged.
+No client is trusted. Connections and their time are limited. A request must name this machine or a configured name as
+its host, and must not come from a page of another site: such a site could let its own name resolve to this address, and
+a browser would let it read the answers (`browsers.py`). Beyond loopback a token is required. The pages change nothing,
+so there is no need of protection against forged requests.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from prompt_sidecar.doors.admin.site import PageResponse, Pages
 from prompt_sidecar.telemetry.scrapes import Bounds, sent
 
 CONNECTIONS: Final = 16
-"""Connections at a time: some people with a browser each, which opens up to six."""
+"""Simultaneous connections: for some people with a browser each, which opens up to six."""
 SECONDS: Final = 10.0
-"""Of one connection."""
+"""Time limit of one connection, in seconds."""
 QUERY_CHARACTERS: Final = 4_096
 QUERY_FIELDS: Final = 8
 _POLICY: Final = (
@@ -44,7 +44,7 @@ _HEADERS: Final = (
 
 
 class Admin(PagesDoor):
-    """A `Door` that serves the pages. Raises TokensError where the tokens cannot be used."""
+    """A `Door` that serves the pages. Raises TokensError if the token file cannot be used."""
 
     def __init__(self, options: AdminOptions, shared: DoorServices) -> None:
         bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
@@ -59,7 +59,7 @@ class Admin(PagesDoor):
 
     @property
     def notice(self) -> str:
-        """Where the pages are."""
+        """The pages' address."""
         return f"pages of runs at http://{self.address}/runs"
 
     def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
@@ -83,7 +83,7 @@ class Admin(PagesDoor):
         return self._pages.answer(environment["PATH_INFO"], fields, self._shared.use_cases.runs)
 
     def _refusal(self, environment: Any) -> BrowserRefusal | None:
-        """How a request is refused that a page of another site may have sent; a browser always names a host."""
+        """Return the refusal of a request that a page of another site may have sent; a browser always names a host."""
         asked = sent(environment)
         if not asked.host:
             return BrowserRefusal(421, "FOREIGN_HOST", "name the host that is asked")
@@ -91,7 +91,7 @@ class Admin(PagesDoor):
 
 
 def token_of(authorization: str) -> str:
-    """The token in a header: a bearer token, or a password; empty: none."""
+    """Return the token in a header, a bearer token or a password, or an empty string."""
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return value.strip()

@@ -1,4 +1,4 @@
-"""Where the pages of runs are served, to whom, and how far they reach back."""
+"""The options for the pages of runs: addresses, access, and how far they reach back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prompt_sidecar.values import address, hosts, setting, text, whole
 
 @dataclass(frozen=True, slots=True)
 class AdminOptions:
-    """An empty address or path is none."""
+    """Options of the pages. An empty address or path means none."""
 
     listen: str = setting(
         "",

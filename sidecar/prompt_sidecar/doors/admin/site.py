@@ -1,7 +1,7 @@
-"""What the pages show: the table of runs, one run, and both as JSON.
+"""The content of the pages: the table of runs, one run, and both as JSON.
 
-Names of callers and runs come from agents, and ids of recalls from models: they are cut, what does not show is
-replaced, and they are escaped by the template engine, as all values are.
+Names of callers and runs come from agents, and ids of recalls from models: they are shortened, invisible characters are
+replaced, and the template engine escapes them, as all values.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from prompt_sidecar.facts.untrimmed import MISSED
 from prompt_sidecar.providers.models import known_family
 
 LOOKED_AT: Final = 1_000
-"""Runs that are looked at, those seen last: among them are the largest that a table shows."""
+"""Runs that are read for a table, the latest ones: the table shows the largest of them."""
 FOUND_AMONG: Final = 100_000
-"""Runs among which one is found by its id or key, those seen last: ten times as many as limits.runs lets be by default,
-looked through in a tenth of a second."""
+"""Runs that are searched for one id or key, the latest ones: ten times the default of limits.runs, searched in a tenth
+of a second."""
 ROWS: Final = 100
-"""Of a table of runs."""
+"""Rows of a table of runs."""
 CUT_ROWS: Final = 200
-"""Of each table of one run, the newest."""
+"""Rows of each table of one run, the newest."""
 NAME_CHARACTERS: Final = 200
-"""Of the name of a caller or a run, which an agent may choose at any length."""
+"""Characters of a caller's or run's name that are shown; an agent may choose a name of any length."""
 _RUN = re.compile(r"/runs/([0-9a-f]{24})(\.json)?")
 _ITEM = re.compile(r"/runs/([0-9a-f]{24})/items/([A-Za-z0-9]{1,64})(\.json)?")
 _HTML: Final = "text/html; charset=utf-8"
@@ -54,28 +54,28 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 class PageSources(Protocol):
-    """Where the pages find what they show."""
+    """The pages' data source."""
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
-        """The runs seen last, the newest first."""
+        """Return the latest runs, the newest first."""
         ...
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
-        """Those with this id `among` the runs seen last."""
+        """Return the runs with this id `among` the latest runs."""
         ...
 
     def handled_by_door(self) -> Sequence[HandledCount]:
-        """What was done about all requests, the most frequent first."""
+        """Return what was done about all requests, the most frequent first."""
         ...
 
     def journal(self, key: str, most: int) -> RunJournal | None:
-        """One of them; None: it is not among them."""
+        """Return the journal of a run, or None if it is not known."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageResponse:
-    """What a request gets."""
+    """The response to a request."""
 
     status: str
     kind: str
@@ -84,18 +84,18 @@ class PageResponse:
 
     @classmethod
     def plain(cls, status: str, sentence: str, *headers: tuple[str, str]) -> PageResponse:
-        """A sentence, mostly about why there is no page."""
+        """Return a response with one sentence, mostly about why there is no page."""
         return cls(status, _PLAIN, f"{sentence}\n".encode(), headers)
 
     @classmethod
     def leading(cls, place: str) -> PageResponse:
-        """The way to another page."""
+        """Return a redirect to another page."""
         return cls.plain("303 See Other", "see there", ("Location", place))
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of the table: of figures the largest first, of names as in a dictionary."""
+    """A sort order of the table: figures in descending, names in alphabetical order."""
 
     name: str
     label: str
@@ -134,11 +134,11 @@ ORDERS: Final[Mapping[str, Order]] = {
         Order("model", "model", attrgetter("model"), ascending=True),
     )
 }
-"""By what the table is sorted; the first where nothing else is asked for."""
+"""Sort orders by name; the first is the default."""
 
 
 def _models(run: RunSummary) -> set[str]:
-    """What a run's models are called: as its prompts, its provider and the labels of metrics have them."""
+    """Return the names of a run's models: in its prompts, at its provider, and in the labels of metrics."""
     models = {run.model, *(each.model for each in run.spending.models)}
     return models | {known_family(model) or "" for model in models}
 
@@ -147,16 +147,16 @@ CHOSEN_BY: Final[Mapping[str, Callable[[RunSummary], set[str]]]] = {
     "caller": lambda run: {run.caller},
     "model": _models,
 }
-"""By what a query may choose runs, besides the id of one."""
+"""Fields by which a query may filter runs, besides the run's id."""
 ANY_OTHER: Final = "other"
-"""What boards show for all callers and models without a label of their own: no runs can be told by it."""
+"""The label on dashboards of all callers and models without a label of their own: it cannot filter runs."""
 
 
 class Pages:
     """Renders the pages."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
-        """`now` gives seconds since the epoch."""
+        """`now` returns seconds since the epoch."""
         self._now = now
         self._style = resources.files(__package__).joinpath("pages", "page.css").read_bytes()
         self._templates = Environment(
@@ -176,7 +176,7 @@ class Pages:
         self._templates.filters |= {"cost": partial(_sums, "cost"), "saved": partial(_sums, "estimated_saved")}
 
     def answer(self, path: str, query: Mapping[str, str], shown: PageSources) -> PageResponse:
-        """The answer to a path; of the query `sort`, `caller`, `model` and `run`, a run's id, are known."""
+        """Return the response for a path; `query` may have `sort`, `caller`, `model`, and a run's id as `run`."""
         if path == "/":
             return PageResponse.leading("runs")
         if path == "/style.css":
@@ -260,7 +260,7 @@ class Pages:
         )
 
     def _item(self, journal: RunJournal, stash_id: str, *, as_json: bool) -> PageResponse:
-        """The history of one item: trimmed when and why, recalled when and how, and what the model did then."""
+        """Render an item's history: when and why it was trimmed, how it was recalled, what the model did next."""
         steps = timeline(journal, stash_id)
         if not steps:
             return PageResponse.plain(
@@ -281,24 +281,24 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class ItemEvent:
-    """One step in the life of an item."""
+    """One event in the history of an item."""
 
     at: float
     iteration: int
     item: ItemEntry | None = None
-    """How it was trimmed."""
+    """How it was trimmed, for such an event."""
     recall: RecallEntry | None = None
-    """How it was asked for."""
+    """How it was recalled, for such an event."""
     then: Sequence[str] | None = None
-    """The tools that the model called after that, by the next prompt; None: there was none yet."""
+    """The tools that the model called next, by the next prompt; None if there was no further prompt."""
 
 
 _METHODS: Final = frozenset({"RetrieveContent", "SearchHistory"})
-"""Methods by which a program asks, not a model."""
+"""Methods that programs call, not models."""
 
 
 def timeline(journal: RunJournal, stash_id: str) -> Sequence[ItemEvent]:
-    """The steps of an item, the first of them first."""
+    """Return the events of an item, the earliest first."""
     steps = [
         ItemEvent(prompt.at, prompt.iteration, item)
         for prompt in journal.prompts
@@ -314,14 +314,14 @@ def timeline(journal: RunJournal, stash_id: str) -> Sequence[ItemEvent]:
 
 
 def _after(prompts: Sequence[PromptEntry], at: float) -> Sequence[str] | None:
-    """The tools that the model called after a time, as the next prompt that brought results shows."""
+    """Return the tools that the model called after a time, by the next prompt that contains results."""
     later = [each for each in prompts if each.at > at]
     return next((each.tools for each in later if each.tools), () if later else None)
 
 
 @dataclass(frozen=True, slots=True)
 class ItemLine:
-    """An item of a run in a line: how it was trimmed last, and how often it was asked for."""
+    """An item of a run in one line: its last trim, and how often it was recalled."""
 
     item: ItemEntry
     iteration: int
@@ -330,7 +330,7 @@ class ItemLine:
 
 
 def _items(journal: RunJournal) -> Sequence[ItemLine]:
-    """Items that the entries name, those asked for most first, then those of which most was taken."""
+    """Return the items in a journal's entries, the most often recalled first, then those trimmed by most."""
     recalls, failed = Counter[str](), Counter[str]()
     for each in journal.recalls:
         recalls[each.stash_id] += 1
@@ -362,7 +362,7 @@ def _money(amount: float, currency: str) -> str:
 
 
 def _sums(figure: str, run: RunSummary) -> str:
-    """A figure of a run's models, added up by currency."""
+    """Return a figure of a run's models, added up by currency."""
     currencies = dict.fromkeys(each.currency for each in run.spending.models)
     sums = (
         _money(sum(getattr(each, figure) for each in run.spending.models if each.currency == currency), currency)
@@ -372,7 +372,7 @@ def _sums(figure: str, run: RunSummary) -> str:
 
 
 def _readable(text: str) -> str:
-    """A text from outside, cut, and without what does not show or turns the direction of what follows."""
+    """Return an untrusted text, shortened, without characters that are invisible or change the text's direction."""
     plain = "".join(character if character.isprintable() else "�" for character in text[: NAME_CHARACTERS + 1])
     return plain if len(plain) <= NAME_CHARACTERS else plain[: NAME_CHARACTERS - 1] + "…"
 
@@ -386,7 +386,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _words(name: str) -> str:
-    """A name of ours as words."""
+    """Return an identifier as words."""
     return name.replace("_", " ").lower()
 
 
@@ -395,7 +395,7 @@ def _moment(seconds: float) -> str:
 
 
 def _ago(now: float, seconds: float) -> str:
-    """How long ago something was, in one unit."""
+    """Return how long ago something was, in one unit."""
     passed = max(int(now - seconds), 0)
     for unit, size in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
         if passed >= size:

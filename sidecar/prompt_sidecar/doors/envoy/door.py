@@ -1,11 +1,11 @@
-"""The external processor's server: grpc.aio on an event loop of its own, and threads that trim.
+"""The external processor's server: grpc.aio on its own event loop, and threads that trim.
 
-A stream lives as long as its exchange, which may be minutes where the response is read: a server with a thread for each
-stream would let prompts pass untrimmed as soon as there are more streams than threads. Here streams wait on the event
-loop, and only a prompt takes a thread. Its answer is serialised there too, and what is very large is parsed in one.
+A stream lasts as long as its exchange, minutes if the response is read: a server with a thread for each stream would
+forward prompts untrimmed as soon as there are more streams than threads. Here streams wait on the event loop, and only
+a prompt takes a thread. Its answer is serialised in that thread, and very large messages are parsed in one.
 
-What cannot be done is not done: the request goes on as it came, which is counted by outcome. Envoy is told to go on at
-once, so that a full sidecar costs it no time.
+A request that cannot be processed continues unchanged, which is counted by outcome. Envoy gets that answer at once, so
+that an overloaded sidecar does not delay it.
 """
 
 from __future__ import annotations
@@ -50,27 +50,27 @@ from prompt_sidecar.process.starting import StartError, bound_socket
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
 """Envoy's name for the service that it calls."""
 _LARGE: Final = 4_194_304
-"""Bytes of a message from which on it is parsed in a thread: a megabyte takes the event loop a tenth of a millisecond,
-and a turn of another thread may cost five."""
+"""Message size from which on messages are parsed in a thread: a megabyte takes the event loop a tenth of a millisecond,
+and a change to another thread may take five."""
 _ENVELOPE: Final = 1_048_576
-"""Bytes of one message in addition to the body's."""
+"""Bytes of a message in addition to the body."""
 _MOST_MESSAGE: Final = 2**31 - 1
-"""Bytes of the largest message that gRPC can be told of: what a C int holds."""
+"""The largest message size that gRPC can be configured with: the maximum of a C int."""
 _ASK_AFTER: Final = 0.1
 """Seconds after which Envoy is asked to wait longer: half of its default message_timeout."""
 _SMALL_NEED: Final = REQUEST_COPIES * 65_536
-"""Bytes that an exchange may need unreserved, as a small body through the HTTP door."""
+"""Bytes that an exchange may need without a reservation, like a small body at the HTTP door."""
 T = TypeVar("T")
 _FRAME: Final = 1_048_576
 _WINDOW: Final = 16_777_216
-"""Bytes of an HTTP/2 frame, and of a stream's window: a body of a megabyte travels in one round trip."""
+"""Size of an HTTP/2 frame, and of a stream's window: a body of a megabyte is sent in one round trip."""
 _CLOSE_SECONDS: Final = 2.0
 
 _log = logging.getLogger(__name__)
 
 
 class EnvoyDoor:
-    """A `Door` for Envoy: an external processor. `key` makes the ids of runs."""
+    """A `Door` for Envoy: an external processor. `key` is for the ids of derived runs."""
 
     early: Final = False
     addresses: Final = ()
@@ -81,7 +81,7 @@ class EnvoyDoor:
         self._observer = shared.observer
         self._key = key
         self._processor: Processor
-        """Since `start`; no stream comes before it."""
+        """Set by `start`; no stream is accepted before."""
         self._streams = 0
         self._waiting_bytes = 0
         self._stopping = False
@@ -89,7 +89,7 @@ class EnvoyDoor:
         self._thread: threading.Thread | None = None
         self._server: grpc.aio.Server
         self.port = 0
-        """Also where port 0 was asked for."""
+        """The port, also if port 0 was requested."""
 
     @property
     def address(self) -> str:
@@ -98,16 +98,16 @@ class EnvoyDoor:
 
     @property
     def notice(self) -> str:
-        """Where it listens."""
+        """Its address, for the log."""
         return f"external processor for Envoy: listening on {self.address}"
 
     @property
     def streams(self) -> int:
-        """Exchanges in progress."""
+        """Number of exchanges in progress."""
         return self._streams
 
     def bind(self) -> None:
-        """Take its address. Raises StartError."""
+        """Open its listening socket. Raises StartError."""
         self._thread = threading.Thread(target=self._run, name="envoy-loop", daemon=True)
         self._thread.start()
         try:
@@ -129,11 +129,11 @@ class EnvoyDoor:
         self._do(self._server.start())
 
     def drain(self) -> None:
-        """Refuse further streams, whose requests Envoy shows to another sidecar or sends on; prompts at work go on."""
+        """Refuse further streams: Envoy uses another sidecar, or none; prompts in progress continue."""
         self._stopping = True
 
     def stop(self, grace: float) -> bool:
-        """Wait for prompts at work, for `grace` seconds, then end all streams: exchanges go on without the sidecar."""
+        """Wait up to `grace` seconds for prompts in progress, then end all streams: exchanges go on without them."""
         clean = self._shared.in_flight.wait_for_none(grace)
         if self._thread is not None:
             self._do(self._server.stop(0))
@@ -156,11 +156,11 @@ class EnvoyDoor:
         self._thread = None
 
     async def _bound(self) -> tuple[grpc.aio.Server, int]:
-        """Make the server, which takes its address. Raises RuntimeError, OSError: that is not available."""
+        """Create the server and bind its address. Raises RuntimeError, OSError if it is not available."""
         most = min(self._shared.options.max_message_bytes + _ENVELOPE, _MOST_MESSAGE)
         server = grpc.aio.server(
             options=[
-                # An Envoy that has gone without a word would keep its streams, and so the places of others.
+                # A dead Envoy would otherwise keep its streams, and so their slots.
                 *channel_arguments(self._shared.options, most),
                 ("grpc.http2.max_frame_size", _FRAME),
                 ("grpc.http2.lookahead_bytes", _WINDOW),
@@ -188,7 +188,7 @@ class EnvoyDoor:
         if outcome is not None:
             if (refusal := await self._left_out(exchange, requests, context, outcome)) is not None:
                 yield refusal
-            return  # Envoy goes on by itself when a stream ends
+            return  # Envoy continues by itself when a stream ends
         self._streams += 1
         ends = self._loop.time() + self._options.exchange_age
         reserved = self._shared.use_cases.memory.growing()
@@ -224,7 +224,7 @@ class EnvoyDoor:
             self._shared.use_cases.handled(handled)
 
     def _failed(self, exchange: EnvoyExchange, peer: str, error: Exception) -> bytes | None:
-        """Log that an exchange failed; return what Envoy is told before its stream ends, if anything."""
+        """Log that an exchange failed; return the last message to Envoy before its stream ends, if any."""
         _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
         return None if exchange.is_counted else self._refused(exchange, peer, EnvoyOutcome.FAILED)
 
@@ -235,9 +235,9 @@ class EnvoyDoor:
         context: grpc.aio.ServicerContext[Any, Any],
         outcome: EnvoyOutcome,
     ) -> bytes | None:
-        """Read the headers of a request for which there is no room; return what `_refused` does.
+        """Read the headers of a request that is over a limit; return the result of `_refused`.
 
-        Where the sidecar stops the stream ends with UNAVAILABLE: Envoy begins it at another one, or goes on by
+        If the sidecar is stopping, the stream ends with UNAVAILABLE: Envoy uses another sidecar, or continues by
         failure_mode_allow.
         """
         first = await self._next(requests, self._loop.time() + self._options.patience)
@@ -249,21 +249,21 @@ class EnvoyDoor:
         return refusal
 
     def _refused(self, exchange: EnvoyExchange, peer: str, outcome: EnvoyOutcome) -> bytes | None:
-        """Count a request that was not looked at; return its refusal, where its body must not go on unread."""
+        """Count a request that was not processed; return its refusal, if its body must not be forwarded unread."""
         left = self._left(exchange, peer, outcome)
         assert left.outcome is not None
         self._count(exchange, left.outcome)
         return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
 
     def _left(self, exchange: EnvoyExchange, peer: str, outcome: EnvoyOutcome) -> SendAnswer:
-        """Return the last answer to a request that was not looked at."""
+        """Return the last answer to a request that was not processed."""
         left = ProcessedRequest(outcome, messages.request_body(None))
         if exchange.is_guarded:
             left = self._processor.left(exchange.headers, peer, exchange.format, left)
         return SendAnswer(left.reply, last=True, outcome=left.outcome)
 
     async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
-        """Return the next message; None: there is none, or the exchange has taken too long."""
+        """Return the next message; None if there is none, or the exchange has taken too long."""
         try:
             async with asyncio.timeout_at(ends):
                 return await anext(requests, None)
@@ -274,7 +274,7 @@ class EnvoyDoor:
     async def _answers(
         self, exchange: EnvoyExchange, raw: bytes, peer: str, reserved: Reservation
     ) -> AsyncIterator[SendAnswer]:
-        """Yield the answers to one message: one, or before it a request to wait longer."""
+        """Yield the answers to one message: one, possibly after a request to wait longer."""
         if not self._has_memory(reserved, exchange.needs(len(raw))):
             yield self._without_memory(exchange, peer)
             return
@@ -291,7 +291,7 @@ class EnvoyDoor:
             await asyncio.sleep(0)
         step = await self._step(exchange, message, peer)
         if isinstance(step, SendAnswer):
-            if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
+            if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it violated the protocol
                 step = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
             if not step.last and not self._has_memory(reserved, exchange.needs(0)):
                 step = self._without_memory(exchange, peer)
@@ -324,7 +324,7 @@ class EnvoyDoor:
             self._count(exchange, EnvoyOutcome.LATE)
             raise
         finally:
-            stopped.set()  # the waiter may have stopped
+            stopped.set()  # the task that waits may have ended
             self._waiting_bytes -= len(step.body)
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
@@ -333,7 +333,7 @@ class EnvoyDoor:
     def _work(
         self, step: TrimBody | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
     ) -> Callable[[], ProcessedRequest]:
-        """Return what is done with a request's body, in a thread."""
+        """Return the function that processes a request's body in a thread."""
         if isinstance(step, Guard):
             return partial(self._processor.guard, step, headers, peer, check)
         return partial(self._traced, step, headers, peer, check)
@@ -341,7 +341,7 @@ class EnvoyDoor:
     def _traced(
         self, step: TrimBody, headers: Mapping[str, str], peer: str, check: Callable[[], None]
     ) -> ProcessedRequest:
-        """Trim a prompt within the span of its request, which is in the trace that the agent has sent."""
+        """Trim a prompt within a span of its request, which belongs to the agent's trace."""
         path, scheme = headers.get(":path", "").partition("?")[0], headers.get(":scheme", "http")
         request = AgentRequest(headers.get(":method", "POST"), step.path.api.route, scheme, path, headers)
         begun = self._observer.request_begun(request)
@@ -357,11 +357,11 @@ class EnvoyDoor:
             self._observer.request_ended(begun, AgentAnswered(0, outcome.value, reason, 0, caller, run_id))
 
     def _without_memory(self, exchange: EnvoyExchange, peer: str) -> SendAnswer:
-        """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
+        """Answer if there is no memory for an exchange: refuse it, if its body must not be forwarded unread."""
         return self._left(exchange, peer, EnvoyOutcome.BUSY) if exchange.is_guarded else exchange.without_memory()
 
     def _has_memory(self, reserved: Reservation, need: int) -> bool:
-        """Have so many bytes reserved for an exchange, unless they are few; return whether they are there."""
+        """Reserve memory for an exchange, unless it is little; return whether there is enough."""
         try:
             reserved.resize(need if need > _SMALL_NEED else 0)
         except TooLarge:
@@ -372,14 +372,14 @@ class EnvoyDoor:
     async def _step(
         self, exchange: EnvoyExchange, message: wire.ProcessingRequest, peer: str
     ) -> SendAnswer | TrimBody | Guard | RestoreWhole:
-        """Have an exchange take a message; in a thread where that may take long."""
+        """Let an exchange process a message; in a thread if that may take long."""
         if exchange.is_long:
-            with contextlib.suppress(RuntimeError):  # as in `_parsed`
+            with contextlib.suppress(RuntimeError):  # for the reason given in `_parsed`
                 return await self._in_thread(peer, exchange.kept_bytes, exchange.take, message)
         return exchange.take(message)
 
     async def _in_thread(self, peer: str, size: int, function: Callable[..., T], *arguments: object) -> T:
-        """Run a function that works on `size` bytes in a thread. Raises RuntimeError: the threads have ended."""
+        """Run a function that processes `size` bytes in a thread. Raises RuntimeError if the threads have ended."""
         run = copy_context().run
         return await asyncio.wrap_future(
             self._shared.workers.submit_for(Owner(peer, peer), size, run, function, *arguments)
@@ -392,13 +392,13 @@ class EnvoyDoor:
         self._waiting_bytes += len(step.body)
         try:
             return await self._in_thread(peer, len(step.body), whole_restored, step.dialect, step.body, step.restore)
-        except RuntimeError:  # the door has been shut
+        except RuntimeError:  # the door has been closed
             return RestoredWhole(None, MasksStay.BUSY)
         finally:
             self._waiting_bytes -= len(step.body)
 
     def _is_full(self, more: int) -> bool:
-        """Whether so many more bytes may not wait for a thread; the bound that forbids it is counted."""
+        """Whether a limit forbids that so many more bytes wait for a thread; that limit is counted."""
         if self._shared.workers.pending >= self._options.max_prompts:
             self._observer.reached("envoy.max_prompts")
             return True
@@ -410,12 +410,12 @@ class EnvoyDoor:
     async def _parsed(self, raw: bytes, peer: str) -> wire.ProcessingRequest:
         """Parse a message; a large one in a thread. Raises DecodeError."""
         if len(raw) >= _LARGE:
-            with contextlib.suppress(RuntimeError):  # the threads have ended with the server, and this stream will too
+            with contextlib.suppress(RuntimeError):  # the threads have ended with the server, and this stream ends soon
                 return await self._in_thread(peer, len(raw), wire.ProcessingRequest.FromString, raw)
         return wire.ProcessingRequest.FromString(raw)
 
     def _report(self, exchange: EnvoyExchange, peer: str) -> None:
-        """Have what the response said reported; nobody waits for it."""
+        """Report the usage in the response, without waiting for it."""
 
         def run() -> None:
             found = exchange.report()
@@ -426,7 +426,7 @@ class EnvoyDoor:
             return
         try:
             self._shared.workers.submit_for(Owner(peer, peer), exchange.kept_bytes, copy_context().run, run)
-        except RuntimeError:  # the door has been shut
+        except RuntimeError:  # the door has been closed
             _log.debug("a report came too late")
 
     def _no_room(self) -> EnvoyOutcome | None:
@@ -438,10 +438,10 @@ class EnvoyDoor:
         return None
 
     def _peer(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
-        """Return who Envoy is, where it has to say so; empty: anybody on this machine.
+        """Return the name that Envoy has authenticated as; empty if it need not authenticate.
 
         Raises:
-            Unauthenticated: a token is needed and none, or an unknown one, was sent.
+            Unauthenticated: a token is required but missing or unknown.
         """
         if self._shared.tokens:
             caller = self._shared.tokens.caller(bearer_token(context.invocation_metadata()))

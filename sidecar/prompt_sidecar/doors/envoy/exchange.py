@@ -1,17 +1,17 @@
-"""One HTTP exchange as Envoy shows it: request headers, the buffered body, then the response in pieces.
+"""One HTTP exchange as Envoy presents it: request headers, the buffered body, then the response in pieces.
 
     request_headers ──► request_body ──► over, or where usage is read: response_headers ──► response_body … ──► over
 
-An exchange says what to answer to each message. Trimming, a whole response with masks and reporting are the only work,
-and are handed back, as `TrimBody`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream
-are searched for masks here, as each takes microseconds; a long piece may have thousands of events, and goes through
-`take_ahead` first. The end of a long event may take a second: where `is_long` says so, `take` belongs into a thread,
-too. Ending the stream is legal at any point: the rest of the exchange then goes on without the sidecar, so it ends as
-soon as nothing more is to be done.
+An exchange decides the answer to each message. Only trimming, restoring masks in a whole response, and reporting take
+long: they are returned to the caller, as `TrimBody`, `RestoreWhole` and by `report`, to be run in a thread. Pieces of a
+stream are searched for masks here, as each takes microseconds; a long piece may have thousands of events, and goes
+through `take_ahead` first. The end of a long event may take a second: if `is_long` says so, `take` has to run in a
+thread, too. The processor may end the stream at any point: the rest of the exchange then continues without the sidecar,
+so the stream ends as soon as nothing more is to be done.
 
-Envoy keeps each piece of a response until it is answered, and sends on what was not answered when the sidecar goes
-down. So a piece is answered only when all of it goes on: while a part of a mask or of an event waits, answers are owed.
-Then at any moment what the agent has got and what Envoy still holds are the whole response, in its order.
+Envoy buffers each piece of a response until it is answered, and forwards unanswered pieces when the sidecar fails. So a
+piece is answered only when all of it can continue: while a part of a mask or of an event is waiting, answers are owed.
+So at any moment the bytes sent to the agent and those buffered by Envoy are the whole response, in order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ORDER: Final = (
     "response_body",
     "response_trailers",
 )
-"""Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
+"""Order of an exchange's messages. Each is sent at most once, except pieces of the response's body."""
 _PASSES: Final = {
     EnvoyOutcome.INVALID: Untrimmed.UNREADABLE,
     EnvoyOutcome.TOO_LARGE: Untrimmed.TOO_LARGE,
@@ -60,33 +60,33 @@ _PASSES: Final = {
     EnvoyOutcome.UNAUTHENTICATED: Untrimmed.UNAUTHENTICATED,
     EnvoyOutcome.LATE: Untrimmed.LATE,
 }
-"""Why a request goes on as it came that came to an outcome; see `EnvoyExchange.handled` for the others."""
+"""Why a request with an outcome continued unchanged; see `EnvoyExchange.handled` for the others."""
 _DIGITS: Final = 15
-"""Of a body's length that is believed."""
+"""Digits of a content-length that are read."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
 _ERRORS: Final = 400
-"""The first status by which a provider says that it does not answer."""
+"""The first status that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendAnswer:
-    """Send this; `last`: then end the stream. `outcome`: that of the request, where it is known now."""
+    """Send this reply; `last`: then end the stream. `outcome`: of the request, if it is known now."""
 
     reply: bytes | None
     last: bool = False
     outcome: EnvoyOutcome | None = None
     before: int = 0
-    """Pieces of the response before this one that are owed an answer: each is emptied, as `reply` has their text."""
+    """Owed answers to earlier pieces of the response: these pieces are emptied, as `reply` has their text."""
     owed: bool = False
-    """Whether the answer comes with a later piece."""
+    """Whether the answer is sent with a later piece."""
     then: bytes | None = None
-    """What is sent behind `reply`."""
+    """A second message to send after `reply`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrimBody:
-    """Trim this body; `EnvoyExchange.trimmed` takes the outcome."""
+    """Trim this body, and pass the result to `EnvoyExchange.trimmed`."""
 
     path: PathFound
     body: bytes
@@ -94,7 +94,7 @@ class TrimBody:
 
 @dataclass(frozen=True, slots=True)
 class RestoreWhole:
-    """Restore the masks in a whole response; `EnvoyExchange.restored` takes the outcome."""
+    """Restore the masks in a whole response, and pass the result to `EnvoyExchange.restored`."""
 
     dialect: Dialect
     body: bytes
@@ -107,63 +107,63 @@ class EnvoyExchange:
     def __init__(
         self, *, usage: bool, answer_bytes: int, guards: Callable[[Mapping[str, str]], bool] = lambda _: False
     ) -> None:
-        """Begin.
+        """Create the state.
 
         Args:
             usage: whether the response is read.
-            answer_bytes: of a response in which masks are restored.
-            guards: whether no body of a request with these headers may go on unread.
+            answer_bytes: largest response in which masks are restored.
+            guards: whether no body of a request with these headers may be forwarded unread.
         """
         self._guards = guards
         self._why: Unread | None = None
-        """Why the guard cannot read the request's body, as its content type says."""
+        """Why the guard cannot read the request's body, by its content type."""
         self._guarded = False
-        """Whether the guard must read the request's body."""
+        """Whether the guard must search the request's body."""
         self._signed = False
-        """Whether a signature covers it."""
+        """Whether a signature covers the request's body."""
         self._usage = usage
         self._answer_bytes = answer_bytes
         self._path: PathFound | None = None
         self._place = -1
-        """Of the last message in the order of messages; -1: there was none."""
+        """Index of the last message in the order of messages; -1 before the first."""
         self._buffered = False
-        """Whether Envoy says that it gives the request's body whole."""
+        """Whether Envoy says that it sends the request's body in one piece."""
         self._processed: ProcessedRequest | None = None
         self._reader: UsageReader | None = None
         self._provider_failed = False
         """Whether the response is an error."""
         self._stream: RestoredStream | None = None
-        """The response, where it is a stream with masks."""
+        """The response, if it is a stream with masks."""
         self._whole = False
-        """Whether the response is a whole answer with masks."""
+        """Whether the response is an answer with masks that is read whole."""
         self._ends = False
-        """Whether that was the last of the response."""
+        """Whether the response has ended."""
         self._changes = True
         """Whether Envoy is configured so that a response can be changed."""
         self._stay: MasksStay | None = None
         self._owed = 0
-        """Pieces of the response that were not answered yet."""
+        """Pieces of the response that are not answered yet."""
         self._made = bytearray()
-        """What goes on in their place."""
+        """Bytes that will replace these pieces."""
         self._taken = 0
-        """Bytes of the piece that comes next that were taken ahead."""
+        """Bytes of the next piece that `take_ahead` has processed."""
         self.headers: dict[str, str] = {}
-        """Of the request."""
+        """The request's headers."""
         self._body_bytes = 0
-        """Of the request, as far as it came."""
+        """Bytes of the request's body received so far."""
 
     @property
     def reads(self) -> bool:
-        """Whether a response is being read, or is an error, so that `report` may have something."""
+        """Whether a response is being read, or is an error, so that `report` may return something."""
         return self._reader is not None or self._provider_failed
 
     @property
     def format(self) -> str:
-        """The format of the request's body; empty: it is not known."""
+        """The format of the request's body; empty if not known."""
         return self._path.format if self._path is not None else ""
 
     def handled(self, outcome: EnvoyOutcome) -> Handled | None:
-        """Return what was done about the request, which counts once, with this outcome; None: it does not go on."""
+        """Return what was done about the request, given its outcome; None if it is not forwarded."""
         if outcome is EnvoyOutcome.REFUSED:
             return None
         if outcome is EnvoyOutcome.ANSWERED and self._processed is not None:
@@ -174,7 +174,7 @@ class EnvoyExchange:
         return Handled(Through.ENVOY, why, self._body_bytes, recall, path=path)
 
     def _passes(self, outcome: EnvoyOutcome) -> Untrimmed:
-        """Why the request goes on as it came."""
+        """Return why the request continues unchanged."""
         if self._processed is not None and self._processed.untrimmed is not None:
             return self._processed.untrimmed
         headers = self.headers
@@ -191,24 +191,24 @@ class EnvoyExchange:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the request's body must not go on unread, and nothing has become of it."""
+        """Whether the request's body must not be forwarded unread, and the request has no outcome yet."""
         return self._guarded and self._processed is None
 
     @property
     def is_counted(self) -> bool:
-        """Whether the outcome of the request is known: it counts once, whatever its response is."""
+        """Whether the outcome of the request is known; a request is counted once, whatever its response is."""
         return self._processed is not None
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the response that are kept until more of it has come, and are then read at once."""
+        """Bytes of the response that are buffered until more arrives, and are then read at once."""
         reader = self._reader.kept_bytes if self._reader is not None else 0
         return max(reader, self._stream.unsplit_bytes if self._stream is not None else 0)
 
     def needs(self, more: int) -> int:
-        """Return the bytes of memory that the exchange may need with a message of so many bytes.
+        """Return the bytes of memory that the exchange may need, with a message of so many bytes.
 
-        Before the request's body has come these are what its length says that it will take.
+        Before the request's body has arrived, they are computed from its content-length.
         """
         if self._place < _ORDER.index("request_body"):
             length = self.headers.get("content-length", "") if self._path is not None or self._guarded else ""
@@ -220,23 +220,23 @@ class EnvoyExchange:
         return ANSWER_COPIES * (more + self.kept_bytes) + taken
 
     def without_memory(self) -> SendAnswer:
-        """Go on without the sidecar, which has no memory for what comes next."""
+        """Continue without the sidecar, which has no memory for the next message."""
         if self._changing and self.stay is None:
             self._stay = MasksStay.TOO_LONG
         return SendAnswer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.TOO_LARGE)
 
     @property
     def stay(self) -> MasksStay | None:
-        """Why masks stay in the response; None: they do not, or there are none."""
+        """Return why masks are left in the response; None if they are not, or there are none."""
         return self._stay or (self._stream.stay if self._stream is not None else None)
 
     @property
     def is_long(self) -> bool:
-        """Whether a long event has come that may end with the next piece."""
+        """Whether a long event is buffered that may end with the next piece."""
         return self._stream is not None and self._stream.unsplit_bytes > READ_AT_ONCE
 
     def take_ahead(self, message: wire.ProcessingRequest) -> Iterator[None]:
-        """Take a long piece of a response in parts, with a turn for others after each; the last is left to `take`."""
+        """Process a long piece of a response in parts, yielding to others after each; `take` does the last."""
         if message.WhichOneof("request") != "response_body" or not self._follows_headers or message.observability_mode:
             return
         piece = message.response_body.body
@@ -251,18 +251,18 @@ class EnvoyExchange:
 
     @property
     def _follows_headers(self) -> bool:
-        """Whether a piece of the response may come now."""
+        """Whether a piece of the response may follow now."""
         return self._place >= 0 and _ORDER[self._place] in ("response_headers", "response_body")
 
     @property
     def _searches(self) -> bool:
-        """Whether something is looked for in the pieces of a response."""
+        """Whether the pieces of a response are searched for masks or usage."""
         if self._stream is not None and self._stream.stay is None:
             return True
         return not self._whole and self._reader is not None and self._reader.reads
 
     def take(self, message: wire.ProcessingRequest) -> SendAnswer | TrimBody | Guard | RestoreWhole:
-        """Take a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
+        """Process a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
         kind = message.WhichOneof("request")
         if message.observability_mode or kind is None or not self._follows(kind):
             return self._left()
@@ -274,11 +274,11 @@ class EnvoyExchange:
             return self._left()
 
     def _left(self) -> SendAnswer:
-        """End the stream: the rest of the exchange goes on without the sidecar."""
+        """End the stream: the rest of the exchange continues without the sidecar."""
         return SendAnswer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.UNREADABLE)
 
     def _follows(self, kind: str) -> bool:
-        """Whether a message of a kind may come now."""
+        """Whether a message of a kind is in order now."""
         place = _ORDER.index(kind)
         follows = place > self._place if self._place >= 0 else not place
         follows = follows or kind == "response_body" == _ORDER[self._place]
@@ -286,12 +286,12 @@ class EnvoyExchange:
         return follows
 
     def _took(self, kind: str, message: wire.ProcessingRequest) -> SendAnswer | TrimBody | Guard | RestoreWhole:
-        """Take a message that is in order."""
+        """Process a message that is in order."""
         if kind == "request_headers":
             return self._request_headers(message)
         if kind == "request_body":
             self._body_bytes = len(message.request_body.body)
-            # A body that trailers follow is not the end of its stream, and whole all the same.
+            # A body that trailers follow does not end its stream, but is complete.
             if self._guarded and (self._path is None or self._signed):
                 whole = message.request_body.end_of_stream or self._buffered
                 outcome = EnvoyOutcome.UNREADABLE if self._signed else EnvoyOutcome.NOT_A_PROMPT
@@ -317,7 +317,7 @@ class EnvoyExchange:
         return SendAnswer(processed.reply, last=not goes_on, outcome=processed.outcome)
 
     def report(self) -> tuple[ProcessedRequest, ProviderUsage | None] | None:
-        """Return what is to be reported of the response, once: its usage, or None for an error. None: nothing."""
+        """Return what to report of the response, once: its usage, or None for an error. None: nothing to report."""
         reader, self._reader = self._reader, None
         failed, self._provider_failed = self._provider_failed, False
         if self._processed is None:
@@ -347,7 +347,7 @@ class EnvoyExchange:
     def _guarded_headers(
         self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]
     ) -> SendAnswer | Guard:
-        """Take the headers of a request whose body must not go on unread."""
+        """Process the headers of a request whose body must not be forwarded unread."""
         self._guarded = True
         passed = ProcessedRequest(EnvoyOutcome.UNREADABLE, messages.request_headers(own))
         if message.protocol_config.request_body_mode not in {0, messages.BUFFERED} or _never_ends(self.headers):
@@ -407,7 +407,7 @@ class EnvoyExchange:
 
     @property
     def _in_array(self) -> bool:
-        """Whether the response is a stream in the form of a JSON array."""
+        """Whether the response is a JSON array that is sent as a stream."""
         return self._path is not None and self._path.streams and self._path.api.may_stream_array
 
     def _response_body(self, message: wire.ProcessingRequest) -> SendAnswer | RestoreWhole:
@@ -426,14 +426,14 @@ class EnvoyExchange:
 
     def restored(self, whole: RestoredWhole) -> SendAnswer:
         """Answer with a whole, processed response."""
-        # A whole response that trailers follow does not say that it ends, but can be read.
+        # A whole response that trailers follow does not end its stream, but can be read.
         in_pieces = not self._ends and whole.stay is MasksStay.UNREADABLE
         self._stay = MasksStay.UNCHANGEABLE if in_pieces else whole.stay
         self._whole = self._whole and not in_pieces
         return self._passed(whole.body, ends=self._ends)
 
     def _streamed(self, stream: RestoredStream, piece: bytes, taken: int, *, ends: bool) -> SendAnswer:
-        """Answer with what of a stream goes on, or owe the answer; so many bytes of the piece were taken ahead."""
+        """Answer with the part of a stream that can continue, or owe the answer; `taken` bytes are processed."""
         self._made += stream.feed(piece[taken:], last=ends)
         if stream.waits:
             self._owed += 1
@@ -445,7 +445,7 @@ class EnvoyExchange:
         return self._passed(None if made == piece and not before else made, ends=ends, before=before)
 
     def _response_trailers(self) -> SendAnswer:
-        """Let trailers go on, behind what has waited of a stream: no further piece comes."""
+        """Let trailers continue, after the buffered rest of a stream: no further piece follows."""
         stream, before = self._stream, self._owed
         if stream is None or not before:
             return SendAnswer(messages.response_trailers(), last=True)
@@ -460,7 +460,7 @@ class EnvoyExchange:
 
 
 def _never_ends(headers: Mapping[str, str]) -> bool:
-    """Whether a request has no body but opens a connection for both sides, such as a WebSocket."""
+    """Whether a request opens a connection for both sides, such as a WebSocket, and so has no body that ends."""
     return headers.get(":method") == "CONNECT" or headers.get("upgrade", "").strip().lower() == "websocket"
 
 

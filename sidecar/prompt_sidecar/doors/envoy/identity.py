@@ -1,7 +1,7 @@
-"""Whose prompt a request holds, and which run it belongs to.
+"""Determines the caller of a request, and the run that it belongs to.
 
-The caller is who Envoy proved to be, or `local`; where `envoy.caller_by` says so, each provider's credential is a
-caller of its own. A run is what the header `x-prompt-sidecar-run` names, else what the conversation shows
+The caller is the name that Envoy authenticated as, or `local`; `envoy.caller_by` can make each provider's credential a
+caller of its own. The run is named by the header `x-prompt-sidecar-run`, or else derived from the conversation
 (`calls/conversations.py`).
 """
 
@@ -20,7 +20,7 @@ from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.members import Members, NotJson
 
 PREFIX = "envoy-"
-"""What ids of runs that are derived begin with."""
+"""Prefix of the ids of derived runs."""
 CONVERSATIONS_BOUND = "envoy.max_conversations"
 
 
@@ -34,7 +34,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Names callers and runs. `key` makes digests; `by_credential`: whether a provider's credential is a caller."""
+    """Determines callers and runs. `key` makes digests; `by_credential`: each provider's credential is a caller."""
 
     key: bytes
     by_credential: bool
@@ -42,16 +42,16 @@ class Identities:
     conversations: Conversations
 
     def of(self, format_name: str, headers: Mapping[str, str], body: bytes, peer: str) -> Identity:
-        """Return whose run a request belongs to.
+        """Return the caller and the run of a request.
 
         Args:
-            format_name: of the body.
-            headers: the request's, names in lower case.
-            body: the request's.
-            peer: who Envoy proved to be; empty: nobody asked.
+            format_name: the body's format.
+            headers: of the request, names in lower case.
+            body: of the request.
+            peer: the name that Envoy authenticated as; empty if it need not authenticate.
 
         Raises:
-            InvalidRequest: the header that names the run is not valid, or the body is no JSON object.
+            InvalidRequest: the header that names the run is not valid, or the body is not a JSON object.
         """
         caller = self.caller(headers, peer)
         if names.RUN in headers:
@@ -64,7 +64,7 @@ class Identities:
         return Identity(caller, self.conversations.of(opening).run_id)
 
     def caller(self, headers: Mapping[str, str], peer: str) -> str:
-        """Return whose a request is; arguments as `of`."""
+        """Return the caller of a request; arguments as `of`."""
         if name := self.names.of_credential(headers):
             return name
         credential = credential_caller(headers, self.key) if self.by_credential else ""

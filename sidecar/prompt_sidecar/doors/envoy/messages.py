@@ -1,4 +1,4 @@
-"""The messages that the external processor answers with, serialised, and the headers that Envoy sends."""
+"""The external processor's messages to Envoy, serialised, and reading of the headers that Envoy sends."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ STREAMED: Final = 1
 """BodySendMode.STREAMED."""
 _SEND: Final = 1
 _SKIP: Final = 2
-"""Of HeaderSendMode."""
+"""HeaderSendMode.SKIP."""
 _BILLION: Final = 1_000_000_000
 
 
 _MOST_HEADERS: Final = 1_000
-"""Headers of one message: ten times what Envoy takes by default (max_headers_count)."""
+"""Headers of one message that are read: ten times Envoy's default limit (max_headers_count)."""
 
 
 class TooManyHeaders(Exception):
-    """A message has more headers than are looked at."""
+    """A message has more headers than are read."""
 
 
 def headers_of(message: wire.HttpHeaders) -> dict[str, str]:
-    """Return headers by their names in lower case; of several with one name, all joined as HTTP does.
+    """Return headers by name in lower case; headers of the same name are joined as HTTP defines.
 
     Raises:
-        TooManyHeaders: see there.
+        TooManyHeaders: there are more than `_MOST_HEADERS`.
     """
     if len(message.headers.headers) > _MOST_HEADERS:
         raise TooManyHeaders
@@ -56,19 +56,19 @@ def _mutation(put: Mapping[str, str], remove: Iterable[str] = ()) -> wire.Header
 
 
 _PLAIN: Final = {"accept-encoding": "identity"}
-"""Of a request whose response is read: without the header a provider may answer in any encoding."""
+"""Headers for a request whose response is read: without this one a provider may use any encoding."""
 
 
 def request_headers(remove: Iterable[str] = (), *, plain: bool = False) -> bytes:
-    """Let a request's headers go on, without some of them; `plain`: ask for a response that is not compressed."""
+    """Let a request's headers continue, without some of them; `plain`: ask for an uncompressed response."""
     common = wire.CommonResponse(header_mutation=_mutation(_PLAIN if plain else {}, remove))
     return wire.ProcessingResponse(request_headers=wire.HeadersResponse(response=common)).SerializeToString()
 
 
 def request_body(body: bytes | None, *, plain: bool = False) -> bytes:
-    """Let a request's body go on; None: as it is. `plain`: ask for a response that is not compressed.
+    """Let a request's body continue; None: unchanged. `plain`: ask for an uncompressed response.
 
-    A new one needs its own content-length: Envoy answers 500 where it is wrong, whatever its failure_mode_allow is.
+    A new body needs its own content-length: Envoy answers 500 if it is wrong, whatever its failure_mode_allow is.
     """
     if body is None:
         return wire.ProcessingResponse(request_body=wire.BodyResponse()).SerializeToString()
@@ -80,12 +80,12 @@ def request_body(body: bytes | None, *, plain: bool = False) -> bytes:
 
 
 def request_trailers() -> bytes:
-    """Let a request's trailers go on."""
+    """Let a request's trailers continue."""
     return wire.ProcessingResponse(request_trailers=wire.TrailersResponse()).SerializeToString()
 
 
 def response_headers(put: Mapping[str, str], *, whole: bool = False) -> bytes:
-    """Let a response's headers go on, with some of ours; `whole`: ask for its body in one piece."""
+    """Let a response's headers continue, with some headers added; `whole`: ask for its body in one piece."""
     common = wire.CommonResponse(header_mutation=_mutation(put))
     mode = None
     if whole:
@@ -103,10 +103,10 @@ def response_headers(put: Mapping[str, str], *, whole: bool = False) -> bytes:
 
 
 def response_body(body: bytes | None = None) -> bytes:
-    """Let a piece of a response go on; None: as it is.
+    """Let a piece of a response continue; None: unchanged.
 
-    Where the piece is all of the body, Envoy still holds the headers, and its length must be right; else Envoy has sent
-    them without one, and ignores it here.
+    If the piece is the whole body, Envoy has not sent the headers yet, and the content-length must be right; otherwise
+    Envoy has sent the headers without one, and ignores it here.
     """
     if body is None:
         return wire.ProcessingResponse(response_body=wire.BodyResponse()).SerializeToString()
@@ -119,16 +119,16 @@ def response_body(body: bytes | None = None) -> bytes:
 EMPTIED: Final = wire.ProcessingResponse(
     response_body=wire.BodyResponse(response=wire.CommonResponse(body_mutation=wire.BodyMutation(body=b"")))
 ).SerializeToString()
-"""Takes a piece out of a response."""
+"""Removes a piece from a response."""
 
 
 def response_trailers() -> bytes:
-    """Let a response's trailers go on."""
+    """Let a response's trailers continue."""
     return wire.ProcessingResponse(response_trailers=wire.TrailersResponse()).SerializeToString()
 
 
 def immediate(status: int, headers: Mapping[str, str], body: bytes, details: str) -> bytes:
-    """End the exchange with a response of ours; `details` is for Envoy's access log."""
+    """End the exchange with a response of the sidecar's; `details` is for Envoy's access log."""
     return wire.ProcessingResponse(
         immediate_response=wire.ImmediateResponse(
             status=wire.HttpStatus(code=status), headers=_mutation(headers), body=body, details=details
@@ -137,6 +137,6 @@ def immediate(status: int, headers: Mapping[str, str], body: bytes, details: str
 
 
 def wait_longer(seconds: float) -> bytes:
-    """Ask Envoy to wait so long for the answer to its last message."""
+    """Ask Envoy to wait up to so many seconds for the answer to its last message."""
     whole, rest = divmod(int(seconds * _BILLION), _BILLION)
     return wire.ProcessingResponse(override_message_timeout=Duration(seconds=whole, nanos=rest)).SerializeToString()

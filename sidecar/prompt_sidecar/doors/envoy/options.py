@@ -1,4 +1,4 @@
-"""Where and how the external processor listens, and what it does for an exchange."""
+"""The options of the external processor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prompt_sidecar.values import DAY, GIB, HOUR, MIB, address, byte_count, choi
 
 @dataclass(frozen=True, slots=True)
 class EnvoyOptions:
-    """Times in seconds; an empty address is none."""
+    """Options of the Envoy door. Times in seconds; an empty address means none."""
 
     listen: str = setting(
         "",

@@ -1,7 +1,7 @@
-"""What the door does with one request, in a worker thread.
+"""Processes one request of the Envoy door in a worker thread.
 
-The core is asked, and its answer or failure is turned into what Envoy is told.
-A request goes on as it came whenever the core cannot answer; only refusals of a guard or a ceiling end it.
+The core is called, and its answer or failure is turned into messages to Envoy. A request continues unchanged whenever
+the core cannot answer; only refusals of the guard or of a ceiling end it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRequest:
-    """What Envoy is told of a request, and what the response's report needs."""
+    """The answer to Envoy about a request, and data for the report of its response."""
 
     outcome: EnvoyOutcome
     reply: bytes
@@ -62,30 +62,30 @@ class ProcessedRequest:
     identity: Identity | None = None
     revision: bytes = b""
     headers: Mapping[str, str] | None = None
-    """For the response: what the sidecar did."""
+    """Headers to add to the response: what the sidecar did."""
     restore: Restore | None = None
-    """Restores masks in the response; None: there is nothing to restore."""
+    """Restores masks in the response; None if there is nothing to restore."""
     handled: Handled | None = None
-    """What was done about the request; None: it does not go on, or is not trimmed."""
+    """What was done about the request; None if it is not forwarded, or is not trimmed."""
     untrimmed: Untrimmed | None = None
-    """Why it is not trimmed; None: its outcome says it."""
+    """Why it is not trimmed; None if the outcome says it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Have the guard read this body, which is no prompt that is trimmed."""
+    """Asks for the guard to search this body, which is not a prompt to be trimmed."""
 
     body: bytes
     passed: ProcessedRequest
-    """What Envoy is told if it goes on as it came."""
+    """The answer to Envoy if the body continues unchanged."""
     why: Unread | None = None
-    """Why it cannot be read; None: it may be."""
+    """Why the body cannot be read; None if it may be readable."""
     signed: bool = False
-    """Whether a signature covers it."""
+    """Whether a signature covers the body."""
 
 
 class Processor:
-    """Does the work of exchanges. Thread-safe."""
+    """Processes the requests of exchanges. Thread-safe."""
 
     def __init__(self, shared: DoorServices, identities: Identities) -> None:
         self._use_cases = shared.use_cases
@@ -95,7 +95,7 @@ class Processor:
     def trim(
         self, path: PathFound, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
     ) -> ProcessedRequest:
-        """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
+        """Trim a request's body; `peer` is the name that Envoy authenticated as, a part of the run's owner."""
         found: list[Identity] = []
 
         def read(_: Check) -> TrimCall:
@@ -135,11 +135,11 @@ class Processor:
             return self._failed(path.format, error, caller)
 
     def guards(self, headers: Mapping[str, str], peer: str) -> bool:
-        """Return whether no body of a request with these headers may go on unread."""
+        """Return whether no body of a request with these headers may be forwarded unread."""
         return bool(self._use_cases.runs.guarding.unread(self._identities.caller(headers, peer)))
 
     def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> ProcessedRequest:
-        """Have the guard read a body that is no prompt; it goes on masked, as it came, or not at all."""
+        """Have the guard search a body that is not a prompt; it continues masked, unchanged, or not at all."""
         caller = self._identities.caller(headers, peer)
         try:
             if step.why is not None:
@@ -156,9 +156,9 @@ class Processor:
     def left(
         self, headers: Mapping[str, str], peer: str, format_name: str, otherwise: ProcessedRequest
     ) -> ProcessedRequest:
-        """Return what becomes of a request that the guard could not read, as the sidecar was stopping, busy, or failed.
+        """Return the answer for a request that the guard could not search: the sidecar was stopping, busy, or failed.
 
-        `otherwise`: what becomes of it where the guard does not have to.
+        `otherwise`: the answer if the guard does not have to search it.
         """
         caller = self._identities.caller(headers, peer)
         if not self._use_cases.runs.guarding.unread(caller):
@@ -170,14 +170,14 @@ class Processor:
         return otherwise
 
     def report(self, identity: Identity, revision: bytes, usage: ProviderUsage | None) -> None:
-        """Report what the provider counted; None: it failed."""
+        """Report the provider's usage; None if the call failed."""
         caller, run_id = identity.caller, identity.run_id
         failed = UsageCall(caller, run_id, failed=True, revision=revision)
         try:
             call = failed if usage is None else usage_call(usage, caller, run_id, revision)
             self._use_cases.report_usage(call, _waits)
         except RunUnknown:
-            pass  # it was ended meanwhile
+            pass  # the run was ended meanwhile
         except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this
             _log.error("a report of usage failed: %s", frames(error))
 
@@ -189,7 +189,7 @@ class Processor:
         caller: str,
         check: Callable[[], None],
     ) -> ProcessedRequest:
-        """Mask a body that is no prompt of its path's format."""
+        """Mask a body that is not a prompt of its path's format."""
         call = MaskCall(caller, body, _run(headers), prompt_format(path.format, body))
         try:
             made = self._use_cases.mask(SendingDoor.ENVOY, call, check)
@@ -223,7 +223,7 @@ class Processor:
 
 
 def _run(headers: Mapping[str, str]) -> str:
-    """Return the run that the agent names; empty: none, or no valid one."""
+    """Return the run that the agent's header names; empty if there is none, or no valid one."""
     try:
         return checked_run_id(headers[names.RUN]) if names.RUN in headers else ""
     except InvalidRequest:
@@ -231,13 +231,13 @@ def _run(headers: Mapping[str, str]) -> str:
 
 
 def _window(headers: Mapping[str, str]) -> int:
-    """Return the window that the agent states; 0: none, or no plausible one."""
+    """Return the window that the agent's header states; 0 if there is none, or no plausible one."""
     text = headers.get(names.WINDOW, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _WINDOW_DIGITS else 0
 
 
 def _messages(dialect: Dialect, body: bytes) -> int:
-    """Return the number of a body's messages; 0: it is no JSON."""
+    """Return the number of a body's messages; 0 if it is not JSON."""
     try:
         return sum(1 for _ in dialect.entries(Members(body)))
     except NotJson:
@@ -245,7 +245,7 @@ def _messages(dialect: Dialect, body: bytes) -> int:
 
 
 def until(ends: float, stopped: Callable[[], bool]) -> Callable[[], None]:
-    """Return a check that fails when Envoy has stopped waiting, or would have by `ends` (of `monotonic`)."""
+    """Return a check that raises when Envoy has stopped waiting, or at the time `ends` (of `monotonic`)."""
 
     def check() -> None:
         if stopped():
@@ -257,7 +257,7 @@ def until(ends: float, stopped: Callable[[], bool]) -> Callable[[], None]:
 
 
 def _waits() -> None:
-    """A report is short."""
+    """Do nothing: a report is short."""
 
 
 def _outcome(error: Exception) -> EnvoyOutcome:

@@ -1,9 +1,8 @@
-"""Authentication: the caller of a call, to whom its runs belong.
+"""Authentication: determines the caller of a call, who owns its runs.
 
-In this order: `unix` for a peer on the unix socket, the name of the bearer token where tokens are configured, the
-name in the client's certificate where client certificates are, else `local`. Python's gRPC does not expose the uid
-of a unix peer; who may connect, the socket's mode says (0600: one uid and root), so its peers are one caller and
-need no token.
+In this order: `unix` for a peer on the unix socket; the name of the bearer token, if tokens are configured; the name in
+the client's certificate, if client certificates are; otherwise `local`. Python's gRPC does not expose the uid of a unix
+peer; the socket's mode decides who may connect (0600: one uid and root), so its peers are one caller and need no token.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ CALLER: ContextVar[str] = ContextVar("caller")
 
 
 def caller_of(context: grpc.ServicerContext, tokens: Tokens, names: CallerNames) -> str:
-    """Return the caller of a call: the name that settings give it, else what it is.
+    """Return the caller of a call: its name in the settings, or else the name derived from its credentials.
 
     Raises:
-        Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
+        Unauthenticated: a token is required but missing or unknown; or a certificate has no name.
     """
     return names.of(_identity(context, tokens))
 

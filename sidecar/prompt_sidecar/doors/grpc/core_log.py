@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from prompt_sidecar.calls.refusals import LineBudget
 
 _CORE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ ([\w./-]+:\d+)\] ?(.*)")
-"""A line of the core: severity, date, time, thread, place, text. Absl's form."""
+"""A line of the core: severity, date, time, thread, place, text, in Absl's format."""
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.CRITICAL}
 _MOST_CHARACTERS = 500
 _STDERR = 2
@@ -35,7 +35,7 @@ def core_lines_logged(a_minute: int) -> Iterator[None]:
     """Log what is written to descriptor 2, at most `a_minute` lines a minute, until the context ends."""
     try:
         kept = os.dup(_STDERR)
-    except OSError:  # it is closed: no line is read anyway
+    except OSError:  # the descriptor is closed: no line can be read
         yield
         return
     ours = io.TextIOWrapper(os.fdopen(os.dup(kept), "wb", 0), "utf-8", "backslashreplace", write_through=True)
@@ -51,7 +51,7 @@ def core_lines_logged(a_minute: int) -> Iterator[None]:
     try:
         yield
     finally:
-        os.dup2(kept, _STDERR)  # closes the pipe's last end, so that the reader ends
+        os.dup2(kept, _STDERR)  # closes the pipe's last write end, so that the reader ends
         reader.join(_END_SECONDS)
         faulthandler.disable()
         sys.stderr = before

@@ -19,14 +19,14 @@ from typing import Any, Final
 from prompt_sidecar.calls.turns import Owner
 
 ENDS: ContextVar[float] = ContextVar("ends", default=inf)
-"""When the current call's deadline passes, by `monotonic`; gRPC computes the time left by the wall clock."""
+"""Time at which the current call's deadline passes, by `monotonic`; gRPC computes the time left by the wall clock."""
 
 _PARAMETERS: Final = ("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer")
 """The first parameters of the functions that gRPC submits."""
 
 
 def unknown_grpc() -> str:
-    """Return what this file needs and the installed gRPC lacks; empty: nothing."""
+    """Return the names that this file needs and the installed gRPC lacks, or an empty string."""
     try:
         server, cython = _internals()
         for name in ("_unary_response_in_pool", "_stream_response_in_pool"):
@@ -50,7 +50,7 @@ def unknown_grpc() -> str:
 
 
 def _internals() -> tuple[Any, Any]:
-    # Here, as a version without them must be reported and not fail at import.
+    # Imported here, so that a version without them is reported and does not fail at import.
     from grpc import _server
     from grpc._cython import cygrpc  # type: ignore[attr-defined]  # stubs leave it out
 
@@ -81,14 +81,14 @@ class HandedCall:
         return _internals()[0]._Context(self._event, self._state, None)  # noqa: SLF001 - see the module
 
     def enter(self, admit: Callable[[Any], Owner], context: Any) -> Owner:
-        """Record the call's deadline and return what `admit` does, which runs in the call's own context."""
+        """Record the call's deadline and return the result of `admit`, which runs in the call's own context."""
         owner: Owner = self._run(_enter, admit, context)
         return owner
 
     def ask(self, received: Callable[[], None]) -> None:
         """Request the message; `received` is called on gRPC's event loop when it has arrived, or can no longer arrive.
 
-        As `grpc._server._unary_request` does, without waiting.
+        Like `grpc._server._unary_request`, without waiting.
         """
         server, cython = _internals()
         state, wire = self._state, self._event.call
@@ -107,7 +107,7 @@ class HandedCall:
         received()
 
     def size(self) -> int:
-        """Bytes of the message that has arrived; 0: there is none."""
+        """Bytes of the message that has arrived; 0 if there is none."""
         message = self._state.request
         return len(message) if isinstance(message, bytes) else 0
 
@@ -118,7 +118,7 @@ class HandedCall:
         self._run(self._respond, *arguments)
 
     def refuse(self, error: Exception) -> None:
-        """End the call with an error, in the current thread; no more of its message is read."""
+        """End the call with an error, in the current thread; the rest of its message is not read."""
         refuse = self.behaviour.refused(error)
         self._run(self._respond, self._event, self._state, refuse, _nothing, self._deserialize, self._serialize)
 

@@ -1,7 +1,7 @@
 """The standard health service: `Check` takes no lock, and a slow `Watch` delays no other call.
 
 grpcio-health-checking's own servicer sends while it holds the lock that `Check` needs too, and that gRPC's event loop
-needs when a watcher disconnects: one watcher that reads nothing of its answer would block all health checks, and two at
+needs when a watcher disconnects: one watcher that does not read its answer would block all health checks, and two at
 the wrong moment the whole server. Here no lock is held while something is sent, and only the threads of watches can
 wait for a watcher.
 """
@@ -38,7 +38,7 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watchers: set[_Watcher] = set()
 
     def set(self, state: State) -> None:
-        """Set the status of a state of the process, and send it to all watchers."""
+        """Set the status for a state of the process, and send it to all watchers."""
         with self._lock:
             self._status = SERVING if state is State.SERVING else NOT_SERVING
             watchers = list(self._watchers)
@@ -46,7 +46,7 @@ class Health(health_pb2_grpc.HealthServicer):
             self._pool.submit(watcher.send)
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        """The status of a service."""
+        """Return the status of a service."""
         if request.service not in self._services:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such service; ask for the whole with an empty name")
         return health_pb2.HealthCheckResponse(status=self._status)
@@ -54,7 +54,7 @@ class Health(health_pb2_grpc.HealthServicer):
     def Watch(  # type: ignore[override]  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, context: Any, send: Callable[[Any], None]
     ) -> None:
-        """The status of a service now, and each later one."""
+        """Send the status of a service now, and each later one."""
         known = request.service in self._services
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         watcher = _Watcher(send, lambda: self._status if known else unknown)
@@ -69,7 +69,7 @@ class Health(health_pb2_grpc.HealthServicer):
             self._watchers.discard(watcher)
 
 
-# gRPC passes a marked function another function to send with, and runs it without a thread of its own.
+# gRPC passes another function to a marked one, to send with, and runs it without a thread of its own.
 Health.Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
 
 
@@ -83,7 +83,7 @@ class _Watcher:
         self._lock = threading.Lock()
 
     def send(self) -> None:
-        """Send the status if it has changed. Waits for the watcher."""
+        """Send the status if it has changed. Blocks until the watcher has read it."""
         with self._lock:
             status = self._status()
             if status != self._sent:

@@ -1,8 +1,8 @@
 """The outermost interceptor: authenticates every call of every service, and turns errors into statuses.
 
-The caller is identified when the call arrives, before its message is read; `doors/grpc/reception.py` decides whether
-there is room for it. Everything that a handler raises, down to MemoryError and the panics of native code (which
-are BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
+The caller is identified when the call arrives, before its message is read; `doors/grpc/reception.py` decides whether it
+can be admitted. Everything that a handler raises, down to MemoryError and the panics of native code (which are
+BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def check(context: grpc.ServicerContext) -> None:
 
 
 def seconds_left() -> float:
-    """Seconds until the deadline of the call at hand passes; a year or more where it has none."""
+    """Return the seconds until the current call's deadline; a year or more if it has none."""
     return ENDS.get() - monotonic()
 
 
 @dataclass(frozen=True, slots=True)
 class Receptions:
-    """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others."""
+    """Receptions by kind of call: `own` for our service, `health` and `watch` for health checks, `admin` for others."""
 
     own: Reception
     health: Reception
@@ -73,7 +73,7 @@ class Receptions:
 
 
 class Interceptor(grpc.ServerInterceptor):
-    """See the module."""
+    """Authenticates calls and turns errors into statuses. See the module."""
 
     def __init__(self, shared: DoorServices, receptions: Receptions, *, own_pool: bool) -> None:
         """`own_pool`: calls run in gRPC's own pool, and no reception takes them."""
@@ -97,7 +97,7 @@ class Interceptor(grpc.ServerInterceptor):
         known = self._methods.get(method)
         if known is None:
             handler = continuation(handler_call_details)
-            if handler is None:  # not kept, as callers can make up names
+            if handler is None:  # not kept, as callers can invent method names
                 return self._not_served
             known = self._methods[method] = self._method(handler, method)
         return known
@@ -164,7 +164,7 @@ class Interceptor(grpc.ServerInterceptor):
         return make(wrapped, handler.request_deserializer, handler.response_serializer)
 
     def _check_open(self) -> None:
-        """Raises Stopping: further calls are refused."""
+        """Raise Stopping if further calls are refused."""
         if self._closed:
             raise Stopping("this sidecar is stopping; call another, or this one when it is back")
 
@@ -175,7 +175,7 @@ class Interceptor(grpc.ServerInterceptor):
             self._check_open()
             raise NotServed("Method not found!")
 
-        # Registered as taking a stream, so that a refused request's message is not waited for.
+        # Registered as taking a stream, so that gRPC does not wait for a refused request's message.
         return grpc.stream_unary_rpc_method_handler(
             self._taken_by(self._receptions.admin, _never, admit, self._refusing_with("", traced=True), streams=True)
         )
@@ -190,9 +190,9 @@ class Interceptor(grpc.ServerInterceptor):
         streams: bool,
         lasts: bool = False,
     ) -> Any:
-        """Have gRPC submit `behaviour` to a reception and not to the server's executor, by an attribute of its own.
+        """Have gRPC submit `behaviour` to a reception instead of the server's executor, by an attribute of `behaviour`.
 
-        The other arguments are those that the reception looks for. Where no reception can take calls, gRPC's own pool
+        The other arguments become attributes that the reception reads. If no reception can take calls, gRPC's own pool
         runs `behaviour`.
         """
         if self._own_pool:
@@ -207,7 +207,7 @@ class Interceptor(grpc.ServerInterceptor):
         return found
 
     def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
-        """Return what makes the behaviour that ends a call of a method with an error."""
+        """Return a function that makes the behaviour which ends a call of a method with an error."""
 
         def refuse(error: BaseException, _: object, context: grpc.ServicerContext, *__: object) -> NoReturn:
             with call_through("grpc"):
@@ -220,7 +220,7 @@ class Interceptor(grpc.ServerInterceptor):
         return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
 
     def _failed(self, called: BegunCall, context: Any, error: BaseException) -> None:
-        """End the call with the error's status, unless the handler has ended it: then gRPC raised a bare Exception."""
+        """End the call with the error's status, unless its handler has ended it: gRPC then raised a bare Exception."""
         if is_out_of_memory(error):
             error = out_of_memory()
         ended = type(error) is Exception and not error.args and context.code() is not None

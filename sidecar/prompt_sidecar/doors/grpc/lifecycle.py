@@ -1,4 +1,4 @@
-"""The gRPC door's life cycle: bind, serve, drain, stop.
+"""Life cycle of the gRPC door: bind, serve, drain, stop.
 
 It serves while the vocabulary is loaded: the health status is NOT_SERVING, and early calls wait in their threads. At a
 stop the status is NOT_SERVING and new calls are refused at once, calls in flight finish within the grace period, and
@@ -51,9 +51,9 @@ _REFUSAL_THREADS = 1
 _ADMIN_THREADS = 4
 """Threads for reflection and channelz; an open reflection stream holds one, for server.message_timeout at most."""
 _SIDE_CALLS = 64
-"""Health checks and watches, and reflection and channelz calls, running or waiting."""
+"""Calls of health, reflection and channelz that run or wait."""
 _LAST_CALLS_SECONDS = 60.0
-"""Seconds that calls have to finish when their connection's age is reached."""
+"""Seconds that calls have to finish when their connection has reached its maximum age."""
 _FLUSH_SECONDS = 0.25
 """Seconds that connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
@@ -77,7 +77,7 @@ class GrpcDoor:
         if missing:
             _log.warning(own_pool.WARNING, grpc.__version__, missing)
         self._own_pool = ThreadPoolExecutor(settings.workers, "grpc") if missing else None
-        """Where calls run that no reception can take; None: none does."""
+        """Runs calls that no reception can take; None if there are none."""
         checks, watch, admin, refuse = self._side_pools = (
             WorkerPool(_HEALTH_THREADS, "health"),
             WorkerPool(_WATCH_THREADS, "watch"),
@@ -100,7 +100,7 @@ class GrpcDoor:
         shared.readiness.changed.append(self._health.set)
         self._inode: tuple[int, int] | None = None
         self.port = 0
-        """The TCP port, also where port 0 was asked for; 0: none."""
+        """The TCP port, also if port 0 was requested; 0 if there is none."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class GrpcDoor:
         return tuple(address for address in (tcp, unix) if address)
 
     def bind(self) -> None:
-        """Take its addresses. Raises StartError."""
+        """Open its listening sockets. Raises StartError."""
         if self._settings.listen:
             self.port = self._bind_tcp()
         if self._settings.socket:
@@ -143,19 +143,19 @@ class GrpcDoor:
         self._serves = True
 
     def drain(self) -> None:
-        """Refuse all further calls; those whose message has not come are not waited for."""
+        """Refuse all further calls; calls whose message has not arrived are not waited for."""
         self._interceptor.close()
         self._own.close()
         self._refusing.close()
 
     def stop(self, grace: float) -> bool:
-        """Wait for calls in flight, for `grace` seconds, then end; return whether all finished."""
+        """Wait up to `grace` seconds for calls in flight, then end; return whether all finished."""
         idle = self._in_flight.wait_for_none(0)
         clean = idle or self._in_flight.wait_for_none(grace)
         if clean and not idle:
             time.sleep(_FLUSH_SECONDS)
-        self._unlink_socket()  # while we have it open: later its inode may be another file's
-        if self._serves:  # gRPC would wait for ever for the end of a thread that the system has not let begin
+        self._unlink_socket()  # while the file is open: later its inode may belong to another file
+        if self._serves:  # gRPC would wait for ever for a thread that the system has not started
             self._server.stop(None).wait(_END_SECONDS)
         if self._clerk is not None:
             self._clerk.end()
@@ -187,7 +187,7 @@ class GrpcDoor:
                 return self._server.add_insecure_port(listen)
             return self._server.add_secure_port(listen, credentials(tls))
         except RuntimeError:
-            bound_socket("server.listen", listen).close()  # it says why not, which gRPC does not
+            bound_socket("server.listen", listen).close()  # the system's error says why not, which gRPC's does not
             raise StartError(
                 f"server.listen {listen}: cannot listen there; are the TLS files a certificate chain, its key and "
                 "authorities in PEM?"
@@ -196,9 +196,9 @@ class GrpcDoor:
     def _bind_socket(self) -> None:
         """Bind under a random name, then rename the socket to its path.
 
-        When gRPC stops, it removes the file with the name that it was given, even if another process has made it since.
-        So it is given a name that no longer exists, and `_unlink_socket` checks whether the file at the path is this
-        server's.
+        When gRPC stops, it removes the file with the name that it was given, even if another process has created it
+        since. So it is given a name that no longer exists, and `_unlink_socket` checks whether the file at the path is
+        this server's.
         """
         path = Path(self._settings.socket)
         check_socket(self._settings)
@@ -212,7 +212,7 @@ class GrpcDoor:
         try:
             if group is not None:
                 os.chown(first, -1, group)
-            first.chmod(int(self._settings.socket_mode, 8))  # last: until then nobody else may connect
+            first.chmod(int(self._settings.socket_mode, 8))  # last: until then no other user may connect
         except OSError as error:
             first.unlink()
             raise StartError(
@@ -235,13 +235,13 @@ class GrpcDoor:
 
 
 def _file_id(path: Path) -> tuple[int, int]:
-    """Return what identifies a file: inode numbers are unique only on one device."""
+    """Return an identifier of a file: inode numbers are unique only on one device."""
     found = path.lstat()
     return found.st_dev, found.st_ino
 
 
 def _arguments(settings: ServerOptions) -> list[tuple[str, int]]:
-    """How gRPC is to treat connections."""
+    """Return gRPC's options for connections."""
     return [
         *channel_arguments(
             settings,
@@ -252,16 +252,16 @@ def _arguments(settings: ServerOptions) -> list[tuple[str, int]]:
                 "grpc.max_connection_age_grace_ms": _LAST_CALLS_SECONDS,
             },
         ),
-        ("grpc.http2.bdp_probe", 0),  # it would take a megabyte and more of messages that nobody has requested
+        ("grpc.http2.bdp_probe", 0),  # gRPC would buffer a megabyte or more of messages that were not requested
         ("grpc.max_concurrent_streams", settings.max_streams),
-        ("grpc.keepalive_permit_without_calls", 1),  # idle peers that went without a word are noticed too
+        ("grpc.keepalive_permit_without_calls", 1),  # peers that vanished while idle are noticed too
         ("grpc.enable_channelz", int(settings.channelz)),
     ]
 
 
 @contextlib.contextmanager
 def _umask(mask: int) -> Iterator[None]:
-    """Have files made with `mask`: the socket is never open to others, not even between bind and chmod."""
+    """Create files with `mask` in this context: the socket is never open to others, not even before chmod."""
     before = os.umask(mask)
     try:
         yield

@@ -1,9 +1,9 @@
-"""Calls in gRPC's own pool of threads, where the installed gRPC lacks what `prompt_sidecar.doors.grpc.handed` needs.
+"""Runs calls in gRPC's own pool of threads, if the installed gRPC lacks what `doors/grpc/handed.py` needs.
 
 gRPC then reads each message in the thread that serves the call, so a caller that sends headers and no message holds a
 thread until its deadline or its connection's end. Callers are authenticated, and calls counted, refused and drained as
-ever; what is missing are the turns of connections, the limits on slow messages and on answers that nobody takes, and
-the waiting of refusals. `server.max_calls` is gRPC's own limit then, which it does not tell us of.
+usual; what is missing are the turns of connections, the limits on slow messages and on answers that clients do not
+read, and the delay of refusals. `server.max_calls` is then enforced by gRPC, which does not report when it is reached.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def in_own_pool(
     refused: Callable[[BaseException], Callable[..., None]],
     in_flight: InFlight,
 ) -> Callable[..., Any]:
-    """Return what gRPC runs in a thread of its own: the caller is authenticated there, then `behaviour` is called."""
+    """Return the function that gRPC runs in its own thread: it authenticates the caller, then calls `behaviour`."""
 
     def run(request: Any, context: Any, *more: object) -> Any:
         ARRIVAL.at, ARRIVAL.answered = perf_counter(), 0

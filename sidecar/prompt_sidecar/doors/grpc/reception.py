@@ -5,12 +5,12 @@ message holds a thread, and as many of them as there are threads block all calle
 caller identified, before anything of its message is read; then gRPC's own event loop awaits the message, and a call is
 given a thread only when its whole message has arrived.
 
-A call that waits costs memory, as gRPC keeps what has arrived of its message. So only a few messages are read ahead of
-the threads, as many as there is memory for if all are of the largest size, and of one connection only while it has
-fewer of them than may still be read: others find room. A message that takes longer than `SLOW_AFTER` to arrive no
-longer delays those behind it, but the number of such messages and the time for each are limited by options. Where a
-call has to be refused to make room, it is the oldest one of the connection that has the most: a caller that sends
-little is not crowded out by one that sends much. Answers that their callers do not take are limited in the same way.
+A waiting call costs memory, as gRPC keeps the part of its message that has arrived. So only a few messages are read
+ahead of the threads: as many as there is memory for if all are of the largest size, and from one connection only while
+it has fewer of them than may still be read, which leaves room for others. A message that takes longer than `SLOW_AFTER`
+to arrive no longer delays those behind it, but the number of such messages and the time for each are limited by
+options. If a call has to be refused to make room, it is the oldest one of the connection that has the most: a caller
+with few calls is not displaced by one with many. Answers that their callers do not read are limited in the same way.
 
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
                  └────────────┴─ too slow, or in the way: refused ──┘
@@ -43,17 +43,17 @@ from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
 SLOW_AFTER: Final = 0.1
 """Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
 TICK: Final = 0.05
-"""Seconds between two checks of what waits."""
+"""Seconds between two checks of waiting calls."""
 _LATEST: Final = 1.5 * TICK
-"""Most seconds that are counted between two checks."""
+"""Longest time between two checks that counts as waiting, in seconds."""
 _AHEAD: Final = 2
-"""Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
+"""Messages that are read ahead for each thread, so that no thread has to wait for the next message."""
 _MOST_AHEAD: Final = 16
-"""And at most, as all of them may be large."""
+"""Limit on these messages in total, as all of them may be large."""
 
 UNTAKEN_BOUND: Final = "server.untaken_bytes"
 _FIRST_SECONDS: Final = 1.0
-"""Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
+"""Seconds for the first answer of a long-lived stream to be sent; a thread waits for it."""
 
 
 _UNKNOWN: Final = Owner("", "")
@@ -65,9 +65,9 @@ class _Phase(Enum):
     READY = auto()
     RUNNING = auto()
     ANSWERING = auto()
-    """Answered, and not yet taken."""
+    """Answered, but the answer is not yet sent completely."""
     ENDED = auto()
-    """Refused or cut off, and gRPC has yet to see to it."""
+    """Refused or cut off, but not yet ended by gRPC."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,12 +81,12 @@ class _ReceivedCall:
     since: float = 0.0
     """When its phase began, by `monotonic`."""
     pace: float = 0.0
-    """When its message was first waited for, by the time that was looked at."""
+    """When the wait for its message began, by the time of the last check."""
     asked: bool = False
-    """Whether its message was requested: gRPC takes all of it then, until the call ends."""
+    """Whether its message was requested: gRPC then reads all of it, until the call ends."""
     slow: bool = False
     over: bool = False
-    """Whether its caller has all of the answer, or has disconnected."""
+    """Whether its caller has the whole answer, or has disconnected."""
     answered: int = 0
     """Bytes of its answer."""
 
@@ -104,9 +104,9 @@ class _ReceivedCall:
 class Reception(ThreadPoolExecutor):
     """Takes the calls of some methods and has `pool` run them. Its only thread is the `Clerk`'s.
 
-    A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read;
-    returns whose the call is, and raises to refuse), `refused` (returns the behaviour that answers with an error),
-    `streams` (whether it takes a stream of messages, which it reads by itself; such a call is ended after
+    A behaviour submitted to it has the attributes `admit` (called with the context before anything is read; returns the
+    call's owner, and raises to refuse), `refused` (returns the behaviour that answers with an error), `streams`
+    (whether it takes a stream of messages, which it reads by itself; such a call is ended after
     `server.message_timeout`) and `lasts` (whether its answer is a stream that may stay open).
     """
 
@@ -121,16 +121,16 @@ class Reception(ThreadPoolExecutor):
         in_flight: InFlight | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Make it.
+        """Create it.
 
         Args:
             pool: runs the calls.
             refusing: ends refused calls.
             options: limits of times and bytes.
-            bound: the name of `most` in the settings.
-            most: calls that wait or run, and as many whose answers are not taken yet.
+            bound: the setting that `most` comes from.
+            most: calls that wait or run, and as many whose answers are not sent completely.
             in_flight: counts the calls.
-            reached: called with the name of a limit where no status reports it.
+            reached: called with the name of a limit that no status reports.
         """
         super().__init__(1)
         self._pool = pool
@@ -145,24 +145,24 @@ class Reception(ThreadPoolExecutor):
         self._pace = self._looked = 0.0
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
-        """Called when something waits that has to be checked from time to time."""
+        """Called when a call waits that has to be checked from time to time."""
         self.room: Callable[[], int] = lambda: sys.maxsize
-        """Bytes that the process may still take: of messages that are read ahead, each may be of the largest size."""
+        """Returns the bytes that the process may still use: each message read ahead may be of the largest size."""
         self._waiting: WaitingTurns[_ReceivedCall] = WaitingTurns()
-        """A call's phase says whether it is here."""
+        """Waiting calls; a call's phase says whether it is here."""
         self._unread_of = OwnerCounts()
         """Calls that wait or whose messages are being read."""
         self._reading: OrderedDict[_ReceivedCall, None] = OrderedDict()
         self._streaming: OrderedDict[_ReceivedCall, None] = OrderedDict()
-        """The running calls whose threads may wait for their callers."""
+        """The running calls whose threads may wait for their clients."""
         self._answering: OrderedDict[_ReceivedCall, None] = OrderedDict()
         self._untaken = 0
-        """Bytes of the answers that wait to be taken."""
+        """Bytes of answers not yet sent completely."""
         self._slow = 0
         self._ready = 0
         self._running = 0
         self._read = OwnerCounts()
-        """Calls whose messages are read ahead: those that are being read and are not slow, and the ready ones."""
+        """Calls whose messages are read ahead: those being read that are not slow, and those ready to run."""
 
     @property
     def active(self) -> int:
@@ -171,7 +171,7 @@ class Reception(ThreadPoolExecutor):
 
     @property
     def untaken_bytes(self) -> int:
-        """Bytes of the answers that their callers have yet to take."""
+        """Bytes of answers that their callers have yet to read."""
         return self._untaken
 
     @property
@@ -186,7 +186,7 @@ class Reception(ThreadPoolExecutor):
     # -- what gRPC calls, on its event loop ----------------------------------------------------------------------------
 
     def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
-        """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
+        """Accept a call. Runs on gRPC's event loop, which holds the call's condition."""
         call = _ReceivedCall(HandedCall(run, handed))
         try:
             context = call.handed.context()
@@ -199,7 +199,7 @@ class Reception(ThreadPoolExecutor):
         return _TAKEN
 
     def _admit(self, call: _ReceivedCall, context: Any) -> None:
-        """Admit the call if there is room, or another call can be refused in its place."""
+        """Admit the call if the limits allow it, or another call can be refused in its place."""
         with self._lock:
             victim = self._in_the_way(call) if self._pending >= self._most else None
             full = self._pending >= self._most and victim is None
@@ -241,13 +241,13 @@ class Reception(ThreadPoolExecutor):
         self.wake()
 
     def _next(self) -> _ReceivedCall | None:
-        """Take out the call whose message is read next; None: none may be read.
+        """Remove and return the call whose message is read next; None if none may be read.
 
-        Connections take turns. One is passed over while it has as many messages read ahead as may still be read, so no
-        more of them are passed over than messages are read.
+        Connections take turns. One is skipped while it has as many messages read ahead as may still be read, so no more
+        connections are skipped than messages are read.
         """
         ahead = len(self._reading) - self._slow + self._ready
-        # Nobody knows how large a message will be, and no memory is reserved for it before it is there.
+        # A message's size is not known in advance, and no memory is reserved for it before it has arrived.
         left = min(self._ahead, self.room() // self._options.max_message_bytes) - ahead if ahead else self._ahead
         if left <= 0:
             return None
@@ -275,7 +275,7 @@ class Reception(ThreadPoolExecutor):
             elif call.phase is _Phase.ANSWERING:
                 self._taken(call)
             elif call.phase is not _Phase.ENDED:
-                return  # the thread that has it now will finish it
+                return  # the thread that serves it now will finish it
         self._in_flight.remove()
 
     # -- in a thread of the pool ---------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class Reception(ThreadPoolExecutor):
             self._cut_off_if_not_begun(call)
 
     def _cut_off_if_not_begun(self, call: _ReceivedCall) -> None:
-        """Cut off a call that cannot be begun, as there is no memory for it, or the pool has ended with the server."""
+        """Cut off a call that cannot be started, as there is no memory, or the pool has ended with the server."""
         with self._lock:
             if call.phase is not _Phase.READY:
                 return
@@ -327,9 +327,9 @@ class Reception(ThreadPoolExecutor):
                 self._cut_off(victim, bound)
 
     def _answered(self, call: _ReceivedCall) -> list[tuple[_ReceivedCall, str]]:
-        """Wait for an answer to be taken; return the calls to end if too much waits, each with the limit's name.
+        """Wait until an answer is sent; return the calls to end if too much waits, each with the limit's name.
 
-        The last one that was answered stays: a single answer may have as many bytes as the options allow.
+        The latest answer stays: a single answer may have as many bytes as the options allow.
         """
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
@@ -347,7 +347,7 @@ class Reception(ThreadPoolExecutor):
         return dropped
 
     def _taken(self, call: _ReceivedCall) -> None:
-        """Stop waiting for the answer to be taken."""
+        """Stop waiting for the answer to be sent."""
         del self._answering[call]
         self._untaken -= call.answered
 
@@ -358,7 +358,7 @@ class Reception(ThreadPoolExecutor):
         now, options = monotonic(), self._options
         ended: list[tuple[_ReceivedCall, SidecarError]] = []
         with self._lock:
-            # A busy sidecar checks late, for which its clients are not to blame.
+            # A busy sidecar checks late, which is not its clients' fault.
             self._pace += min(now - self._looked, _LATEST)
             self._looked = now
             for call in [each for each in self._reading if not each.slow]:
@@ -443,7 +443,7 @@ class Reception(ThreadPoolExecutor):
         self._unread_of.add(call.owner, -1)
 
     def _end(self, call: _ReceivedCall) -> None:
-        """Take a waiting call out; it must be refused with a reason."""
+        """Remove a waiting call; the caller of this method must refuse it with a reason."""
         if call.phase is _Phase.READING:
             self._unread(call)
         else:
@@ -452,14 +452,14 @@ class Reception(ThreadPoolExecutor):
         call.phase = _Phase.ENDED
 
     def _cut(self, call: _ReceivedCall) -> None:
-        """Stop waiting for its answer to be taken; it must be ended."""
+        """Stop waiting for an answer to be sent; the caller of this method must end the call."""
         self._taken(call)
         call.phase = _Phase.ENDED
 
-    # -- how a call ends that is not run -------------------------------------------------------------------------------
+    # -- refused calls -------------------------------------------------------------------------------------------------
 
     def _refuse(self, call: _ReceivedCall, error: Exception) -> None:
-        """Refuse a call; no more of its message is read."""
+        """Refuse a call; the rest of its message is not read."""
         self._refusing.refuse(call.handed, call.owner, call.arrived, error, waits=not call.asked)
 
     def _cut_off(self, call: _ReceivedCall, bound: str = "") -> None:
@@ -477,12 +477,12 @@ _SLOW = (
     "or this one has waited for longest; retry"
 )
 _TAKEN: Future[Any] = Future()
-"""gRPC counts running calls by their futures; here they are counted otherwise, so all calls share one."""
+"""gRPC counts running calls by their futures; here they are counted in another way, so all calls share one."""
 _TAKEN.set_result(None)
 
 
 class Clerk:
-    """The thread that checks some receptions for calls that have waited too long, and has refusals sent."""
+    """The thread that checks some receptions for calls that have waited too long, and sends delayed refusals."""
 
     def __init__(self, refusing: Refusing, *receptions: Reception) -> None:
         self._refusing = refusing

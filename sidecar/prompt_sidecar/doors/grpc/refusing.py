@@ -1,15 +1,15 @@
-"""Ends refused calls at a limited rate, so that refusing never takes the time of those that are served.
+"""Ends refused calls at a limited rate, so that refusals take little time from calls that are served.
 
-Theory. gRPC hands over calls one after another, on one thread, in the order in which they came on all connections. A
-client whose call is refused can send the next one at once; so where refusing is fast, a client with thousands of calls
-open keeps thousands of new ones waiting before that thread, and everybody else's call waits behind them. A call that
-is kept open sends nothing. So after the first few, refusals wait: they are sent at a fixed rate, connections take
-turns, and a caller that was refused once among many that were refused often has its status soon. Clients that flood
-wait for most of the time for statuses, and what they have open is bounded by streams and connections.
+Theory. gRPC delivers the calls of all connections in order of arrival, on one thread. A client whose call is refused
+can send the next one at once. If refusals were immediate, a client with thousands of open calls would keep thousands of
+new ones queued before that thread, and all other calls would wait behind them. A call that stays open causes no new
+one. So after the first few, refusals are delayed: they are sent at a fixed rate, connections in turn, so that a caller
+refused once gets its status soon although others are refused often. Clients that flood mostly wait for statuses, and
+their open calls are limited by streams and connections.
 
-What waits takes memory, so its number is bounded as well. Above that the oldest of the connection that has the most is
-cut off without a status. A call whose message was requested never waits, as gRPC would keep all of the message for so
-long; such calls are few, since a message is only requested when there is room for it.
+Delayed refusals take memory, so their number is limited too. Above the limit the oldest one of the connection that has
+the most is cut off without a status. A call whose message was requested is never delayed, as gRPC would keep all of the
+message meanwhile; such calls are few, since a message is only requested when there is memory for it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from prompt_sidecar.calls.turns import Owner, OwnerCounts, WaitingTurns
 from prompt_sidecar.doors.grpc.handed import HandedCall
 
 AT_ONCE: Final = 256
-"""Refusals that are sent without delay, where there were none for a while."""
+"""Refusals that are sent without delay, if there were none for a while."""
 A_SECOND: Final = 50
-"""Refusals a second after that. Where many threads have work a call takes gRPC's one thread some 2 ms, as it waits for
-the interpreter at each step; so refused calls that come again take a tenth of it."""
+"""Refusals per second after that. When many threads are busy a call takes some 2 ms of gRPC's one thread, as it waits
+for the interpreter at each step; so refused calls that are retried take a tenth of it."""
 HELD_BOUND: Final = "server.held_refusals"
 MOST: Final = 2_048
-"""Refusals that wait, each of up to 90 kB with a part of its message. The last of so many is sent after 40 seconds;
-one of a connection that has no others, after those of as many connections as wait."""
+"""Delayed refusals, each of up to 90 kB with a part of its message. The last of so many is sent after 40 seconds; one
+of a connection that has no others, after at most one of each connection."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RefusedCall:
-    """A call that was refused and has no status yet."""
+    """A refused call whose status is not sent yet."""
 
     handed: HandedCall
     owner: Owner
@@ -46,7 +46,7 @@ class _RefusedCall:
 
 
 class Refusing:
-    """Sends refusals by the threads of `pool`. `look` has to be called from time to time. Thread-safe."""
+    """Sends refusals in threads of `pool`. `look` has to be called from time to time. Thread-safe."""
 
     def __init__(self, pool: WorkerPool, reached: Callable[[str], None] = lambda _: None) -> None:
         """`reached` is called with the name of a limit that is reached."""
@@ -61,20 +61,20 @@ class Refusing:
         self._at = monotonic()
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
-        """Called when something waits, for which `look` has to be called."""
+        """Called when a refusal is delayed, for which `look` has to be called."""
 
     @property
     def held(self) -> int:
-        """Refusals that wait."""
+        """Number of delayed refusals."""
         return len(self._held)
 
     def close(self) -> None:
-        """Send all that wait, and from now on every refusal at once, as the server stops."""
+        """Send all delayed refusals, and every later one at once, as the server stops."""
         self._closing = True
         self.look()
 
     def refuse(self, handed: HandedCall, owner: Owner, arrived: float, error: Exception, *, waits: bool) -> None:
-        """End a call with an error, now or, if it `waits`, later; no more of its message is read."""
+        """End a call with an error, now or, if it `waits`, later; the rest of its message is not read."""
         refused = _RefusedCall(handed, owner, arrived, error)
         with self._lock:
             at_once = self._closing or not waits or (not self._held and self._take())
@@ -94,7 +94,7 @@ class Refusing:
             excess.handed.cut_off()
 
     def look(self) -> bool:
-        """Send what may be sent by now; return whether any refusals still wait."""
+        """Send the refusals that are due; return whether any are left."""
         while True:
             with self._lock:
                 if not self._held or not (self._closing or self._take()):
@@ -117,7 +117,7 @@ class Refusing:
         return True
 
     def _out_of_most(self) -> _RefusedCall:
-        """Take out the oldest of the connection that has the most. The lock is held."""
+        """Remove the oldest refusal of the connection that has the most. The lock is held."""
         oldest = self._held.oldest(self._held_of.have_most()[0])
         assert oldest is not None
         self._take_out(oldest)
@@ -128,7 +128,7 @@ class Refusing:
             self._held_of.add(refused.owner, -1)
 
     def _gone(self, refused: _RefusedCall) -> None:
-        """Forget a call whose client has gone, or that has ended."""
+        """Forget a call whose client has disconnected, or that has ended."""
         with self._lock:
             self._take_out(refused)
 

@@ -1,7 +1,7 @@
 """prompt_sidecar.v1.SidecarService: bytes in, a use case of the core, bytes out.
 
 Requests arrive unparsed: they are parsed in the thread that serves the call, not in gRPC's one polling thread, and
-bytes that are no request get an INVALID_ARGUMENT like any other bad input. The interceptor turns errors into statuses.
+malformed bytes get an INVALID_ARGUMENT like any other bad input. The interceptor turns errors into statuses.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Servicer:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the answers' pieces that are kept for later answers, estimated."""
+        """Estimated bytes of encoded pieces that are kept for later answers."""
         return self._answers.kept_bytes
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -168,7 +168,7 @@ class Servicer:
 
 
 def _handled(call: TrimCall, answer: TrimAnswer, size: int) -> Handled | None:
-    """What was done about a prompt of so many bytes; None: it was only asked what would be."""
+    """Return what was done about a prompt of so many bytes; None for a dry run."""
     if call.dry_run or call.side_call:
         return None
     recall = RecallOffer.UNAVAILABLE if call.recall_unavailable else RecallOffer.OFFERED

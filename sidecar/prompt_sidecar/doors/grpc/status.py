@@ -1,8 +1,8 @@
 """Turns errors into gRPC statuses, in one place.
 
 Each error becomes a google.rpc.Status with one ErrorInfo (reason, domain); an INVALID_ARGUMENT that knows its field
-carries a BadRequest that names it (AIP-193). Any other exception becomes INTERNAL with an opaque id that
-is logged as well: an exception's own text may hold prompt text, so it never leaves the process.
+carries a BadRequest that names it (AIP-193). Any other exception becomes INTERNAL with an opaque id that is logged as
+well: an exception's own text may contain prompt text, so it never leaves the process.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from prompt_sidecar.process.logs import frames
 
 DOMAIN = "prompt-sidecar"
 _MESSAGE_CHARACTERS = 2_000
-"""Characters of a status message. It travels in HTTP/2 trailers, for which clients take 8 KiB by default, twice."""
+"""Characters of a status message. It is sent in HTTP/2 trailers, for which clients accept 8 KiB by default, twice."""
 
 _log = logging.getLogger(__name__)
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """Return the status that a client gets for `error`; an unknown error is logged under a fresh id."""
+    """Return the client's status for `error`; an unknown error is logged under a new id."""
     if isinstance(error, SidecarError):
         return _status(error.status, error.message, error.reason, error.field)
     incident = secrets.token_hex(6)

@@ -1,4 +1,4 @@
-"""Where the unix socket is to be: whether it can be made there, and what a server before has left."""
+"""Checks the place of the unix socket: whether it can be created there, and whether a stale one is left."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from prompt_sidecar.process.starting import StartError
 
 _OF_URIS = re.compile(r"[%?#]")
 _NAME_BYTES = 4
-"""Random bytes of a socket's first name."""
+"""Random bytes of a socket's temporary name."""
 MOST_GROUP = 2**32 - 2
-"""The highest number of a group; the next one means that the group stays as it is."""
+"""The highest group number; the next one means that the group is not changed."""
 SOCKET_BYTES = 107
 """The longest path of a unix socket on Linux."""
 
 
 def check_socket(settings: ServerOptions) -> None:
-    """See that the socket can be made, unless a server listens there.
+    """Check that the socket can be created, unless a server listens there.
 
     Raises:
-        StartError: its folder is missing or cannot be written to, its path or group cannot be used, or there is
-            something else in its place.
+        StartError: its folder is missing or cannot be written to, its path or group cannot be used, or another kind
+            of file is in its place.
     """
     path = Path(settings.socket)
     try:
@@ -47,30 +47,30 @@ def check_socket(settings: ServerOptions) -> None:
 
 
 def see_that_nobody_listens(path: Path) -> None:
-    """See that no live server has the socket; what a dead one left may be replaced. Raises StartError."""
+    """Check that no live server has the socket; that of a dead one may be replaced. Raises StartError."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:
             probe.connect(str(path))
         except (FileNotFoundError, ConnectionRefusedError):
-            return  # there is none, or a dead server left it; ours will take its place
+            return  # missing, or left by a dead server; ours will replace it
         except OSError as error:
             raise StartError(f"server.socket {path} is there and cannot be tried: {error.strerror}") from None
         raise StartError(f"server.socket {path}: a server is listening there already")
 
 
 def first_name(path: Path) -> Path:
-    """A random name next to the path, under which the socket is bound before it takes its place."""
+    """Return a random name next to the path, under which the socket is bound before it is renamed."""
     return path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
 
 
 def target(path: str | Path) -> str:
-    """A path as gRPC is given it, which takes it for a part of a URI: `%41` would be an A in another folder's name."""
+    """Return a path as gRPC's target, which is read as a part of a URI: `%41` would be an A in another name."""
     return "unix:" + _OF_URIS.sub(lambda sign: f"%{ord(sign[0]):02X}", str(path))
 
 
 def group_number(name: str) -> int | None:
-    """Return the number of a group; None: none is set. Raises StartError."""
+    """Return the number of a group; None if none is set. Raises StartError."""
     if not name:
         return None
     if name.isascii() and name.isdigit():

@@ -1,7 +1,7 @@
-"""The agent's side of one request: its body, and the answer to it, each within a time.
+"""The agent's side of one request: reads its body and sends the answer, each with a timeout.
 
-An agent that sends headers and no body, or takes no more of its answer, would keep its place among the requests for
-ever; a machine that loses its power closes no connection.
+An agent that sends headers but no body, or stops reading its answer, would otherwise occupy a slot of
+`http.max_requests` for ever; a machine that loses power closes no connection.
 """
 
 from __future__ import annotations
@@ -16,51 +16,52 @@ from aiohttp import web
 from prompt_sidecar.calls.options import ServerOptions
 
 _WRITTEN_AT_ONCE: Final = 65_536
-"""Bytes of an answer that are left to the connection, whether the agent takes them or not."""
+"""Bytes of an answer that are buffered by the connection, whether or not the agent reads them."""
 
 
 class LateBody(Exception):
-    """A request's body did not come in time."""
+    """A request's body did not arrive in time."""
 
 
 class NotTaken(ConnectionError):
-    """An agent has taken nothing of its answer for too long; its connection is cut off."""
+    """An agent has read nothing of its answer for too long; its connection is cut."""
 
 
 class RequestingAgent:
-    """Who has sent a request. `reached` is called with the name of each bound that is reached."""
+    """The agent behind one request. `reached` is called with the name of each bound that is reached."""
 
     def __init__(self, request: web.Request, limits: ServerOptions, reached: Callable[[str], None]) -> None:
         self._request = request
         self._limits = limits
         self._reached = reached
         self.came = 0
-        """Bytes of its body that came."""
+        """Bytes of the request's body received so far."""
         self.late = False
-        """Whether its body did not come in time."""
+        """Whether the body did not arrive in time."""
         self.broken = False
-        """Whether the provider broke its answer off."""
+        """Whether the provider's answer was cut off."""
         self.answering = False
-        """Whether an answer to it has begun."""
+        """Whether an answer to the agent has begun."""
         self.stopping: Callable[[], bool] = lambda: False
-        """Whether requests in progress are ended, as the grace of a stop is over."""
+        """Returns whether requests in progress are being ended, because the grace period of a stop is over."""
         self.hold: Callable[[int], None] = lambda _: None
-        """Is told of each part of a body that is kept, in bytes; raises TooLarge where there is no room for it."""
+        """Called with the size of each part of a body that is kept, in bytes; raises TooLarge if there is no memory for
+        it."""
         self.hold_answer: Callable[[int], None] = lambda _: None
-        """The same for parts of the answer to it that are kept."""
+        """The same for parts of the answer that are kept."""
         self.let_go: Callable[[int], None] = lambda _: None
-        """Is told what of a body is kept no more, in bytes, before the request is answered."""
+        """Called with the bytes of a body that are no longer kept, before the request is answered."""
         self.settle: Callable[[], None] = lambda: None
-        """Is called when nothing more is made of the body: the prompt has been sent on."""
+        """Called when the body is no longer needed for processing: the prompt has been forwarded."""
         self.settle_answer: Callable[[], None] = lambda: None
-        """The same for the answer: what comes of it passes."""
+        """The same for the answer: the rest of it passes unread."""
 
     async def body(self, most: int) -> bytes:
-        """Return the request's body. As `request.read`, which copies it twice.
+        """Return the request's body. Like `request.read`, but without its two copies.
 
         Raises:
             HTTPRequestEntityTooLarge: it has more than `most` bytes.
-            LateBody: it did not come in time.
+            LateBody: it did not arrive in time.
             TooLarge: the memory for bodies is in use by others.
         """
         try:
@@ -70,13 +71,13 @@ class RequestingAgent:
             raise self._is_late() from None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Return the body in pieces, whatever its size.
+        """Yield the body in pieces, without a limit on its size.
 
-        The agent's connection is cut off where a piece is not taken in time: as long as it waits nothing is read of the
-        agent, not even that it has gone.
+        The agent's connection is cut if the consumer does not take a piece in time: until it does, nothing is read from
+        the agent, so that a disconnect goes unnoticed.
 
         Raises:
-            LateBody: the next one does not come in time.
+            LateBody: the next piece does not arrive in time.
         """
         content, loop = self._request.content, asyncio.get_running_loop()
         while True:
@@ -95,7 +96,7 @@ class RequestingAgent:
                 waiting.cancel()
 
     def begun(self, status: int, reason: str | None, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Return an answer that comes in pieces."""
+        """Begin an answer that is sent in pieces; return its response object."""
         self.answering = True
         return web.StreamResponse(status=status, reason=reason, headers=headers)
 
@@ -120,11 +121,11 @@ class RequestingAgent:
         await self.taken(response.write(piece))
 
     async def end(self, response: web.StreamResponse) -> None:
-        """Send the end of the answer, behind what earlier answers have left to the connection. Raises NotTaken."""
+        """End the answer, after waiting until the connection's buffer is written. Raises NotTaken."""
         await self.taken(self._ended(response))
 
     async def taken(self, sending: Awaitable[None]) -> None:
-        """Wait until the agent has taken what is sent. Raises NotTaken."""
+        """Wait until the agent has accepted what is sent. Raises NotTaken."""
         try:
             async with asyncio.timeout(self._limits.answer_timeout):
                 await sending
@@ -133,16 +134,16 @@ class RequestingAgent:
             raise NotTaken from None
 
     def cut_off(self) -> None:
-        """Break the agent's connection."""
+        """Abort the agent's connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
 
     async def _ended(self, response: web.StreamResponse) -> None:
         await response.write_eof()
-        await self._request.writer.drain()  # aiohttp leaves this out where it has nothing to write
+        await self._request.writer.drain()  # aiohttp does not drain when it has nothing to write
 
     async def _read(self, most: int) -> bytes:
-        found, size = BytesIO(), 0  # it gives away what it has collected, without a copy
+        found, size = BytesIO(), 0  # `getvalue` returns the collected bytes without a copy
         content = self._request.content
         content.set_read_chunk_size(most)
         while part := await content.readany():
@@ -165,5 +166,5 @@ class RequestingAgent:
 
 
 def connection(request: web.Request) -> str:
-    """Return the connection that a request came on."""
+    """Return an identifier of the connection that a request arrived on."""
     return "" if request.transport is None else str(request.transport.get_extra_info("peername"))

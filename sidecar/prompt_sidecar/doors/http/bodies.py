@@ -1,13 +1,12 @@
-"""What the bodies of requests and answers take: bounded in all, shared among callers, and within the process's memory.
+"""Memory of request bodies and answers: limited in total, shared among callers, and within the process's memory limit.
 
-A body is held until its request is answered, as it may be sent again; an answer that is read whole, as it may have to
-be changed, or followed by another one. Where a further one has no room its request is refused, and its agent sends it
-again a little later; an answer, which is paid for, passes unread. A message of a WebSocket counts as a body until it
-has gone on, those of both sides together.
+A body is kept until its request is answered, as it may be sent again; so is an answer that is read whole, as it may
+have to be changed, or followed by another call. If there is no memory for a further body, its request is refused, and
+the agent sends it again a little later; an answer, which is paid for, is forwarded unread. A message of a WebSocket
+counts as a body until it has been forwarded, the messages of both sides together.
 
-What is made of a body takes several times its bytes (`REQUEST_COPIES`, `ANSWER_COPIES`). So many are reserved in the
-process's memory before the next piece of it is kept, as prompts reserve theirs, until nothing more is made of it. Used
-on the event loop alone.
+Processing a body takes several times its bytes (`REQUEST_COPIES`, `ANSWER_COPIES`). This memory is reserved before the
+next piece of the body is kept, as for prompts, until processing has ended. On the event loop only.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from prompt_sidecar.calls.turns import Owner, OwnerCounts
 from prompt_sidecar.errors import TooLarge
 
 SMALL: Final = 65_536
-"""Bytes of a body that always has room: all places of `http.max_requests` with such bodies take less than one of the
-largest ones."""
+"""Bytes of a request's body that are always admitted: all slots of `http.max_requests` with such bodies take less than
+one of the largest bodies."""
 USUAL: Final = 4_194_304
-"""Bytes of an answer that always has room within `http.body_bytes`, as its provider is paid: twenty thousand tokens in
-events of two hundred bytes each, of which most is not kept."""
+"""Bytes of an answer that are always admitted within `http.body_bytes`, as the provider is paid for it: twenty thousand
+tokens in events of two hundred bytes each, most of which are not kept."""
 
 
 class Bodies:
-    """Bytes of the bodies that are held, by owner."""
+    """Bytes of the bodies that are kept, by owner."""
 
     def __init__(self, most: int, memory: MemoryGate, reached: Callable[[str], None]) -> None:
-        """`most` is the bound; `memory` is the process's."""
+        """`most` is the limit in bytes; `memory` is the process's."""
         self._most = most
         self._memory = memory
         self._reached = reached
@@ -41,17 +40,17 @@ class Bodies:
 
     @property
     def held(self) -> int:
-        """Bytes of all."""
+        """Bytes of all bodies."""
         return self._held.total
 
     @contextmanager
     def of(self, owner: Owner, always: int = SMALL, copies: int = REQUEST_COPIES) -> Iterator[BodyBudget]:
-        """Make what counts the body of one request, or of its answer, until that is sent.
+        """Return what counts the body of one request, or of its answer, until it is sent.
 
         Args:
-            owner: whose it is.
-            always: bytes that have room within the bound, whatever others have.
-            copies: times that its bytes are in memory.
+            owner: of the request.
+            always: bytes that are admitted within the limit, whatever other owners use.
+            copies: how many times the body is in memory.
         """
         with self._memory.growing() as reserved:
             body = BodyBudget(self, owner, always, copies, reserved)
@@ -61,7 +60,7 @@ class Bodies:
                 self._held.add(owner, -body.size)
 
     def take(self, body: BodyBudget, more: int) -> None:
-        """Count `more` bytes of a body. Raises TooLarge: they have no room."""
+        """Count `more` bytes of a body. Raises TooLarge if there is no memory for them."""
         size = body.size + more
         if size > body.always:
             left = self._most - self._held.total - more
@@ -87,14 +86,14 @@ class Bodies:
             ) from None
 
     def _counted(self, message: str, bound: str) -> TooLarge:
-        """Return an error that was counted here, as it does not end every request."""
+        """Return an error marked as counted here, since not every such error ends its request."""
         self._reached(bound)
         error = TooLarge(message, bound=bound)
         error.counted = True
         return error
 
     def give(self, body: BodyBudget, less: int) -> None:
-        """Count `less` bytes of a body no more."""
+        """Release `less` counted bytes of a body."""
         self._held.add(body.owner, -less)
         size = body.size - less
         body.reserved.resize(min(body.reserved.size, body.copies * size if size > SMALL else 0))
@@ -102,30 +101,30 @@ class Bodies:
 
 @dataclass(slots=True)
 class BodyBudget:
-    """What the body of one request takes."""
+    """Memory of one body."""
 
     bodies: Bodies
     owner: Owner
     always: int
-    """Bytes for which there is always room."""
+    """Bytes that are always admitted."""
     copies: int
-    """Times that its bytes are in memory."""
+    """How many times the body is in memory."""
     reserved: Reservation
-    """Memory for what is still made of it."""
+    """Memory reserved for processing the body."""
     size: int = 0
 
     def take(self, more: int) -> None:
-        """Count so many bytes more. Raises TooLarge: there is no room for them."""
+        """Count so many further bytes. Raises TooLarge if there is no memory for them."""
         if more:
             self.bodies.take(self, more)
             self.size += more
 
     def give(self, less: int) -> None:
-        """Count so many bytes no more."""
+        """Release so many counted bytes."""
         if less:
             self.bodies.give(self, less)
             self.size -= less
 
     def settle(self) -> None:
-        """Note that nothing more is made of what came so far: what there is of it is in the process's memory."""
+        """Note that the bytes received so far are processed: results of that are in the process's memory already."""
         self.reserved.resize(0)

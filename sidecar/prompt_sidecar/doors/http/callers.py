@@ -1,8 +1,8 @@
-"""Whose a request is, by what it carries.
+"""Determines the caller of a request from its credentials.
 
-In this order: the name of the sidecar's own token where tokens are configured, the name in a client's certificate
-where those are asked for, the name that settings give to the provider's credential, and else `local`, or a keyed digest
-of the credential where `http.caller_by` says so.
+In this order: the name of the sidecar's own token, if tokens are configured; the name in the client's certificate, if
+certificates are required; the name that the settings give to the provider's credential; otherwise `local`, or a keyed
+digest of the credential if `http.caller_by` says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prompt_sidecar.errors import Unauthenticated
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Names callers, by `names` where they have one. `key` makes digests; `by_credential` as `http.caller_by`."""
+    """Determines callers. `names` maps credentials to names; `key` makes digests; `by_credential`: `http.caller_by`."""
 
     tokens: Tokens
     names: CallerNames
@@ -32,11 +32,11 @@ class Callers:
         """Return the caller.
 
         Args:
-            headers: the request's; names in lower case, or of a mapping that ignores it.
-            certificate: the client's, as `ssl.SSLSocket.getpeercert` returns it; None: there is none.
+            headers: of the request; names in lower case, or a case-insensitive mapping.
+            certificate: the client's, as `ssl.SSLSocket.getpeercert` returns it, or None.
 
         Raises:
-            Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
+            Unauthenticated: a token is required but missing or unknown; or a certificate has no name.
         """
         if self.tokens:
             caller = self.tokens.caller(headers.get(TOKEN, "").strip())

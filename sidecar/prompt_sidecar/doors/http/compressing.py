@@ -1,13 +1,13 @@
-"""Messages as headroom's users get them back: as many as they sent, and with hashes by which originals can be fetched.
+"""Messages in the form that headroom's users expect: as many as they sent, with hashes that fetch originals.
 
-Theory. Those who call `/v1/compress` put what comes back in the places of what they sent, so nothing may come or go.
-The trimmed prompt is taken as edits of theirs, which clip a dropped message in its place (`TrimCall.in_place`), and
-none of the sidecar's own is put in. The first `frozen_message_count` messages, which
-their provider has cached, stay as they were sent, whatever was decided about them; only masks are put into them.
+Theory. Those who call `/v1/compress` replace each message they sent by the one returned at the same index, so none may
+be added or removed. The trimmed prompt is returned as edits of their messages: a dropped message is clipped where it is
+(`TrimCall.in_place`), and no text of the sidecar's own is added. The first `frozen_message_count` messages, which their
+provider has cached, are returned as sent, whatever trimming decided about them; only masks are put into them.
 
 Ids of originals become *hashes*, which such callers look for: the id's characters in hexadecimal, and four digits that
-tell the run, as nothing else in a retrieval does. They are put in place of ids in labels of this run alone; and where a
-caller sends back what it was given, in place of hashes, so that the run knows its labels again.
+identify the run, since a retrieval request names no run. They replace ids only in this run's labels. When a caller
+sends hashes back, they are replaced by ids, so that the run recognises its labels.
 
 headroom-ai 0.42 (`config.mode` and `config.frozen_message_count` of /v1/compress, `ccr_hashes`, /v1/retrieve), and the
 guardrail `headroom` of LiteLLM 1.108, which refuses another number of messages with 502 (read in November 2026).
@@ -35,20 +35,21 @@ from prompt_sidecar.trim.ids import ID_CHARACTERS
 
 WITH_HASHES: Final = "ccr"
 _MODES: Final = (None, WITH_HASHES, "lossy_inline", "lossless_then_lossy")
-"""Of `config.mode`; all but the first name give messages without hashes."""
+"""Values of `config.mode`; all but the first name return messages without hashes."""
 _RUN_DIGITS: Final = 4
-"""Of a hash, hexadecimal. Runs of a caller that share them are asked one after another: an id is of one alone."""
+"""Hexadecimal digits of a hash that identify the run. Runs of a caller with the same digits are tried one after
+another: an id belongs to one run only."""
 _SAME_DIGITS: Final = 8
-"""Runs that share them and are remembered; of 16,384 runs two do in four of five cases, and three seldom."""
+"""Remembered runs with the same digits. Of 16,384 runs two share digits in four of five cases, and three seldom."""
 _RUN_BYTES: Final = 400
-"""What is kept of a run, as tracemalloc finds it."""
+"""Memory for one remembered run, measured with tracemalloc."""
 HASH: Final = re.compile(rf"[0-9a-f]{{{2 * ID_CHARACTERS + _RUN_DIGITS}}}")
 _LABELLED: Final = re.compile(rf"\bid=([a-z0-9]{{{ID_CHARACTERS}}})\b".encode())
 _HASHED: Final = re.compile(rf"\bhash=([0-9a-f]{{{2 * ID_CHARACTERS}}})([0-9a-f]{{{_RUN_DIGITS}}})\b".encode())
 _POINTER: Final = re.compile(r"/messages/([0-9]+)(/.*)?")
 
 Run = tuple[str, str]
-"""Caller and id."""
+"""Caller and run id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class CompressConfig:
 
     hashes: bool = False
     frozen: int = 0
-    """Messages at the beginning that come back as they were sent."""
+    """Messages at the beginning that are returned as they were sent."""
 
     @classmethod
     def of(cls, config: Any) -> CompressConfig:
-        """Read it. Raises InvalidRequest."""
+        """Read the member. Raises InvalidRequest."""
         if config is None:
             return cls()
         mode, frozen = member(config, "mode"), member(config, "frozen_message_count")
@@ -77,20 +78,21 @@ class CompressConfig:
 
 @dataclass(frozen=True, slots=True)
 class CompressedMessages:
-    """Messages in the places of those that were sent."""
+    """Messages to return in place of those that were sent."""
 
     messages: list[bytes]
     undone: int = 0
-    """Bytes that they have more than the run counts: of messages that are frozen, or clipped in place of dropped."""
+    """Bytes that these messages have in addition to what the run counts: from messages that are frozen, or clipped
+    instead of dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedMessages:
-    """Messages with calls for the results that came without."""
+    """Messages with calls added for results that had none."""
 
     messages: list[bytes]
     places: dict[int, int]
-    """By their index here, the places of the messages that were sent."""
+    """Index in the paired messages to index in the messages that were sent."""
 
     @property
     def added(self) -> int:
@@ -101,8 +103,8 @@ class PairedMessages:
 def paired(sent: Sequence[bytes]) -> PairedMessages:
     """Put a call before each result of chat completions that has none.
 
-    LiteLLM's guardrail holds all messages of the model back. Without calls its results would be what a prompt begins
-    with, which no cut touches.
+    LiteLLM's guardrail does not send the model's messages. Without calls a prompt would begin with results, which no
+    cut changes.
     """
     messages: list[bytes] = []
     places: dict[int, int] = {}
@@ -125,14 +127,14 @@ def paired(sent: Sequence[bytes]) -> PairedMessages:
 def in_place(
     sent: Sequence[bytes], given: PairedMessages, answer: TrimAnswer, form: Format, frozen: int
 ) -> CompressedMessages:
-    """Return as many messages as were sent, as the edits of an answer make them.
+    """Apply an answer's edits to the messages that were sent, one for one.
 
     Args:
-        sent: the messages, each as JSON; those that are frozen masked already.
-        given: the same as they were paired, the member `messages` of the body that was trimmed.
-        answer: what was made of it.
+        sent: the messages, each as JSON; frozen ones are already masked.
+        given: the same messages with calls added, as the trimmed body held them in `messages`.
+        answer: the answer for that body.
         form: the messages' format.
-        frozen: how many of the first stay as they are.
+        frozen: how many messages at the beginning stay unchanged.
     """
     made, undone = list(sent), 0
     first = _leading(sent) if form.leading_system else 0
@@ -151,7 +153,7 @@ def in_place(
 
 
 def _leading(sent: Sequence[bytes]) -> int:
-    """How many system messages the history begins with, which are none of its records."""
+    """Return how many system messages come first; they are not records of the history."""
     at = 0
     while at < len(sent) and member(loads(sent[at]), "role") in {"system", "developer"}:
         at += 1
@@ -173,11 +175,11 @@ def _put(raw: bytes, pointer: str, value: bytes) -> bytes:
 
 
 class Hashes:
-    """The runs for which hashes were given, so that a hash is enough to fetch an original: a `DoorMemory`. Thread-safe.
+    """The runs whose hashes were returned, so that a hash is enough to fetch an original: a `DoorMemory`. Thread-safe.
 
     Args:
-        key: for the digits that tell a run.
-        most: runs; the one used longest ago is forgotten, and its originals are then not found.
+        key: makes the digits that identify a run.
+        most: runs to remember. Beyond it the least recently used one is forgotten, and its originals are not found.
     """
 
     def __init__(self, key: bytes, most: int) -> None:
@@ -185,12 +187,12 @@ class Hashes:
         self._most = most
         self._lock = threading.Lock()
         self._runs: OrderedDict[Run, str] = OrderedDict()
-        """Each with its digits."""
+        """Digits by run."""
         self._by_digits: dict[tuple[str, str], list[str]] = {}
-        """Ids of runs, by their caller and digits."""
+        """Run ids by caller and digits."""
 
     def of(self, run: Run) -> RunHashes:
-        """Return the hashes of a run, which is remembered."""
+        """Return the hashes of a run, and remember the run."""
         digits = self._digits(run)
         with self._lock:
             if run not in self._runs:
@@ -205,7 +207,7 @@ class Hashes:
         return RunHashes(digits)
 
     def find(self, caller: str, text: str) -> tuple[str, list[str]]:
-        """Return the stash id of a hash, and the ids of runs that it may be of; empty: it is none."""
+        """Return the stash id in a hash and the ids of the runs it may belong to; empty if it is not a hash."""
         if HASH.fullmatch(text) is None:
             return "", []
         stash_id = bytes.fromhex(text[: 2 * ID_CHARACTERS]).decode("ascii", "replace")
@@ -226,23 +228,23 @@ class Hashes:
                 del self._by_digits[run[0], digits]
 
     def kept_bytes(self, run: Run) -> int:
-        """What is kept of a run; bytes, estimated."""
+        """Return the estimated bytes kept for a run."""
         with self._lock:
             return _RUN_BYTES if run in self._runs else 0
 
     def forget(self, run: Run) -> None:
-        """The run is over."""
+        """Forget a run that has ended."""
         with self._lock:
             self._remove(run)
 
     def forget_all(self, caller: str) -> None:
-        """All runs of a caller are over."""
+        """Forget all runs of a caller; they have ended."""
         with self._lock:
             for run in [run for run in self._runs if run[0] == caller]:
                 self._remove(run)
 
     def sweep(self, idle_since: float) -> None:
-        """They stay as long as their runs; there is nothing to do."""
+        """Do nothing: hashes live as long as their runs."""
 
 
 class RunHashes:
@@ -256,15 +258,15 @@ class RunHashes:
 
     @property
     def given(self) -> Sequence[str]:
-        """The hashes in what was written, in order, each once."""
+        """Return the hashes in the messages that were written, in order and without duplicates."""
         return list(self._given)
 
     def read(self, messages: bytes) -> bytes:
-        """Return messages with ids in place of this run's hashes."""
+        """Return messages in which this run's hashes are replaced by ids."""
         return _HASHED.sub(self._as_id, messages) if b"hash=" in messages else messages
 
     def write(self, messages: bytes, ids: Collection[str]) -> bytes:
-        """Return messages with hashes in place of these ids, and of those that were read."""
+        """Return messages in which these ids, and those that `read` found, are replaced by hashes."""
         known = {each.encode() for each in ids}
         return _LABELLED.sub(lambda found: self._as_hash(found, known), messages)
 

@@ -1,8 +1,8 @@
-"""Connections of agents: how many there may be, and by when each must have sent its first request.
+"""Limits agents' connections: their number, and the time until the first request.
 
-Anybody who reaches the door can connect and stay silent, and each connection takes a file descriptor. So their number
-is bounded. Beyond it the connection that has waited longest for a request makes room, first of those that have never
-sent one; where all have a request in progress, the new one is closed.
+Any client can connect and stay silent, and each connection takes a file descriptor. So their number is limited. At the
+limit the connection that has been without a request for longest is closed, one that has never sent a request first; if
+all have a request in progress, the new connection is closed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prompt_sidecar.doors.http.wires import Between
 
 
 class Connections:
-    """The connections of a door. On its event loop only, but for `wait_for_none`."""
+    """The connections of a door. On its event loop only, except `wait_for_none`."""
 
     def __init__(self, limits: ServerOptions, reached: Callable[[str], None]) -> None:
         """`reached` is called with the name of each bound that is reached."""
@@ -27,24 +27,24 @@ class Connections:
         self._reached = reached
         self._open = 0
         self._none = threading.Event()
-        """Set while none is open."""
+        """Set while no connection is open."""
         self._none.set()
         self._silent: OrderedDict[asyncio.BaseTransport, asyncio.TimerHandle] = OrderedDict()
-        """Those that have sent no request yet."""
+        """Connections without a request so far."""
         self._idle: OrderedDict[asyncio.BaseTransport, None] = OrderedDict()
-        """Those between two requests, the one idle for longest first."""
+        """Connections between two requests, the one idle for longest first."""
 
     def wait_for_none(self, seconds: float) -> None:
-        """Wait until none is open, at most so long. From another thread."""
+        """Wait until no connection is open, at most so many seconds. From another thread."""
         self._none.wait(seconds)
 
     def bounded(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return a factory of protocols that keeps to the bounds; `make` is that of the server."""
+        """Return a protocol factory that enforces the limits around the server's factory `make`."""
         return lambda: _Connection(self, make())
 
     @contextmanager
     def asking(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
-        """A request is in progress on a connection inside."""
+        """Mark a connection as having a request in progress, within this context."""
         if transport is None:
             yield
             return
@@ -58,7 +58,7 @@ class Connections:
                 self._idle[transport] = None
 
     def opened(self, transport: asyncio.Transport) -> bool:
-        """Take a new connection; return whether there is room for it."""
+        """Register a new connection; return whether the limit allows it."""
         if self._open >= self._most:
             self._reached("server.max_connections")
             oldest = next(iter(self._silent or self._idle), None)
@@ -72,7 +72,7 @@ class Connections:
         return True
 
     def closed(self, transport: asyncio.Transport) -> None:
-        """Forget a connection that was taken."""
+        """Forget a registered connection."""
         self._open -= 1
         if not self._open:
             self._none.set()
@@ -90,7 +90,7 @@ class Connections:
 
 
 class _Connection(Between):
-    """Hands everything on to the server's own protocol, unless there is no room."""
+    """Forwards events to the server's own protocol, unless the connection is over the limit."""
 
     def __init__(self, connections: Connections, protocol: asyncio.Protocol) -> None:
         super().__init__(protocol)
@@ -107,7 +107,7 @@ class _Connection(Between):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Make room."""
+        """Forget the connection."""
         if self._transport is not None:
             self._connections.closed(self._transport)
             super().connection_lost(error)

@@ -1,10 +1,10 @@
-"""Compressed bodies, of requests and of answers.
+"""Decodes compressed bodies of requests and answers.
 
-Requests are read so that the prompt in them can be trimmed; answers, as some servers compress them though they are
-asked not to. What is changed is sent on uncompressed.
+Requests are decoded so that their prompt can be trimmed; answers, because some servers compress them although they are
+asked not to. A changed body is forwarded uncompressed.
 
-A few kilobytes may become gigabytes. So a body is unpacked in steps, before each of which is said what it may come to
-with the next one: who has no room for that raises, and reading ends there.
+A few kilobytes may become gigabytes. So a body is decompressed in steps. Before each step a callback gets the size that
+the result may reach; it raises if there is no memory for that, and decompression ends.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ import zstandard
 from multidict import MultiMapping
 
 WINDOW: Final = 8_388_608
-"""Bytes of a zstd window: what each decoder should have (RFC 8878, 3.1.1.1.2); a body that needs more stays packed."""
+"""Largest zstd window, in bytes: what each decoder should support (RFC 8878, 3.1.1.1.2). A body that needs more is not
+decompressed."""
 STEP: Final = 1_048_576
-"""Bytes that are unpacked at once: a few milliseconds."""
+"""Bytes that are decompressed in one step: a few milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MAGIC: Final = b"\x1f\x8b"
-"""What each of gzip's members begins with."""
+"""The first bytes of each gzip member."""
 _DEFLATE: Final = (zlib.MAX_WBITS, -zlib.MAX_WBITS)
-"""By RFC 9110 with zlib's header; some servers and clients leave it out."""
+"""With zlib's header as RFC 9110 requires, and without it, as some servers and clients send it."""
 _MOST_MEMBERS: Final = 10_000
-"""Members or frames of one body. Tools that pack in blocks make one for each 64 KB or more."""
+"""Most members or frames of one body. Tools that compress in blocks write one for each 64 KB or more."""
 _PIECE: Final = 65_536
-"""Bytes of what is packed that are read at a time."""
+"""Compressed bytes that are read at a time."""
 _SKIPPABLE: Final = b"\x50\x2a\x4d\x18"
 _MOST_GROWTH: Final = 32_768
-"""How many times as long as a zstd block what is unpacked of it can be: 4 bytes may be 128 KB (RFC 8878, 3.1.1.2)."""
+"""Largest ratio of decompressed to compressed size of a zstd block: 4 bytes may be 128 KB (RFC 8878, 3.1.1.2)."""
 _DEFLATE_GROWTH: Final = 1_032
-"""The same of deflate and gzip: zlib.net, "Maximum Compression Factor"."""
+"""The same ratio for deflate and gzip: zlib.net, "Maximum Compression Factor"."""
 _ZSTD_PIECE: Final = 64
-"""Bytes of zstd that are unpacked at a time, as the library bounds nothing of what it makes of them: 2 MB at most."""
+"""Bytes of zstd that are decompressed at a time. The library does not limit its output; these give 2 MB at most."""
 _ZSTD_STEP: Final = _ZSTD_PIECE * _MOST_GROWTH
 
 
 def _gzip(body: bytes, *, padded: bool) -> Iterator[bytes]:
-    """Read members that follow each other (RFC 1952, 2.2)."""
+    """Decompress gzip members that follow each other (RFC 1952, 2.2)."""
     rest = memoryview(body)
     for _ in range(_MOST_MEMBERS):
         decoder = zlib.decompressobj(_GZIP)
@@ -85,7 +86,7 @@ def _deflate(body: bytes, *, padded: bool) -> Iterator[bytes]:
 
 
 def _zstd(body: bytes, *, padded: bool) -> Iterator[bytes]:
-    """Read frames that follow each other; skippable ones hold nothing (RFC 8878, 3.1)."""
+    """Decompress zstd frames that follow each other; skippable ones hold nothing (RFC 8878, 3.1)."""
     decoder = zstandard.ZstdDecompressor(max_window_size=WINDOW)
     rest = memoryview(body)
     for _ in range(_MOST_MEMBERS):
@@ -103,7 +104,7 @@ def _zstd(body: bytes, *, padded: bool) -> Iterator[bytes]:
 
 
 def _begins_frame(rest: bytes) -> bool:
-    """Whether a zstd frame follows; that of a skippable one has sixteen beginnings (RFC 8878, 3.1.2)."""
+    """Whether a zstd frame follows; a skippable one begins with one of sixteen magic numbers (RFC 8878, 3.1.2)."""
     return rest == zstandard.FRAME_HEADER or (rest[1:] == _SKIPPABLE[1:] and rest[0] & 0xF0 == _SKIPPABLE[0])
 
 
@@ -115,18 +116,18 @@ _READERS: Final[Mapping[str, _Unpacker]] = {"gzip": _gzip, "x-gzip": _gzip, "def
 
 
 def _ignored(_: int) -> None:
-    """Nobody counts what is unpacked."""
+    """Do nothing: the default, where decompressed bytes are not counted."""
 
 
 class PackedBody:
-    """A body with an encoding, and what was unpacked of it so far.
+    """A compressed body, and the part of it that is decompressed so far.
 
     Args:
-        body: as it came.
-        encoding: the one that it is said to have.
-        most: bytes that may be unpacked of it; reading ends with the step that goes beyond.
-        padded: whatever follows the end of what is packed is left out, as other readers of answers do.
-        hold: is told before each step how many bytes may be unpacked with it; what it raises ends the reading.
+        body: the bytes received.
+        encoding: its content encoding, by its headers.
+        most: limit on its decompressed bytes; decompression ends with the step that exceeds it.
+        padded: whether bytes behind the end of the compressed data are ignored, as other readers of answers do.
+        hold: called before each step with the total size that may be reached; an exception from it ends decompression.
     """
 
     def __init__(
@@ -143,16 +144,17 @@ class PackedBody:
         self._step = _ZSTD_STEP if read is _zstd else STEP
         self._most = most
         self._may = min(most + 1, len(body) * (_MOST_GROWTH if read is _zstd else _DEFLATE_GROWTH))
-        """Bytes that it may become: no more than are unpacked, and no more than any body of its size."""
+        """Largest possible result, in bytes: the limit and one more, and no more than any body of this size can
+        become."""
         self._hold = hold
         self._found: BytesIO | None = None if read is None else BytesIO()
         self.size = 0
-        """Bytes that were unpacked."""
+        """Bytes decompressed so far."""
         self.over = read is None
-        """Whether nothing more is to be unpacked."""
+        """Whether decompression has ended."""
 
     def go_on(self, most: int, check: Callable[[], object] = lambda: None) -> None:
-        """Unpack until there are so many bytes, or all; `check` is called between two steps, and may raise."""
+        """Decompress until there are so many bytes, or all; `check` is called between two steps, and may raise."""
         try:
             while not self.over and self.size < most:
                 check()
@@ -172,9 +174,9 @@ class PackedBody:
         self.over = self.size > self._most
 
     def plain(self) -> bytes | None:
-        """Return the body without its encoding, up to the bound and one byte more, once nothing more is to be unpacked.
+        """Return the decompressed body, up to the limit and one byte more, once decompression has ended.
 
-        None: it has no encoding, another one, or is damaged.
+        None if it is not compressed, has an unknown encoding, or is damaged.
         """
         found, self._found = self._found, None
         return None if found is None else found.getvalue()
@@ -183,9 +185,9 @@ class PackedBody:
 def decoded(
     body: bytes, encoding: str, most: int, *, padded: bool = False, hold: Callable[[int], object] = _ignored
 ) -> bytes | None:
-    """Return a body without its encoding; None: it has none, it has another one, or it is damaged.
+    """Return a decompressed body; None if it is not compressed, has an unknown encoding, or is damaged.
 
-    Reading ends after `most` bytes and one more, so a small body that would become a huge one takes no more memory.
+    Decompression ends after `most` bytes and one more, so a small body that expands enormously takes no more memory.
     The other arguments are those of `PackedBody`.
     """
     packed = PackedBody(body, encoding, most, padded=padded, hold=hold)
@@ -194,13 +196,13 @@ def decoded(
 
 
 def encoding_of(headers: MultiMapping[str]) -> str:
-    """Return the encodings that a body's headers name, in one line in lower case; empty: none."""
+    """Return the encodings that a body's headers name, in one line in lower case, or an empty string."""
     named = ", ".join(headers.getall("content-encoding", ())).strip().lower()
     return "" if named == "identity" else named
 
 
 class Unpacker:
-    """Unpacks a stream, a bounded piece at a time. Raises ValueError where it is damaged."""
+    """Decompresses a stream, a bounded piece at a time. Raises ValueError if it is damaged."""
 
     def __init__(self, encoding: str) -> None:
         """`encoding` is one of `UNPACKED`."""
@@ -209,17 +211,17 @@ class Unpacker:
         self._packed = b""
         self._begun = False
         self._padded = False
-        """Whether what follows is nothing that was packed."""
+        """Whether only padding follows."""
 
     def take(self, packed: bytes) -> None:
-        """Take the next bytes."""
+        """Accept the next compressed bytes."""
         if not self._padded:
             self._packed += packed
 
     def more(self) -> bytes:
-        """Return the next piece; empty: further bytes are needed."""
-        while len(self._packed) > (not self._begun):  # two bytes tell the forms of an encoding apart
-            if self._decoder.eof:  # several packed streams may follow each other (RFC 1952, 2.2)
+        """Return the next decompressed piece; empty if more compressed bytes are needed."""
+        while len(self._packed) > (not self._begun):  # two bytes distinguish the forms of an encoding
+            if self._decoder.eof:  # several compressed streams may follow each other (RFC 1952, 2.2)
                 if len(self._packed) < len(_MAGIC):
                     return b""
                 if not _begins(self._packed, self._forms[0]):
@@ -246,12 +248,12 @@ class Unpacker:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether the stream is complete."""
         return self._decoder.eof or not self._begun
 
 
 def _begins(rest: bytes, form: int) -> bool:
-    """Whether what follows a packed stream is another one, and no padding. A form without a header tells the least."""
+    """Whether another compressed stream follows, not padding; least reliable for a form without a header."""
     if form == _GZIP:
         return rest.startswith(_MAGIC)
     if form < 0:
@@ -261,4 +263,4 @@ def _begins(rest: bytes, form: int) -> bool:
 
 _STREAMED: Final[Mapping[str, tuple[int, ...]]] = {"gzip": (_GZIP,), "x-gzip": (_GZIP,), "deflate": _DEFLATE}
 UNPACKED: Final = frozenset(_STREAMED)
-"""Encodings of streams that are unpacked."""
+"""Encodings of streams that can be decompressed."""

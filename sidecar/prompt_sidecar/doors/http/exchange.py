@@ -2,9 +2,9 @@
 
     prepare ─► ask ─┬─ refused as too long, or for its thinking ─► trim again ─► ask
                     ├─ a hidden turn ─► answer its calls, trim again ─► ask
-                    └─ anything else ─► the agent's
+                    └─ anything else ─► sent to the agent
 
-Everything that takes processor time runs in a worker thread; here is only what waits.
+Everything that takes processor time runs in a worker thread; this file has only what waits.
 """
 
 from __future__ import annotations
@@ -62,27 +62,28 @@ from prompt_sidecar.providers.usage_reader import MOST_BYTES as MOST_USAGE
 from prompt_sidecar.providers.usage_reader import too_long
 
 MOST_HIDDEN: Final = 6
-"""Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
-tools, so that the agent hears from it before its patience ends."""
+"""Hidden turns in one answer. A model needs one to three to find what it misses; after six it must answer without the
+sidecar's tools, so that the agent gets an answer before it times out."""
 MOST_REFUSALS: Final = 8
-"""How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
+"""How often one prompt may be refused as too long before the refusal is sent to the agent; each time it must be
+shorter."""
 _SENDING_SECONDS: Final = 0.02
-"""By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
-first words of an answer often longer."""
+"""Seconds after which a prompt is assumed to be sent; background work waits until then. Sending a megabyte takes a
+millisecond or two, and the first words of an answer often take longer."""
 _ERRORS: Final = 400
-"""The first status by which a provider says that it does not answer."""
+"""The first status that is an error."""
 _MALFORMED: Final = frozenset({400, 422})
-"""Statuses by which a provider refuses what it does not know in a request."""
+"""Statuses by which a provider refuses a request with unknown fields."""
 _FAILURES: Final = 500
-"""The first one by which it says that this is its own fault."""
+"""The first status that is the provider's own fault."""
 T = TypeVar("T")
 _JSON: Final = "application/json"
 STOPPING: Final = "this sidecar is stopping; send the request again"
 _BROKEN: Final = "upstream_failed"
-"""How a call of a provider ended that has no status which says so."""
+"""Outcome of a provider call that no status describes."""
 _COUNTS: Final = "count_tokens"
 _COMPACTS: Final = "compact"
-"""Operations for which OpenTelemetry's conventions have no name."""
+"""Name of operations for which OpenTelemetry's conventions have none."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -91,29 +92,29 @@ class RequestOutcome:
     """The outcome of a request, for metrics."""
 
     status: int = 0
-    """The upstream's; 0: it was not asked, or did not answer."""
+    """The upstream's status; 0 if it was not asked, or did not answer."""
     hidden: int = 0
-    """Hidden turns."""
+    """Number of hidden turns."""
     failed_open: bool = False
-    """Whether its prompt could not be taken through its run, and went on as it came."""
+    """Whether its prompt could not be taken through its run, and was forwarded untrimmed."""
     handled: Handled | None = None
-    """What was done about a gateway's; None: nothing."""
+    """What was done about a gateway's request; None for other requests."""
     ended: str = ""
-    """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
+    """The metric's value for how a begun answer ended, if the status does not say it; otherwise empty."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """The headers that tell what was done to the prompt, once that is known."""
+    """Response headers that say what was done to the prompt, once that is known."""
     reason: str = ""
-    """Of the sidecar's own refusal, or the kind of its failure; empty: there was none."""
+    """Reason of the sidecar's own refusal, or kind of its failure; empty if there was none."""
     caller: str = ""
-    """Whose the request is; empty: it is not known."""
+    """The caller; empty if not known."""
     run_id: str = ""
-    """Of its run; empty: it is not known."""
+    """The run's id; empty if not known."""
     became: str = ""
-    """The metric's value, once it is over."""
+    """The metric's value, once the request has ended."""
 
     @property
     def word(self) -> str:
-        """The metric's value for a request that got an answer: a provider's error is none."""
+        """The metric's value for a request that got an answer; a provider's error does not count as one."""
         if self.ended:
             return self.ended
         if self.status >= _ERRORS:
@@ -121,19 +122,19 @@ class RequestOutcome:
         return "failed_open" if self.failed_open else "answered"
 
     def told(self, status: int) -> AgentAnswered:
-        """What telemetry is told of the request, which is over; `status` is what the agent got, 0: none."""
+        """Return the facts for telemetry about an ended request; `status` is the one that the agent got, 0 if none."""
         return AgentAnswered(status, self.became, self.reason, self.hidden, self.caller, self.run_id)
 
 
 class TooLongAnswer(Exception):
-    """An upstream's answer has more bytes than any can need."""
+    """An upstream's answer has more bytes than any answer needs."""
 
 
 class Sends(Protocol):
     """Connections to providers, such as `Upstreams`."""
 
     def address(self, provider: Provider) -> tuple[str, int]:
-        """Return host and port of a provider; empty and 0: they are not known."""
+        """Return host and port of a provider; empty and 0 if not known."""
 
     def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: bytes) -> Any:
         """Send a request; use the result with `async with`, as aiohttp's."""
@@ -147,38 +148,38 @@ class HttpExchange:
     agent: RequestingAgent
     route: Route
     dialect: Dialect
-    """Of the route."""
+    """The route's dialect."""
     prompter: Prompter
     upstreams: Sends
     outcome: RequestOutcome
-    """Told what becomes of the request."""
+    """Receives the outcome of the request."""
     work: CallWorkers
     """Runs what takes processor time."""
     most_bytes: int
-    """Of an answer that is read, and of one event of a stream."""
+    """Largest answer that is read, and largest event of a stream."""
     _shown: EarlierTurns = field(default_factory=EarlierTurns)
     _input: int = 0
     _refusals: int = 0
     _thinking_refused: bool = False
     _unnarrowed: bool = False
-    """Whether a prompt was sent again with the agent's own choice of tools."""
+    """Whether a prompt was sent again with the agent's own tool choice."""
     _response: web.StreamResponse | None = None
-    """What has been begun."""
+    """The response that has begun."""
     _filter: Filter | None = None
     _call: ProviderCall = field(init=False)
-    """The call of the provider that is made, or was last."""
+    """The current or last call of the provider."""
     _reports: bool = False
     """Whether the outcome of the call is reported, or will be once it is read."""
     _read_so_far: BytesIO = field(default_factory=BytesIO)
     """The part read so far of an answer that is read whole."""
 
     async def run(self, asked: PromptRequest) -> web.StreamResponse:
-        """Answer the agent.
+        """Send the agent its answer.
 
         Raises:
             SidecarError: the guard or a ceiling refuses the prompt, or a header is wrong; nothing was sent.
             aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
-            TooLongAnswer: its answer is too long; nothing was sent.
+            TooLongAnswer: the upstream's answer is too long; nothing was sent.
         """
         self.work.begin()
         try:
@@ -220,7 +221,7 @@ class HttpExchange:
             prompt = step
 
     async def _step(self, prompt: SentPrompt) -> SentPrompt | web.StreamResponse:
-        """Ask the model once; return the next prompt, or the answer that was sent."""
+        """Ask the model once; return the next prompt, or the answer that was sent to the agent."""
         encoding = ("content-encoding",) if prompt.asked.decoded else ()
         headers = forwarded(self.request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
@@ -258,7 +259,7 @@ class HttpExchange:
                 self.work.soon(self.prompter.failed, prompt)
 
     def _asked(self, prompt: SentPrompt) -> ProviderAsked:
-        """What is known of a call of the provider when it is made."""
+        """Return the facts about a call of the provider, when it is made."""
         asked, provider = prompt.asked, self.route.provider
         address, port = self.upstreams.address(provider)
         return ProviderAsked(
@@ -274,7 +275,7 @@ class HttpExchange:
         )
 
     def _handled(self, prompt: SentPrompt) -> Handled:
-        """What was done about the request. One that only counts tokens is none of its run's prompts."""
+        """Return what was done about the request. One that only counts tokens does not count as a prompt of its run."""
         run_id = prompt.conversation.run_id if prompt.conversation is not None else self.request.headers.get(names.RUN)
         return Handled(
             Through.HTTP,
@@ -308,7 +309,7 @@ class HttpExchange:
         return response
 
     async def _read_in_passing(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Relay an array; its usage is read as it passes."""
+        """Forward a JSON array; its usage is read while it passes."""
         reader = UsageReader(self.dialect.format, answer.status, media_type(answer))
         response = self._begun(prompt, answer)
 
@@ -336,7 +337,7 @@ class HttpExchange:
             raise
         return response
 
-    # -- a whole answer --------------------------------------------------------------------------------------------
+    # -- answers read whole ----------------------------------------------------------------------------------------
 
     async def _whole_turn(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         body = await self._whole_body(prompt, answer)
@@ -355,14 +356,14 @@ class HttpExchange:
         try:
             made = await self._for_the_agent(prompt, turn, plain, found)
             return await self._sent(prompt, answer, made or body, plain=bool(made))
-        finally:  # the agent may close the connection as soon as it has all
+        finally:  # the agent may close the connection as soon as it has the whole answer
             self._reports = True
             self.work.soon(self.prompter.report, prompt, turn.usage)
 
     async def _whole_body(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> bytes | None:
-        """Return an answer's body; None: there is no room for it, and what was read is in `_read_so_far`.
+        """Return an answer's body; None if there is no memory for it, and `_read_so_far` has what was read.
 
-        What the provider counted is reported also where the agent has gone meanwhile.
+        The provider's usage is reported even if the agent has disconnected meanwhile.
         """
         self._read_so_far = BytesIO()
 
@@ -379,7 +380,7 @@ class HttpExchange:
             raise
 
     def _counted(self, usage: UsageReader, body: bytes, encoding: str) -> ProviderUsage | None:
-        """Return what a provider counted in an answer whose agent has gone; None: there is no memory to read it."""
+        """Return the usage in an answer whose agent has disconnected; None if there is no memory to read it."""
         with self.work.shared.use_cases.memory.growing() as reserved:
             try:
                 reserved.resize(ANSWER_COPIES * len(body) if len(body) > SMALL else 0)
@@ -392,7 +393,7 @@ class HttpExchange:
             return usage.end()
 
     async def _passed_unread(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
+        """Forward an answer unread, as there is no memory to read it; its provider is paid for it anyway."""
         told = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
         self.work.shared.once.warning(_log, told)
         self.agent.settle_answer()
@@ -404,13 +405,13 @@ class HttpExchange:
     def _report_soon(
         self, prompt: SentPrompt, counted: Callable[[], ProviderUsage | None], size: int, *, failed: bool
     ) -> None:
-        """Report what the provider has counted, which is read in a worker thread.
+        """Report the provider's usage, which is read in a worker thread.
 
         Args:
-            prompt: what was sent.
-            counted: reads it.
-            size: the bytes that it reads, as they may be many.
-            failed: whether the answer failed: that is reported where the provider has counted nothing.
+            prompt: the prompt that was sent.
+            counted: reads the usage.
+            size: the bytes that it reads, which may be many.
+            failed: whether the answer failed; reported if there is no usage.
         """
         call, self._reports = self._call, True
         call.awaits()
@@ -426,14 +427,14 @@ class HttpExchange:
         self.work.soon(report, size=size)
 
     async def _run(self, size: int, function: Callable[[Check], T]) -> T:
-        """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large.
+        """Return a function's result; it runs in a worker thread if `size`, the bytes that it reads, is large.
 
-        It is given what it calls between two of its steps.
+        Its argument is the check to call between two of its steps.
         """
         return function(never) if size <= READ_AT_ONCE else await self.work.run_paced(size, function)
 
     async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
-        """Return a body without its encoding, if that is known and there is room for it. Raises TooLongAnswer."""
+        """Return a decompressed body, if its encoding is known and there is memory for it. Raises TooLongAnswer."""
         if not (encoding := encoding_of(answer.headers)):
             return body
         try:
@@ -448,7 +449,7 @@ class HttpExchange:
         return body if plain is None else plain
 
     def _turn_in(self, plain: bytes, prompt: SentPrompt, check: Check) -> tuple[dict[str, Any], ModelTurn | None]:
-        """Return a whole answer as JSON's types, and its turn; None: it cannot be read."""
+        """Return a whole answer as JSON types, and its turn; None if it cannot be read."""
         answer = read(plain, check)
         if not isinstance(answer, dict):
             return {}, None
@@ -459,9 +460,9 @@ class HttpExchange:
             return answer, None
 
     async def _for_the_agent(self, prompt: SentPrompt, turn: ModelTurn, plain: bytes, found: dict[str, Any]) -> bytes:
-        """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered.
+        """Rewrite the last turn for the agent (empty if unchanged), and remember the original.
 
-        `found` is what was read of `plain`.
+        `found` is `plain` as JSON types.
         """
         self._count(turn)
         body = b""
@@ -484,15 +485,15 @@ class HttpExchange:
     def _written(
         self, plain: bytes, found: dict[str, Any], prompt: SentPrompt, check: Check
     ) -> tuple[bytes, Sequence[Any]]:
-        """Return an answer as the agent is given it, and what it then holds, as entries."""
+        """Return an answer as it is sent to the agent, and the entries that the agent then holds."""
         visible = self.dialect.written(found, self._shown, prompt.own)
         return rewritten(plain, found, check), visible
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
-        """Return an answer's body, read into `_read_so_far`; None: the memory for bodies is in use by others.
+        """Return an answer's body, read into `_read_so_far`; None if there is no memory for it.
 
         Raises:
-            TooLongAnswer: it is too long.
+            TooLongAnswer: the body is too long.
         """
         found, size = self._read_so_far, 0
         async for chunk in answer.content.iter_any():
@@ -511,16 +512,16 @@ class HttpExchange:
     async def _sent(
         self, prompt: SentPrompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
     ) -> web.StreamResponse:
-        """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
+        """Send a whole answer; `plain`: the body is decompressed, whatever the provider's encoding was."""
         headers = self._headers(prompt, answer, plain=plain)
         return await self.agent.send(body, headers, answer.status, reason(answer))
 
     def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
-        """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
+        """Return an answer, parsed from `body`, with values in place of masks; empty if it has no masks."""
         done = [restored(*each, restore) for each in self.dialect.arguments(answer)]
         return rewritten(body, answer, self.work.go_on) if any(done) else b""
 
-    # -- a stream --------------------------------------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------------------------------
 
     async def _streamed(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
         dialect, response = self.dialect, self._response
@@ -563,9 +564,9 @@ class HttpExchange:
             cut = True
             self.outcome.ended = "upstream_failed"
             self._call.ends(self.outcome.ended)
-            self.agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
+            self.agent.cut_off()  # abort as the upstream did: the agent must not take a part for the whole
             return response
-        except (asyncio.CancelledError, ConnectionError):  # the agent has gone, or the sidecar stops
+        except (asyncio.CancelledError, ConnectionError):  # the agent has disconnected, or the sidecar stops
             self._call.finish = events.finish
             self._call.ends(CANCELLED)
             if self.agent.stopping():
@@ -573,14 +574,14 @@ class HttpExchange:
             await stream.read_on()
             raise
         finally:
-            if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
+            if not hidden and not cut:  # a stream that was cut off has no figures of an answer
                 self._report_soon(prompt, stream.counted, reader.kept_bytes, failed=self._call.failed)
         if not hidden:
             return response
         return await self._next(prompt, await self._run(passing.taken_bytes, lambda _: events.turn()))
 
     async def _passed(self, prompt: SentPrompt, stream: TurnStream, response: web.StreamResponse) -> None:
-        """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
+        """Forward a turn's stream. Raises Discontinued, UpstreamFailed."""
         kept = False
         async for piece in stream.pieces():
             if piece:
@@ -593,7 +594,7 @@ class HttpExchange:
                 await self.agent.write(response, out)
 
     async def _keep(self, prompt: SentPrompt, size: int) -> None:
-        """Remember what the answer really was, before the agent has its end and sends the next request.
+        """Remember the original answer, before the agent has the end of it and sends the next request.
 
         `size` is the bytes of the stream.
         """
@@ -616,7 +617,7 @@ class HttpExchange:
     # -- between turns ---------------------------------------------------------------------------------------------
 
     async def _next(self, prompt: SentPrompt, turn: ModelTurn) -> SentPrompt:
-        """Answer a hidden turn."""
+        """Answer a hidden turn; return the next prompt."""
         self._call.hidden = True
         self._call.counted(turn.usage)
         self._call.ends()
@@ -633,7 +634,7 @@ class HttpExchange:
             self._input += turn.usage.input_tokens or 0
 
     async def _refused(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> SentPrompt | web.StreamResponse:
-        """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
+        """Trim again a prompt refused as too long or for its thinking; forward any other refusal."""
         self._read_so_far = BytesIO()
         body = await self._read(answer)
         self._call.ends()
@@ -666,7 +667,7 @@ class HttpExchange:
         return await self._sent(prompt, answer, body)
 
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
-        """End a stream that has begun as the provider would."""
+        """End a stream that has begun with an error in the provider's format."""
         assert self._response is not None
         told = body if len(body) <= MOST_ERROR else b""
         await self.agent.write(self._response, self.dialect.stream_error(status, told))
@@ -674,7 +675,7 @@ class HttpExchange:
         return self._response
 
     async def _end_for_stop(self) -> web.StreamResponse:
-        """End a stream that the grace of a stop was too short for, so that the agent knows that a part is missing."""
+        """End a stream that outlasted the grace period of a stop, so that the agent knows that a part is missing."""
         go_on()
         self.outcome.ended = CANCELLED
         return await self._end_with_error(503, error_body(self.dialect.format, 503, STOPPING, Stopping.reason))
@@ -694,13 +695,13 @@ class HttpExchange:
 
 
 def go_on() -> None:
-    """Go on in a task that was cancelled, so that its agent gets an answer."""
+    """Continue in a task that was cancelled, so that its agent gets an answer."""
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
 
 
 def _facts(prompt: SentPrompt) -> dict[str, str]:
-    """The headers that tell what was done to a prompt."""
+    """Return the response headers that say what was done to a prompt."""
     told: dict[str, str] = {}
     if prompt.conversation is not None:
         told[names.RUN] = prompt.conversation.run_id

@@ -1,10 +1,11 @@
-"""What the door answers by itself, before it looks at who asks.
+"""Requests that the door answers by itself, before it looks at their caller.
 
-Strangers' pages are refused (`browsers.py`), preflights answered, and so are paths at which no provider has anything.
+Requests from web pages of other sites are refused (`browsers.py`); preflights, and paths that no provider has, are
+answered here.
 
-A WebSocket on which prompts are sent would pass unread: neither trimmed nor masked, and without recall. Those for
-OpenAI's Responses API are trimmed, if the settings say so (`response_sockets.py`). Agents that try one first use HTTP
-at once when it is answered 426; any other refusal Codex tries five times more (openai/codex,
+A WebSocket for prompts would be forwarded unread: neither trimmed nor masked, and without recall. Those for OpenAI's
+Responses API are trimmed, if the settings say so (`response_sockets.py`). Agents that try a WebSocket first change to
+HTTP at once when it is answered with 426; after any other refusal Codex retries five times (openai/codex,
 codex-rs/core/src/client.rs and responses_retry.rs, read in November 2026).
 """
 
@@ -27,7 +28,7 @@ from prompt_sidecar.providers.table import PROVIDERS
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 _PREFLIGHT_SECONDS: Final = 600
-"""For which a browser need not ask again; Chromium takes up to 7,200."""
+"""Seconds for which a browser may cache a preflight's answer; Chromium caches it for 7,200 at most."""
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 """A list of names of headers (RFC 9110, 5.6.2)."""
 _HERE: Final = "Agents use this address as the base URL of their model's provider."
@@ -43,7 +44,7 @@ _PROBES: Final = frozenset({"/health", "/readyz"})
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the door answers by itself; `route` and `outcome` are those of the metric."""
+    """An answer of the door's own; `route` and `outcome` are values of the metric."""
 
     response: web.Response
     route: str
@@ -51,12 +52,12 @@ class Reply:
 
 
 class Front:
-    """See the file.
+    """Answers requests that need no caller. See the file.
 
     Args:
-        visitors: refuses strangers' pages.
-        readiness: what probes are told.
-        trims_sockets: whether WebSockets for prompts are opened.
+        visitors: refuses requests from web pages of other sites.
+        readiness: what health probes are answered.
+        trims_sockets: whether WebSockets for prompts are accepted.
     """
 
     def __init__(self, visitors: Visitors, readiness: Readiness, *, trims_sockets: bool) -> None:
@@ -65,7 +66,7 @@ class Front:
         self._trims_sockets = trims_sockets
 
     def reply(self, request: web.Request, found: Route, name: str) -> Reply | None:
-        """Return the answer to a request with this route, `name` in metrics; None: it is to be served."""
+        """Return the answer to a request with this route, `name` in metrics; None if the door has to serve it."""
         if (refusal := self._visitors.refusal(_sent(request))) is not None:
             return Reply(error_response(found, refusal.status, refusal.message, refusal.reason), name, "refused")
         if request.method == "OPTIONS":
@@ -83,7 +84,7 @@ class Front:
         return None
 
     def _here(self, request: web.Request) -> web.Response:
-        """Say what this is, whether it is ready, and what agents set: a page for browsers, else a text."""
+        """Return what this server is, whether it is ready, and the URL for agents: a page for browsers, else a text."""
         address = f"{request.scheme}://{request.host}"
         own = [each.base_urls[0] for each in PROVIDERS if each.base_urls]
         lines = [f"{each.variable}={address}{each.path}" for each in own]
@@ -95,7 +96,7 @@ class Front:
         return web.Response(text=page, content_type="text/html", headers=_PAGE_HEADERS)
 
     def _health(self, path: str) -> web.Response:
-        """Say whether calls are answered; as headroom's proxy, whose gateways ask: `/readyz` by its status too."""
+        """Return whether calls are answered, in the format of headroom's proxy; `/readyz` also by its status."""
         state = self._readiness.state
         ready = state is State.SERVING
         told = {"service": "prompt-sidecar", "status": "healthy" if ready else state.name.lower(), "ready": ready}
@@ -103,14 +104,14 @@ class Front:
         return web.Response(status=status, body=orjson.dumps(told), content_type="application/json")
 
     def trimmed(self, request: web.Request) -> Route | None:
-        """Return the route of a WebSocket whose prompts are trimmed; None: it is none."""
+        """Return the route of a WebSocket whose prompts are trimmed; None for any other request."""
         if not self._trims_sockets or request.method != "GET" or not opens_websocket(request):
             return None
         return trimmed_by_websocket(request.rel_url.raw_path)
 
 
 def use_http(prompts: Route) -> web.Response:
-    """Answer a WebSocket for prompts so that its agent uses HTTP."""
+    """Refuse a WebSocket for prompts so that its agent uses HTTP."""
     told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
     response = error_response(prompts, 426, told, "USE_HTTP")
     response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
@@ -118,7 +119,7 @@ def use_http(prompts: Route) -> web.Response:
 
 
 def opens_websocket(request: web.Request) -> bool:
-    """Whether a request asks for a WebSocket; nothing that follows it on its connection is read as a request."""
+    """Whether a request asks for a WebSocket; bytes that follow it on its connection are not HTTP."""
     protocols = ",".join(request.headers.getall("upgrade", ())).lower().split(",")
     return "websocket" in (each.strip() for each in protocols)
 
@@ -133,7 +134,7 @@ def _sent(request: web.Request) -> BrowserHeaders:
 
 
 def _preflight(request: web.Request) -> web.Response:
-    """Say what may be asked; a page of this machine, or one that the settings name, may send any header."""
+    """Answer a preflight; a page of this machine, or of an origin in the settings, may send any header."""
     headers = {"Allow": _METHODS}
     if origin := request.headers.get("origin"):
         wanted = request.headers.get("access-control-request-headers", "")
@@ -151,7 +152,7 @@ def _preflight(request: web.Request) -> web.Response:
 def error_response(
     found: Route | None, status: int, message: str, reason: str, headers: CIMultiDict[str] | None = None
 ) -> web.Response:
-    """Return an error of the sidecar's, in the shape of a route's provider; with `headers` in addition to its own."""
+    """Return an error of the sidecar's in the format of the route's provider, with `headers` added."""
     format_name = "" if found is None or found.dialect is None else found.dialect.format
     told = CIMultiDict[str]() if headers is None else headers
     told.update(error_headers(format_name, status))

@@ -1,22 +1,22 @@
-"""Endpoints that gateways call with a request's messages and send on what they get back.
+"""Endpoints to which gateways send the messages of a request, to forward the returned ones to the model.
 
-- `POST /v1/compress`, as users of headroom and its plugins call it: `{"messages": […], "model": …}` becomes the same
-  with other messages, as many as were sent, and figures; `GET /v1/retrieve/HASH` or `POST /v1/retrieve` gives an
-  original back, by a hash that it has named (`doors/http/compressing.py`).
-- `POST /beta/litellm_basic_guardrail_api`: LiteLLM's Generic Guardrail API, for requests. `structured_messages` become
-  the trimmed ones; what the model answers is left alone.
+- `POST /v1/compress`, as users of headroom and its plugins call it: `{"messages": […], "model": …}` is answered with as
+  many trimmed messages, and figures; `GET /v1/retrieve/HASH` or `POST /v1/retrieve` returns an original by a hash from
+  such an answer (`doors/http/compressing.py`).
+- `POST /beta/litellm_basic_guardrail_api`: LiteLLM's Generic Guardrail API, for requests. `structured_messages` are
+  trimmed; the model's answers are not changed.
 
-A gateway gives the model no tools of the sidecar's, so no ids are shown, and hashes only where they are asked for.
-Which run: the header `x-prompt-sidecar-run`,
-for LiteLLM the header of the original request, where its `extra_headers` lets it through; else by what the conversation
-begins with. Messages are never decoded as a whole here: what is not changed goes back as the bytes that came. A request
-of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise. Where the guard masks it passes masked,
-and so do the `texts` of a request without messages, or LiteLLM is told to block it.
+A gateway does not offer the sidecar's tools to the model, so labels have no ids, and hashes only on request. The run is
+named by the header `x-prompt-sidecar-run`, for LiteLLM in the original request, if its `extra_headers` forwards that
+header; otherwise it is derived from the beginning of the conversation. Messages are never decoded as a whole here:
+unchanged ones are returned byte for byte. A request of LiteLLM's that cannot be trimmed is let through, as LiteLLM
+would fail it otherwise. Where the guard masks it passes masked, and so do the `texts` of a request without messages, or
+LiteLLM is told to block it.
 
-The answer's shape is fixed by those who call: LiteLLM's documentation, "Generic Guardrail API", with the module
+The answers' formats are defined by the callers: LiteLLM's documentation, "Generic Guardrail API", with the module
 `generic_guardrail_api` of LiteLLM 1.106, and the client of /v1/compress in LiteLLM's own guardrail `headroom` (read in
-November 2026). LiteLLM sends calls of the model too (`input_type` is `response`), but reads none in what is answered,
-so masks in them stay.
+November 2026). LiteLLM also sends the model's calls (`input_type` is `response`), but reads none from the answer, so
+masks in them stay.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 _BYPASS: Final = "x-headroom-bypass"
 _RETRIEVE: Final = "/v1/retrieve"
 _NOTHING_DROPPED: Final[Mapping[str, object]] = {"fit_residue_high": 1.0, "age_hard_cap_iterations": 0}
-"""Of the policy, for those who want as many messages back as they have sent: clipping goes before dropping."""
+"""Policy for callers that need as many messages back as they have sent: clipping instead of dropping."""
 _DIGITS: Final = 32
-"""Hexadecimal digits of a keyed digest of a gateway's user, in a run's id: 128 bits."""
+"""Hexadecimal digits of the keyed digest of a gateway's user in a run's id: 128 bits."""
 _WITHHELD: Final = "[present]"
-"""What LiteLLM sends in place of a header's value that its `extra_headers` does not let through."""
+"""LiteLLM's replacement for the value of a header that its `extra_headers` does not forward."""
 _HASHED_JWT: Final = "hashed-jwt-"
-"""How LiteLLM's hash of a JWT begins; it changes with each token that is issued."""
+"""Prefix of LiteLLM's hash of a JWT; the hash changes with each token that is issued."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -77,15 +77,15 @@ class _Request:
     caller: str
     headers: Mapping[str, str]
     raw: bytes
-    """Its body."""
+    """The request's body."""
     check: Callable[[], None]
-    """Ends a call whose gateway has gone."""
+    """Raises if the gateway has disconnected."""
     outcome: RequestOutcome
     name: str = ""
-    """What its path names."""
+    """The hash in the path; empty if there is none."""
 
     def went_on(self, untrimmed: Untrimmed | None, run_id: str = "") -> None:
-        """Say what was done about it. A gateway's model has no tools of the sidecar's."""
+        """Record what was done about the request. A gateway's model does not have the sidecar's tools."""
         self.outcome.handled = Handled(
             Through.GATEWAY,
             untrimmed,
@@ -98,22 +98,22 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What answers requests to one path."""
+    """Handles requests to one path."""
 
     name: str
-    """In metrics."""
+    """The endpoint's name in metrics."""
     answer: Callable[[web.Request, RequestingAgent, str, RequestOutcome], Awaitable[web.StreamResponse]]
-    """Given a request, who has sent it, its caller, and what is told what becomes of it."""
+    """Handler, called with the request, the agent, the caller, and the object that receives the outcome."""
 
 
 class Gateways:
-    """The endpoints.
+    """The endpoints for gateways.
 
     Args:
-        options: of the door.
-        shared: what all doors share.
-        conversations: those that gateways bring.
-        key: for digests of a gateway's users.
+        options: the door's.
+        shared: the services that all doors share.
+        conversations: the conversations sent by gateways.
+        key: makes digests of a gateway's users.
     """
 
     def __init__(self, options: HttpOptions, shared: DoorServices, conversations: Conversations, key: bytes) -> None:
@@ -130,7 +130,7 @@ class Gateways:
         shared.use_cases.runs.table.keep_with(self._hashes)
 
     def of(self, method: str, path: str) -> Endpoint | None:
-        """Return what answers a path; None: it is none of a gateway's."""
+        """Return the endpoint for a path, or None if it has none."""
         if method == "GET" and path.startswith(f"{_RETRIEVE}/"):
             return self._retrieval(path.removeprefix(f"{_RETRIEVE}/"))
         return self._endpoints.get(path) if method == "POST" else None
@@ -165,7 +165,7 @@ class Gateways:
         messages = body.raw("messages")
         if not _is_array(messages):
             raise InvalidRequest("messages must be an array of messages", field="messages")
-        # What the guard would change goes nowhere that it did not look at.
+        # Text that the guard has not searched is not forwarded.
         masks = self._shared.use_cases.runs.guarding.unread(request.caller)
         if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
             request.went_on(Untrimmed.BYPASSED)
@@ -219,12 +219,12 @@ class Gateways:
             return self._untrimmed(request, error)
         messages = body.raw("structured_messages")
         if body.get("input_type") != "request":
-            return _NONE  # the model's answer, of a request that has been counted
+            return _NONE  # the model's answer to a request that has been counted
         if not _is_array(messages) or _EMPTY.fullmatch(messages):
             return self._texts(request, body.raw("texts"))
         user = _user(body.get("request_data"))
         named = _named(body.get("request_headers"))
-        # A run of one user is none of another's, whatever header its holder sends.
+        # Users' runs are separate, whichever run a header names.
         digest = hmac.digest(self._key, user.encode(), "sha256").hex()[:_DIGITS] if user else ""
         try:
             _, made = self._trimmed(request, body, messages, run=f"{digest}:{named}" if named else "", salt=user)
@@ -243,12 +243,12 @@ class Gateways:
         return _with_messages({"action": "GUARDRAIL_INTERVENED"}, "structured_messages", made)
 
     def _untrimmed(self, request: _Request, error: Exception, messages: bytes = b"") -> bytes:
-        """Let LiteLLM send its messages untrimmed: masked where the guard masks, not at all where it cannot read them.
+        """Let LiteLLM send its messages untrimmed: masked if the guard masks, and not at all if it cannot read them.
 
         Args:
-            request: LiteLLM's.
+            request: LiteLLM's request.
             error: why they are not trimmed.
-            messages: as JSON; empty: they could not be taken out of the request.
+            messages: as JSON; empty if they could not be extracted from the request.
         """
         answer = self._masked(request, "structured_messages", messages)
         if not answer.startswith(_BLOCKED):
@@ -257,14 +257,14 @@ class Gateways:
         return answer
 
     def _texts(self, request: _Request, texts: bytes) -> bytes:
-        """Mask the texts of a request that has no messages, such as those of embeddings."""
+        """Mask the texts of a request without messages, such as one for embeddings."""
         answer = self._masked(request, "texts", texts) if _is_array(texts) else _NONE
         if not answer.startswith(_BLOCKED):
             request.went_on(Untrimmed.NO_PROMPT)
         return answer
 
     def _masked(self, request: _Request, name: str, raw: bytes) -> bytes:
-        """Mask a member of LiteLLM's request, where the guard masks; `raw` is empty where it could not be taken out."""
+        """Mask a member of LiteLLM's request, if the guard masks; `raw` is empty if it could not be extracted."""
         use_cases = self._shared.use_cases
         if not use_cases.runs.guarding.unread(request.caller):
             return _NONE
@@ -280,10 +280,10 @@ class Gateways:
         return _NONE if made is raw else _with_messages({"action": "GUARDRAIL_INTERVENED"}, name, made)
 
     def _retrieve(self, request: _Request) -> bytes:
-        """Return an original by the hash of the path, or of a body.
+        """Return an original by the hash in the path or in the body.
 
         Raises:
-            RunUnknown: there is none.
+            RunUnknown: the hash is not known.
             InvalidRequest: no hash is given.
         """
         text = request.name or _text(_members(request).get("hash"))
@@ -296,7 +296,7 @@ class Gateways:
         raise RunUnknown("no original is known here by this hash; it may have expired, or its run have ended")
 
     def _original(self, request: _Request, run_id: str, stash_id: str) -> dict[str, Any] | None:
-        """Return an original, whole; None: there is none."""
+        """Return a whole original, or None."""
         parts: list[bytes] = []
         offset = tokens = 0
         while True:
@@ -313,7 +313,7 @@ class Gateways:
     def _trimmed(
         self, request: _Request, asked: Members, messages: bytes, *, run: str, salt: str = ""
     ) -> tuple[TrimAnswer, bytes]:
-        """Trim messages; return the answer and the messages that it makes of them, as JSON. As `_call`."""
+        """Trim messages; return the answer, and the trimmed messages as JSON. Arguments as `_call`."""
         call = self._call(request, asked, messages, run=run, salt=salt)
 
         def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
@@ -323,17 +323,17 @@ class Gateways:
         return self._shared.use_cases.trim(call.body, lambda _: call, request.check, written)
 
     def _call(self, request: _Request, asked: Members, messages: bytes, *, run: str, salt: str = "") -> TrimCall:
-        """Return what has messages trimmed.
+        """Return the call that has messages trimmed.
 
         Args:
-            request: the gateway's.
-            asked: its body.
-            messages: of it, as JSON.
-            run: the run's id; empty: it is derived.
-            salt: keeps apart those whom a gateway knows and the sidecar does not.
+            request: the gateway's request.
+            asked: the request's body.
+            messages: the body's messages, as JSON.
+            run: the run's id; empty if it has to be derived.
+            salt: separates users whom only the gateway can identify.
 
         Raises:
-            SidecarError: they are no messages, or are refused.
+            SidecarError: the messages are malformed, or are refused.
         """
         model, tools = asked.get("model"), asked.raw("tools")
         body = b'{"messages":' + messages + (b',"tools":' + tools if _is_array(tools) else b"") + b"}"
@@ -360,7 +360,7 @@ _NONE: Final = orjson.dumps({"action": "NONE"})
 
 
 _BLOCKED: Final = b'{"action":"BLOCKED"'
-"""How what tells LiteLLM to block a request begins."""
+"""The beginning of an answer that makes LiteLLM block a request."""
 
 
 def _blocked(request: _Request, error: SidecarError) -> bytes:
@@ -369,14 +369,14 @@ def _blocked(request: _Request, error: SidecarError) -> bytes:
 
 
 def _with_messages(figures: Mapping[str, Any], name: str, messages: bytes) -> bytes:
-    """Return an object as JSON, with messages that are JSON already as one more member."""
+    """Return an object as JSON, with one more member whose messages are JSON already."""
     answer = Members(orjson.dumps(figures))
     answer.set(name, messages)
     return answer.bytes()
 
 
 def _members(request: _Request) -> Members:
-    """The members of a request's body. Raises InvalidRequest, TooLarge."""
+    """Return the members of a request's body. Raises InvalidRequest, TooLarge."""
     try:
         return Members(request.raw)
     except NotJson:
@@ -388,7 +388,7 @@ def _is_array(raw: bytes) -> bool:
 
 
 def _user(data: Any) -> str:
-    """Whom LiteLLM has authenticated: a key, or where it has none that lasts, a user; empty: nobody."""
+    """Return whom LiteLLM has authenticated: a key, or a user if the key is not permanent; empty if nobody."""
     found = {each: _text(member(data, f"user_api_key_{each}")) for each in ("hash", "org_id", "team_id", "user_id")}
     key = found.pop("hash")
     holder = "\x1f".join(found.values()) if any(found.values()) else ""
@@ -396,7 +396,7 @@ def _user(data: Any) -> str:
 
 
 def _named(headers: Any) -> str:
-    """The run that a header names, of those that LiteLLM hands on; empty: none."""
+    """Return the run named by a header that LiteLLM forwards, or an empty string."""
     given = headers.items() if isinstance(headers, dict) else ()
     named = next((_text(value) for name, value in given if name.lower() == names.RUN), "")
     return "" if named == _WITHHELD else named
@@ -407,7 +407,7 @@ def _text(value: Any) -> str:
 
 
 def _window(budget: Any) -> int:
-    """The window that a budget of tokens asks for."""
+    """Return the window that `token_budget` asks for; 0 if it is absent."""
     if budget is None:
         return 0
     if isinstance(budget, bool) or not isinstance(budget, int) or not 0 < budget <= MOST_TOKENS:

@@ -1,4 +1,4 @@
-"""The HTTP door's life cycle: bind, serve on an event loop in a thread of its own, drain, stop."""
+"""Life cycle of the HTTP door: bind, serve on an event loop in its own thread, drain, stop."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ from prompt_sidecar.process.starting import held, listening_socket
 
 HELD_BOUND: Final = "http.held_connections"
 _END_SECONDS: Final = 5.0
-"""Seconds that a stop waits for the thread after its grace."""
+"""Seconds that a stop waits for the thread after the grace period."""
 _MOST_PARTS: Final = 8
-"""Of a path that is no known API's, of which only the shape is told."""
+"""Parts of an unknown API's path that telemetry reports, as a shape without names."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
 class HttpDoor:
-    """A `Door` for agents that set it as their base URL."""
+    """A `Door` for agents that use it as their base URL."""
 
     early: Final = False
     notice: Final = ""
@@ -75,7 +75,7 @@ class HttpDoor:
         modes: Modes | None = None,
         listening: socket.socket | None = None,
     ) -> None:
-        """`listening` listens at the address already; None: `bind` takes it."""
+        """`listening` is a socket that listens at the address already; None: `bind` opens one."""
         self._modes = modes or Modes()
         self._options = options
         self._shared = shared
@@ -84,28 +84,28 @@ class HttpDoor:
         self._socket = listening
         self._held_at_start = 0
         self.port = 0
-        """Also where port 0 was asked for."""
+        """The port, also if port 0 was requested."""
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._handler: _RequestHandler | None = None
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self._drained = monotonic()
-        """When it began to refuse requests."""
+        """Time at which it began to refuse requests."""
 
     @property
     def address(self) -> str:
-        """What agents set as their base URL."""
+        """The base URL for agents."""
         host = self._options.listen.rpartition(":")[0]
         return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """As `address`."""
+        """The base URL, as `address`."""
         return (self.address,)
 
     def bind(self) -> None:
-        """Take its address. Raises StartError."""
+        """Open the listening socket. Raises StartError."""
         if self._socket is None:
             self._socket = listening_socket("http.listen", self._options.listen, self._options.held_connections)
         self.port = self._socket.getsockname()[1]
@@ -167,7 +167,7 @@ class HttpDoor:
         )
 
     def _held(self) -> HeldConnections:
-        """Connections that wait to be accepted now."""
+        """Return the connections that wait to be accepted now, and the limit on them."""
         assert self._socket is not None
         return replace(held(self._socket, self._options.held_connections), at_start=self._held_at_start)
 
@@ -180,16 +180,16 @@ class HttpDoor:
                 self._loop.call_soon_threadsafe(self._handler.sockets.drain)
 
     def stop(self, grace: float) -> bool:
-        """Wait for requests in progress, for `grace` seconds, end; return whether all finished."""
+        """Wait up to `grace` seconds for requests in progress, then end; return whether all finished."""
         if self._thread is None or self._handler is None:
             if self._socket is not None:
                 self._socket.close()
             return True
-        # A stop at once, without grace, waits for no stream either.
+        # A stop without a grace period waits for no stream either.
         streams = self._drained + self._options.stream_grace - monotonic() if grace > 0 else 0.0
         clean = self._handler.in_progress.wait_for_none(max(grace, streams))
         if clean:
-            # A request may be on its way on an open connection, and would be lost with it; new ones fail at once.
+            # A request may be arriving on an open connection, and would be lost with it; new connections fail at once.
             asyncio.run_coroutine_threadsafe(self._close_listener(), self._loop).result(_END_SECONDS)
             self._handler.connections.wait_for_none(min(grace, _LINGER_SECONDS))
             clean = self._handler.in_progress.wait_for_none(grace)
@@ -217,20 +217,21 @@ _SIGNED: Final = (
     "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
 )
 _ENDING_SECONDS: Final = 1.0
-"""For the error events of streams that are in progress when the grace of a stop is over."""
+"""Time for the error events of streams that are in progress when the grace period of a stop is over."""
 _LINGER_SECONDS: Final = 0.25
-"""How long requests are still refused before connections that are kept open end: some round trips to a load balancer,
-which uses a connection no more once a request on it was refused."""
+"""Time for which requests are still refused before idle connections are closed: some round trips to a load balancer,
+which stops using a connection once a request on it was refused."""
 _RETRY_SECONDS: Final = 1
-"""After which agents ask again when a sidecar stops: it may be back, and a load balancer has chosen another."""
+"""Seconds after which agents retry when a sidecar stops: it may have restarted, and a load balancer has chosen
+another."""
 _CUT_SECONDS: Final = 0.1
-"""For a request that is still in progress when the grace of a stop is over."""
+"""Time for a request that is still in progress when the grace period of a stop is over."""
 _KEEPALIVE_SECONDS: Final = 900.0
-"""How long a connection without requests stays open: as server.connection_idle, for the same reason."""
+"""How long a connection without requests stays open: like server.connection_idle, for the same reason."""
 _ANY_PATH: Final = "/{path:(?s:.*)}"
-"""Also with encoded line ends, which the provider may refuse."""
+"""Any path, also with encoded line ends, which the provider may refuse."""
 _LINE_BYTES: Final = 65_536
-"""Of one header: a revision and a JWT may have some thousand bytes each."""
+"""Longest header line, in bytes: a revision and a JWT may have some thousand bytes each."""
 
 
 class _RequestHandler:
@@ -269,7 +270,7 @@ class _RequestHandler:
                 self._held_on_socket,
             )
         )
-        """Those for prompts."""
+        """The WebSockets for prompts."""
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
         of_gateways = conversations()
@@ -280,13 +281,13 @@ class _RequestHandler:
         self._front = Front(visitors, shared.readiness, trims_sockets=options.websocket == "trim")
         self.closing = False
         self.in_progress = InFlight()
-        """Requests."""
+        """Requests in progress."""
         self._tasks: set[asyncio.Task[Any]] = set()
-        """What handles them."""
+        """The tasks that handle requests."""
         self._ending = False
-        """Whether they are ended, as the grace of a stop is over."""
+        """Whether requests in progress are being ended, because the grace period of a stop is over."""
         self._places = OwnerCounts()
-        """Those that have a place of `http.max_requests`."""
+        """Requests by owner that occupy a slot of `http.max_requests`."""
         self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
 
     async def close(self) -> None:
@@ -294,7 +295,7 @@ class _RequestHandler:
         await self._upstreams.close()
 
     async def end(self) -> None:
-        """End requests in progress: streams with an error event, and with 503 what has no answer yet."""
+        """End requests in progress: streams with an error event, and requests without an answer with 503."""
         self._ending = True
         tasks = [*self._tasks]
         for task in tasks:
@@ -311,7 +312,7 @@ class _RequestHandler:
         try:
             with self.connections.asking(request.transport):
                 response = await self._answered(request)
-            # Whatever follows on a WebSocket that is not opened was taken for its messages; at a stop nothing follows.
+            # If a WebSocket is not opened, aiohttp took further bytes for its messages; at a stop none follow.
             if (opens_websocket(request) or self.closing) and not response.prepared:
                 response.force_close()
             return response
@@ -336,7 +337,7 @@ class _RequestHandler:
         if prompts is not None:  # each request on it has a span
             return await self._handled(request, found, gateway, name, RequestOutcome())
         path = request.rel_url.raw_path
-        if gateway is None and found.dialect is None:  # it may hold anything
+        if gateway is None and found.dialect is None:  # an unknown path may contain anything
             path = "/".join("…" if part else "" for part in path.split("/", _MOST_PARTS))
         asked = AgentRequest(request.method, name, request.scheme, path, request.headers)
         begun = self._observer.request_begun(asked)
@@ -381,7 +382,7 @@ class _RequestHandler:
                 message = f"the body did not come within {self._limits.message_timeout:g} s (server.message_timeout)"
                 return error_response(found, 408, message, "TOO_SLOW")
             word, outcome.reason = "upstream_failed", "UPSTREAM_UNREACHABLE"
-            if found.dialect is None:  # `ProviderStates` hears of the others
+            if found.dialect is None:  # `ProviderStates` is notified of the others
                 self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             message = "the sidecar cannot reach the provider"
             return error_response(found, 502, message, "UPSTREAM_UNREACHABLE", CIMultiDict(outcome.headers))
@@ -412,7 +413,7 @@ class _RequestHandler:
 
     @contextmanager
     def _held(self, owner: Owner, agent: RequestingAgent, copies: int) -> Iterator[None]:
-        """Count what an agent's request, whose bytes are in memory so many times, and the answer to it take."""
+        """Count the memory of a request, whose bytes are in memory so many times, and of the answer to it."""
         held = self._bodies.of(owner, SMALL, copies), self._bodies.of(owner, USUAL, ANSWER_COPIES)
         with held[0] as body, held[1] as answer:
             agent.hold, agent.let_go, agent.settle = body.take, body.give, body.settle
@@ -420,12 +421,12 @@ class _RequestHandler:
             yield
 
     def _admitted(self, request: web.Request) -> tuple[str, Owner]:
-        """Return a request's caller, and whose place it has from now on.
+        """Return a request's caller, and the owner whose slot it occupies from now on.
 
         Raises:
             Stopping: the sidecar is draining.
             Unauthenticated: a credential is needed.
-            TooLarge: there is no place for it.
+            TooLarge: no slot is free.
         """
         if self.closing:
             raise Stopping("this sidecar is stopping; call it when it is back")
@@ -433,7 +434,7 @@ class _RequestHandler:
         return caller, self._placed(request, caller)
 
     def _placed(self, request: web.Request, caller: str) -> Owner:
-        """Give a request a place; return whose it is. Raises TooLarge: there is none."""
+        """Occupy a slot for a request; return its owner. Raises TooLarge if no slot is free."""
         owner = self._shared.names.owner(caller, connection(request))
         left = self._options.max_requests - self._places.total
         if left <= 0 or not self._places.share_may(owner.share, left):
@@ -443,7 +444,7 @@ class _RequestHandler:
 
     @contextmanager
     def _held_on_socket(self, request: web.Request, caller: str, agent: RequestingAgent) -> Iterator[None]:
-        """Give a request on a WebSocket a place, and count what it takes. Raises TooLarge."""
+        """Occupy a slot for a request on a WebSocket, and count its memory. Raises TooLarge."""
         place = self._placed(request, caller)
         try:
             with self._held(place, agent, REQUEST_COPIES):
@@ -500,7 +501,7 @@ class _RequestHandler:
     async def _passed(
         self, request: web.Request, agent: RequestingAgent, found: Route, caller: str, outcome: RequestOutcome
     ) -> web.StreamResponse:
-        """Pass a request through that is not trimmed by its path."""
+        """Forward a request whose path says that it is not trimmed."""
         if found.untrimmed is Untrimmed.SIGNED:
             self._shared.once.warning(_log, _SIGNED)
         recall = None if found.untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNTRIMMED
@@ -525,11 +526,11 @@ class _RequestHandler:
         return response
 
     def _work(self, request: web.Request, caller: str, size: int) -> CallWorkers:
-        """What runs functions in the worker threads for a request with so many bytes."""
+        """Return what runs functions in worker threads, for a request of so many bytes."""
         return CallWorkers(self._shared, self._shared.names.owner(caller, connection(request)), size)
 
     def _masking(self, request: web.Request, caller: str) -> Masking | None:
-        """What masks an agent's messages on a WebSocket; None: they go on as they come."""
+        """Return what masks an agent's messages on a WebSocket; None: they are forwarded unchanged."""
         use_cases = self._shared.use_cases
         return (
             Masking(use_cases, caller, self._work(request, caller, 0))
@@ -538,11 +539,11 @@ class _RequestHandler:
         )
 
     async def _plain(self, work: CallWorkers, agent: RequestingAgent, body: bytes, encoding: str) -> bytes | None:
-        """Return a body without its encoding; None: it has none that is known.
+        """Return a decompressed body; None if it has no encoding, or an unknown one.
 
         Raises:
-            HTTPRequestEntityTooLarge: it becomes too large.
-            TooLarge: the memory for what it becomes is in use by others.
+            HTTPRequestEntityTooLarge: it is too large once decompressed.
+            TooLarge: there is no memory for the decompressed body now.
         """
         if not encoding:
             return None
@@ -555,7 +556,7 @@ class _RequestHandler:
 
 
 def _later(*, begun: bool) -> CIMultiDict[str]:
-    """The headers that say when to ask again, and, of what has not begun, that another sidecar may be asked."""
+    """Return headers that say when to retry and, if no answer has begun, that another sidecar may be asked."""
     told = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
     if not begun:
         told[names.STOPPING] = "true"

@@ -1,4 +1,4 @@
-"""Where the HTTP door listens, where providers are, and what it keeps."""
+"""The HTTP door's options: addresses of the door and of providers, and limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _upstream(provider: str, purpose: str, reason: str = "As for OpenAI's.") -> 
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """Sizes are in bytes, times in seconds; an empty address is none."""
+    """Sizes are in bytes, times in seconds; an empty address means none."""
 
     listen: str = setting(
         "",

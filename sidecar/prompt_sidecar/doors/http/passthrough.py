@@ -1,4 +1,4 @@
-"""What the sidecar has no business with passes through: bytes as they come, in both directions."""
+"""Forwards requests that the sidecar does not handle: bytes unchanged, in both directions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
     without: Sequence[str] = (),
     told: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[web.StreamResponse, int]:
-    """Pass a request through; return the answer, which was sent, and the upstream's status.
+    """Forward a request; return the response, already sent to the agent, and the upstream's status.
 
     Args:
-        request: the agent's.
+        request: the agent's request.
         agent: who has sent it.
-        provider: for which it is.
-        upstreams: the providers.
-        body: goes on in place of the request's; None: that goes on as it comes.
-        without: headers that do not go on.
+        provider: where it is sent.
+        upstreams: connections to the providers.
+        body: sent in place of the request's body; None: that is forwarded unchanged.
+        without: headers that are not forwarded.
         told: is called when the answer begins; returns headers to add to the provider's.
     """
     data = agent.pieces() if body is None and request.body_exists else body
@@ -53,16 +53,16 @@ async def relay(
     seen: Callable[[bytes], object] = lambda _: None,
     whole: Callable[[], object] = lambda: None,
 ) -> None:
-    """Send an upstream's body on as it comes.
+    """Forward an upstream's body while it is received.
 
     Args:
-        request: the agent's.
-        agent: whose it is.
-        answer: the upstream's.
-        response: the agent's answer, not begun.
-        first: what was read of it before.
-        seen: is given each piece before it is sent, as the agent may leave with it.
-        whole: is called before the agent has the end of an answer that was not cut off.
+        request: the agent's request.
+        agent: who has sent it.
+        answer: the upstream's response.
+        response: the response to the agent, not begun.
+        first: bytes of the upstream's body that were read before.
+        seen: called with each piece before it is sent, as the agent may disconnect once it has it.
+        whole: called before the end of a complete answer is sent to the agent.
     """
     length = answer.headers.get("content-length", "")
     if length.isdecimal():
@@ -78,7 +78,7 @@ async def relay(
             await agent.write(response, chunk)
     except UpstreamFailed:
         agent.broken = True
-        agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
+        agent.cut_off()  # abort as the upstream did: the agent must not take a part for the whole
         return
     whole()
     await agent.end(response)

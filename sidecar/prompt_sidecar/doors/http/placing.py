@@ -1,22 +1,22 @@
-"""Where a hidden turn belongs in a history that an agent sends back.
+"""Finds where a hidden turn belongs in a history that an agent sends back.
 
-Theory. Agents send back what they were given, and seldom exactly: some leave out what the model said with its calls,
-shorten it, give its calls ids of their own, or name an item by its id alone. So the place of an answer is looked for by
-what is left of it, the surest first:
+Theory. Agents seldom send an answer back exactly: some leave out the model's text next to its calls, shorten it, give
+its calls other ids, or name an item by its id alone. So an answer is searched for by the parts that are left of it, the
+most reliable first:
 
     its text, ids and names of its calls       in its place, else in the order of the answers
     ids and names of its calls                 in its place, else where they are only once
     the entry before it                        its place, and calls of the same names, or a text that is a part of it
     text, names and arguments                  where they are only once
 
-Where the agent holds the answer as it was given but for a text that is missing, the entries that the model really wrote
-stand there. Where it holds something else, such as ids of its own, which its results name, its own entries stay, and
-the sidecar's calls join them. An answer of which nothing is found, though the agent goes on from the prompt that it was
-an answer to, has its hidden calls and their answers at the end of the request at hand: the model has asked, and is to
-be answered. They stay there in later requests, so that the prefix stays.
+If the agent's copy is the answer it got, or lacks only its text, the entries that the model wrote replace it. If the
+copy differs, for example in call ids that the agent's results refer to, the agent's entries stay and the sidecar's
+calls are added to them. If nothing of the answer is found, but the agent continues from the prompt that it answered,
+its hidden calls and their results go to the end of the current request, so that the model gets what it asked for. They
+keep that place in later requests, so that the prefix does not change.
 
-A history that shows another prompt in the answer's place is another conversation of the run, such as a subagent's, or
-one that the agent has cut: nothing is put there.
+A history with a different prompt in the answer's place is another conversation of the run, such as a subagent's, or one
+that the agent has cut: nothing is added to it.
 """
 
 from __future__ import annotations
@@ -38,57 +38,58 @@ from prompt_sidecar.prompt.members import loads
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
 _FRAME: Final = 600
-"""Bytes of a splice's own objects."""
+"""Bytes of a splice's own objects, without its entries."""
 _WITHOUT_ID: Final = ("None\x1e", "\x1e")
-"""How a call without an id begins in a gist."""
+"""How the part of a gist for a call without an id begins."""
 _LIKE: Final = 8
-"""Places with the same call id that are compared: ids that come more often tell nothing."""
+"""Places with the same call id that are compared; an id that occurs more often identifies nothing."""
 _ENTRIES: Final = 256
-"""Entries of one answer that are looked at, to either side of one that was found; answers have one to ten."""
+"""Entries of one answer that are searched on either side of one that was found; answers have one to ten."""
 _MARKS: Final = frozenset({*CACHE_MARKS, "cachePoint"})
 
 
 @dataclass(frozen=True, slots=True)
 class SentEntry:
-    """One entry of an answer, as the agent was given it."""
+    """One entry of an answer, as it was sent to the agent."""
 
     gist: str | None
     """See `History.gist`."""
     text: str = ""
     calls: tuple[NamedCall, ...] = ()
     item: str = ""
-    """The id by which a provider that stores items knows it; empty: none."""
+    """The item's id at a provider that stores items; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """What one answer really was."""
+    """The entries that the model wrote for one answer, and those that the agent got of it."""
 
     visible: tuple[str, ...]
-    """Gists of the entries that the agent holds, in order."""
+    """Gists of the entries that the agent got, in order."""
     entries: tuple[bytes, ...]
-    """The entries in their place."""
+    """The model's entries that replace them."""
     answers: tuple[Any, ...] = ()
-    """Entries that answer the sidecar's calls among those of the agent's, to be put before its results."""
+    """Entries that answer the sidecar's calls made together with the agent's calls; they go before the agent's
+    results."""
     place: int = -1
-    """How many entries the agent held before the answer; -1: not known."""
+    """Number of the agent's entries before the answer; -1 if not known."""
     hidden: tuple[str, ...] = ()
-    """Gists of what the model said in the first `hidden_entries` of the entries, which the agent was not given."""
+    """Gists of the model's text in the first `hidden_entries` entries, which the agent did not get."""
     hidden_entries: int = 0
     before: bytes = b""
-    """What the entry before the answer is known by; see `identity`. Empty: not known."""
+    """Identity of the entry before the answer (see `identity`); empty if not known."""
     seen: tuple[SentEntry, ...] = ()
-    """The entries that the agent holds, reasoning included."""
+    """The entries that the agent got, reasoning included."""
     own: tuple[bytes, ...] = ()
-    """The sidecar's calls among those of the agent's, in the format's own form."""
+    """The sidecar's calls made together with the agent's, in the format's own form."""
     calling: tuple[bytes, ...] = ()
-    """Entries that hold these calls alone."""
+    """Entries that hold only these calls."""
     own_calls: tuple[tuple[str, str], ...] = ()
-    """Ids and names of all calls of the sidecar's tools that have ids."""
+    """Ids and names of all calls of the sidecar's tools that have an id."""
 
     @property
     def calls(self) -> frozenset[str]:
-        """Gists of hidden calls that have ids of their own."""
+        """Gists of hidden calls that have an id."""
         return frozenset(
             gist
             for gist in self.hidden
@@ -97,7 +98,7 @@ class Splice:
 
     @property
     def size(self) -> int:
-        """What it takes, estimated."""
+        """Estimated memory, in bytes."""
         texts = (*self.visible, *self.hidden, *self.entries, *self.own, *self.calling)
         named = [each for one in self.seen for call in one.calls for each in (call.id, call.name)]
         named += [each for call in self.own_calls for each in call]
@@ -107,26 +108,26 @@ class Splice:
 
 @dataclass(slots=True, eq=False)
 class KnownSplice:
-    """A splice, and what requests have shown of it."""
+    """A splice and where requests have shown its answer to be."""
 
     splice: Splice
     placed: bool = False
-    """Whether a request had the answer."""
+    """Whether a request contained the answer."""
     asked_again: bool = False
-    """Whether its prompt was sent more than once, so that the agent may hold another answer to it."""
+    """Whether the answer's prompt was sent more than once, so that the agent may hold another answer to it."""
     tail: int = -1
-    """How many entries of the agent's are before it where nothing shows its place; -1: none does not."""
+    """Number of the agent's entries before it, when it has been put at the end of a request; -1 otherwise."""
     after: bytes = b""
-    """What the last of those is known by."""
+    """Identity of the last of those entries."""
 
 
 def packed(kept: Sequence[KnownSplice]) -> bytes:
-    """Return splices as JSON, whatever characters their texts have; `unpacked` makes the same of it."""
+    """Return splices as JSON, for texts with any characters; `unpacked` reverses it."""
     return json.dumps(msgspec.to_builtins(kept), separators=(",", ":")).encode()
 
 
 def unpacked(data: bytes) -> list[KnownSplice]:
-    """Return splices that were packed. Raises ValueError: it is something else."""
+    """Return splices that `packed` wrote. Raises ValueError for other data."""
     try:
         return [
             KnownSplice(
@@ -139,7 +140,7 @@ def unpacked(data: bytes) -> list[KnownSplice]:
 
 
 def _splice(found: dict[str, Any]) -> Splice:
-    """Unpack one: bytes are in Base64, and tuples are arrays."""
+    """Unpack one splice: bytes are Base64, tuples are arrays."""
     return Splice(
         visible=tuple(found["visible"]),
         entries=tuple(map(b64decode, found["entries"])),
@@ -156,7 +157,7 @@ def _splice(found: dict[str, Any]) -> Splice:
 
 
 def _seen(found: dict[str, Any]) -> SentEntry:
-    """Unpack what an entry is known by; its calls have digests for arguments."""
+    """Unpack a sent entry; its calls have digests in place of arguments."""
     calls = [NamedCall(each["id"], each["name"], b64decode(each["arguments"])) for each in found["calls"]]
     return SentEntry(found["gist"], found["text"], tuple(calls), found["item"])
 
@@ -166,32 +167,32 @@ class RestoredHistory:
     """A history with hidden turns."""
 
     entries: list[bytes] | None
-    """None: it is as it came."""
+    """The entries, or None if the history is unchanged."""
     unmatched: int = 0
-    """Splices that nothing showed the place of, as this request was the first to show."""
+    """Splices whose place was found nowhere, counted in the first request that should have shown it."""
     rewritten: list[KnownSplice] = field(default_factory=list)
-    """Those that stood at the end of a request, and have no place any more."""
+    """Splices that were at the end of an earlier request and have no place any more."""
     places: list[int] = field(default_factory=list)
-    """Of each of the agent's entries, its index in `entries`; of an answer's entries that is about where it is."""
+    """For each of the agent's entries its index in `entries`; approximate for entries of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PlacedEntries:
     kept: KnownSplice
     end: int
-    """Of the answer's entries."""
+    """Index behind the answer's last entry."""
     held: bool = False
-    """Whether the agent holds the hidden turns before it."""
+    """Whether the agent's history contains the preceding hidden turns itself."""
     joins: bool = False
-    """Whether the agent's entries stay."""
+    """Whether the agent's own entries are kept."""
 
 
 def identity(raw: bytes) -> bytes:
-    """Return what an entry is known by, whatever it says: a digest that does not change with marks for caches."""
+    """Return a digest that identifies an entry and does not change with cache marks."""
     value = loads(raw)
     try:
         text = raw if value is None else orjson.dumps(_unmarked(value), option=orjson.OPT_SORT_KEYS)
-    except (orjson.JSONEncodeError, RecursionError):  # nested too deep, or a number beyond 64 bits
+    except (orjson.JSONEncodeError, RecursionError):  # nested too deeply, or a number beyond 64 bits
         text = raw
     return blake2b(text, digest_size=16).digest()
 
@@ -205,11 +206,11 @@ def _unmarked(value: Any) -> Any:
 
 
 def restored(splices: Sequence[KnownSplice], dialect: Dialect, entries: list[bytes]) -> RestoredHistory:
-    """Put splices into a history. See the module.
+    """Insert splices into a history. See the module.
 
-    An agent may hold hidden turns itself, such as one that reads its history from the provider; these are not put in
-    again, wherever their calls are now. Nor are those of an answer that the history now begins with, if the provider
-    takes no calls there. What is found is noted in `splices`.
+    An agent's history may already contain hidden turns, for example when it reads the history from the provider; these
+    are not added again, wherever their calls are now. Hidden turns of an answer at the beginning of the history are
+    left out if the provider accepts no calls there. The places found are noted in `splices`.
     """
     if not splices:
         return RestoredHistory(None)
@@ -217,7 +218,7 @@ def restored(splices: Sequence[KnownSplice], dialect: Dialect, entries: list[byt
 
 
 class _Placing:
-    """One history, and the splices that may belong to it."""
+    """One history, and the splices to place in it."""
 
     def __init__(self, splices: Sequence[KnownSplice], dialect: Dialect, entries: list[bytes]) -> None:
         self._splices, self._dialect, self._entries = splices, dialect, entries
@@ -235,11 +236,11 @@ class _Placing:
         if not dialect.calls_may_come_first:
             self._first = next((at for at, who in enumerate(self._speakers) if who != "model"), len(entries))
         self._placed: dict[int, _PlacedEntries] = {}
-        """By where the answer begins."""
+        """Placed answers by the index of their first entry."""
         self._taken: set[int] = set()
-        """Entries of answers that were found."""
+        """Indices of entries that belong to found answers."""
         self._left = {id(each): each for each in splices if each.tail < 0}
-        """Those that were not found yet."""
+        """Splices whose answers are not found yet."""
         self._identities: dict[int, bytes] = {}
 
     def restored(self) -> RestoredHistory:
@@ -257,13 +258,13 @@ class _Placing:
         made, places = self._made(tails)
         return RestoredHistory(made, unmatched, rewritten, places)
 
-    # -- as it was given -----------------------------------------------------------------------------------------------
+    # -- answers sent back exactly -------------------------------------------------------------------------------------
 
     def _exactly(self) -> None:
-        """Find answers that the agent sends back as they were given.
+        """Find answers that the agent sends back exactly as it got them.
 
-        One that fits where it was given belongs there. Where an agent has changed its history, they are looked for in
-        their order, so that of two answers with the same words each gets its own.
+        An answer that matches at its original place belongs there. If the agent has changed its history, answers are
+        searched for in order, so that two answers with the same words are not exchanged.
         """
         gists, length = self._gists, len(self._entries)
         in_place = {
@@ -273,7 +274,7 @@ class _Placing:
         }
         settled = {id(each) for each in in_place.values()}
         waiting: dict[str, list[KnownSplice]] = {}
-        """By the first gist of what the agent holds."""
+        """Splices by the first gist that the agent got."""
         for each in self._left.values():
             if each.splice.visible and id(each) not in settled:
                 waiting.setdefault(each.splice.visible[0], []).append(each)
@@ -290,7 +291,7 @@ class _Placing:
             for each in candidates:
                 splice = each.splice
                 end, held = _matches(splice.visible, gists, known), _held(splice.hidden, gists, at)
-                # A call that several answers have may be another's.
+                # A call that occurs in several answers may belong to another one.
                 if end and (held or not any(gist in there and calls[gist] == 1 for gist in splice.calls)):
                     candidates.remove(each)
                     self._place(at, _PlacedEntries(each, end, held=held, joins=self._has_other_ids(splice, at, end)))
@@ -300,12 +301,12 @@ class _Placing:
                 at += 1
 
     def _has_other_ids(self, splice: Splice, at: int, end: int) -> bool:
-        """Whether the agent has given ids to calls of an answer whose gist shows none; its results name these."""
+        """Whether the agent has given own ids to calls that had none, to which its results refer."""
         given = [call.id for seen in splice.seen for call in seen.calls]
         has = [call.id for entry in range(at, end) for call in self._calls(entry, self._values[entry])]
         return bool(splice.seen) and has != given
 
-    # -- by what is left of it -----------------------------------------------------------------------------------------
+    # -- answers sent back in part -------------------------------------------------------------------------------------
 
     def _by_calls(self) -> None:
         """Find answers by ids and names of their calls."""
@@ -316,7 +317,7 @@ class _Placing:
                     if call.id:
                         there.setdefault((call.id, call.name), []).append(at)
         for each in list(self._left.values()):
-            if any(call in there for call in each.splice.own_calls):  # the agent holds it itself
+            if any(call in there for call in each.splice.own_calls):  # the agent's history contains it already
                 del self._left[id(each)]
                 continue
             wanted = [call for seen in each.splice.seen for call in seen.calls]
@@ -333,7 +334,7 @@ class _Placing:
                 self._join(free[0], each)
 
     def _by_place(self) -> None:
-        """Find answers by the prompt that they were given to."""
+        """Find answers by the prompt that they answered."""
         for each in list(self._left.values()):
             splice = each.splice
             if each.asked_again or not self._goes_on(splice) or not self._is_free(splice.place):
@@ -344,7 +345,7 @@ class _Placing:
                 self._join(splice.place, each)
 
     def _by_words(self) -> None:
-        """Find answers by their text and calls without ids, where the history has them once."""
+        """Find answers by text and calls without ids, if the history has them only once."""
         there: dict[Any, list[int]] = {}
         at = self._first
         while at < len(self._entries):
@@ -361,12 +362,12 @@ class _Placing:
                 self._join(found[0], each)
 
     def _join(self, begin: int, kept: KnownSplice) -> None:
-        """Place an answer that the agent holds in its own words, from an entry on."""
+        """Place an answer that the agent sends back in a changed form, from an entry on."""
         splice, end = kept.splice, self._end(begin)
         given = [call for seen in splice.seen for call in seen.calls]
         theirs = self._calls_of(begin)
         if {call_id for call_id, _ in splice.own_calls} & {call.id for call in theirs}:
-            return  # the agent has given a call of its own such an id
+            return  # the agent has given such an id to a call of its own
         same = [(call.id, call.name) for call in theirs] == [(call.id, call.name) for call in given] and bool(given)
         text = self._text_of(begin)
         self._place(begin, _PlacedEntries(kept, end, joins=not same or bool(text and text != _said(splice))))
@@ -376,10 +377,10 @@ class _Placing:
         self._taken.update(range(at, placed.end))
         del self._left[id(placed.kept)]
 
-    # -- where nothing shows a place -----------------------------------------------------------------------------------
+    # -- answers that were not found -----------------------------------------------------------------------------------
 
     def _to_the_end(self) -> int:
-        """Put the rest at the end, if the agent goes on from the prompt that it answers; return how many."""
+        """Put the remaining splices at the end, if the agent continues from the answered prompt; return how many."""
         length, unmatched = len(self._entries), 0
         for each in self._left.values():
             splice = each.splice
@@ -387,7 +388,7 @@ class _Placing:
                 each.asked_again = True
             elif not (each.placed or each.asked_again or splice.place in self._taken) and self._goes_on(splice):
                 tail = length
-                while tail and self._speakers[tail - 1] == "model":  # such as the beginning of the next answer
+                while tail and self._speakers[tail - 1] == "model":  # for example the beginning of the next answer
                     tail -= 1
                 if tail > self._first:
                     each.tail, each.after = tail, self._identity(tail - 1)
@@ -395,12 +396,12 @@ class _Placing:
         return unmatched
 
     def _goes_on(self, splice: Splice) -> bool:
-        """Whether the agent goes on from the prompt that an answer was given to."""
+        """Whether the agent continues from the prompt that an answer belongs to."""
         at = splice.place
         return bool(splice.before) and 0 < at < len(self._entries) and self._identity(at - 1) == splice.before
 
     def _tails(self) -> tuple[dict[int, list[KnownSplice]], list[KnownSplice]]:
-        """Those that stand behind so many of the agent's entries, and those for which there is no such place now."""
+        """Return splices to insert, by the number of the agent's entries before them, and those without a place now."""
         tails: dict[int, list[KnownSplice]] = {}
         rewritten: list[KnownSplice] = []
         for each in self._splices:
@@ -408,7 +409,7 @@ class _Placing:
                 continue
             if self._may_stand(each):
                 tails.setdefault(each.tail, []).append(each)
-            elif self._goes_on(each.splice):  # else it is another conversation's
+            elif self._goes_on(each.splice):  # otherwise it belongs to another conversation
                 rewritten.append(each)
         return tails, rewritten
 
@@ -418,10 +419,10 @@ class _Placing:
             return False
         return at == len(self._entries) or self._speakers[at] in ("model", "user")
 
-    # -- the history with it -------------------------------------------------------------------------------------------
+    # -- the resulting history -----------------------------------------------------------------------------------------
 
     def _made(self, tails: dict[int, list[KnownSplice]]) -> tuple[list[bytes], list[int]]:
-        """Return the entries, and where in them those of the agent are."""
+        """Return the entries, and the index in them of each of the agent's entries."""
         made: list[bytes] = []
         places: list[int] = []
         length = len(self._entries)
@@ -456,9 +457,9 @@ class _Placing:
         return made, places
 
     def _alone(self, splice: Splice) -> Iterator[bytes]:
-        """The hidden turns, and the sidecar's calls of the last one without those of the agent's.
+        """Yield the hidden turns, and the last one's calls of the sidecar without the agent's calls.
 
-        Stored items that the agent holds itself are not named twice, which the provider refuses.
+        Stored items that the agent sends itself are left out: the provider rejects an item that is named twice.
         """
         theirs = {item for at in range(len(self._entries)) if (item := self._item(at))}
         for entry in splice.entries[: splice.hidden_entries]:
@@ -467,7 +468,7 @@ class _Placing:
         yield from splice.calling
         yield from map(orjson.dumps, splice.answers)
 
-    # -- what the agent holds ------------------------------------------------------------------------------------------
+    # -- the agent's entries -------------------------------------------------------------------------------------------
 
     def _identity(self, at: int) -> bytes:
         if at not in self._identities:
@@ -475,22 +476,22 @@ class _Placing:
         return self._identities[at]
 
     def _item(self, at: int) -> str:
-        """The id of the stored item that an entry is or stands for; empty: none."""
+        """Return the id of the stored item that an entry is or refers to, or an empty string."""
         return self._dialect.item(self._values[at])
 
     def _is_free(self, at: int) -> bool:
-        """Whether an entry is the model's, and of no answer that was found."""
+        """Whether an entry is the model's and belongs to no found answer."""
         return self._first <= at < len(self._entries) and self._speakers[at] == "model" and at not in self._taken
 
     def _begin(self, at: int) -> int:
-        """Where the answer that an entry is of begins."""
+        """Return where the answer that contains an entry begins."""
         first = max(at - _ENTRIES, 0)
         while self._dialect.answers_have_entries and at > first and self._is_free(at - 1):
             at -= 1
         return at
 
     def _end(self, at: int) -> int:
-        """Where an answer that begins there ends."""
+        """Return where an answer that begins at an index ends."""
         last = at + _ENTRIES
         at += 1
         while self._dialect.answers_have_entries and at < last and self._is_free(at):
@@ -502,11 +503,11 @@ class _Placing:
         return self._dialect.calls(value) if seen is None else seen.calls
 
     def _calls_of(self, begin: int) -> list[NamedCall]:
-        """The calls of the answer that begins there."""
+        """Return the calls of the answer that begins at an index."""
         return [call for at in range(begin, self._end(begin)) for call in self._calls(at, self._values[at])]
 
     def _text_of(self, begin: int) -> str:
-        """What the model says in it."""
+        """Return the model's text in the answer that begins at an index."""
         texts = []
         for at in range(begin, self._end(begin)):
             seen = self._references.get(at)
@@ -519,17 +520,17 @@ def _said(splice: Splice) -> str:
 
 
 def _unnamed(calls: Iterable[NamedCall]) -> tuple[tuple[str, bytes], ...]:
-    """Calls without their ids."""
+    """Return calls without their ids."""
     return tuple((call.name, call.digest) for call in calls)
 
 
 def _are_alike(text: str, said: str) -> bool:
-    """Whether a text is a part of what was said, or has it as a part."""
+    """Whether one of two texts contains the other."""
     return bool(text and said) and (text in said or said in text)
 
 
 def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:
-    """Whether what the model said last before an answer that begins at `at` is what was hidden of it."""
+    """Whether the model's last text before an answer at `at` is the text that was hidden from the agent."""
     left = len(hidden)
     while left and at and (not gists[at - 1] or gists[at - 1] == hidden[left - 1]):
         at -= 1
@@ -538,7 +539,7 @@ def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:
 
 
 def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> int:
-    """Return where an answer that begins at `at` ends, reasoning in it included; 0: it is another."""
+    """Return where an answer that begins at `at` ends, including its reasoning; 0 if it is a different answer."""
     wanted = 0
     while at < len(gists) and wanted < len(visible):
         gist = gists[at]

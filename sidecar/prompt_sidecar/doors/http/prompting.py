@@ -1,7 +1,7 @@
-"""A request's body becomes the prompt that is sent on. Runs in a worker thread.
+"""Turns a request's body into the prompt that is sent to the provider. Runs in a worker thread.
 
-Which run it is, its hidden turns put back, the sidecar's tools added, trimmed. What cannot be done is left out, and the
-request goes on without it: a door that fails must not fail its agent. Only the guard's refusals are final.
+It finds the run, restores hidden turns, adds the sidecar's tools, and trims. A step that fails is left out, and the
+request is forwarded without it: a failure of the door must not fail its agent. Only the guard's refusals are final.
 """
 
 from __future__ import annotations
@@ -42,114 +42,114 @@ from prompt_sidecar.providers.untyped import MOST_TOKENS
 from prompt_sidecar.providers.usage import ProviderUsage
 
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
-"""The answer to a call of the sidecar's tools that failed."""
+"""The result of a call of the sidecar's tools that failed."""
 
 MOST_CALLS: Final = 64
-"""Calls of the sidecar's tools that are answered in one turn. A model makes one to five; the answer to each may be
-16 kB, and a provider's answer has room for a million of them."""
+"""Calls of the sidecar's tools that are answered in one turn. A model makes one to five; the result of each may be 16
+kB, and a provider's answer could contain a million of them."""
 CALLS_BOUND: Final = "http.tool_calls"
 TOO_MANY: Final = "Too many calls at once: this one was not answered. Call again with fewer, or go on without."
-"""The answer to each further call."""
+"""The result of each further call."""
 _PLAIN: Final = frozenset({"", "identity"})
-"""Content encodings of a body that is not packed."""
+"""Content encodings of a body that is not compressed."""
 _ENDED: Final = "ended"
-"""In place of the number of a run that was ended as soon as its prompt was trimmed."""
+"""Replaces the number of a run that ended as soon as its prompt was trimmed."""
 _WINDOW_DIGITS: Final = 20
-"""Digits of a number in a header that are read; Python refuses to read more than 4,300."""
+"""Longest number that is read from a header, in digits; Python refuses to read more than 4,300."""
 _CHAINED: Final = {"note_place": "off", "cache_marks": False}
-"""Of prompts on a WebSocket: a note, or a mark, would stay in what the provider keeps and the next request goes on
-from."""
+"""Policy for prompts on a WebSocket: a note, or a cache mark, would stay in what the provider stores and the next
+request continues from."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """What of the sidecar's settings changes what the door does."""
+    """Settings that change what the door does."""
 
     restores: bool = False
-    """Whether the guard may give tools values in place of masks."""
+    """Whether the guard may restore values in tool calls."""
     observes: bool = False
-    """Whether prompts go on as they came, and only facts are told."""
+    """Whether prompts are forwarded unchanged, and only reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a request on a WebSocket goes on from, and what it adds."""
+    """The history that a request on a WebSocket continues from, and its new entries."""
 
     before: Link | None = None
-    """None: it begins again."""
+    """The chain that it continues from; None if the history begins with it."""
     previous: str = ""
-    """The provider's id of the response that it goes on from; empty: none that is known here."""
+    """The provider's id of the response that it continues from; empty if none is known here."""
     added: tuple[bytes, ...] = ()
     """The entries that the agent sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRequest:
-    """One request of an agent's."""
+    """One request of an agent."""
 
     dialect: Dialect
     caller: str
     headers: Mapping[str, str]
     body: bytes
     model: str = ""
-    """The model that the path names; empty: see the body."""
+    """The model that the path names; empty if the body names it."""
     counting: bool = False
-    """Whether only tokens are to be counted: nothing is recorded."""
+    """Whether the request only counts tokens: nothing is recorded."""
     compacting: bool = False
     """Whether the provider answers with a shorter history."""
     decoded: bool = False
-    """Whether the body came compressed."""
+    """Whether the body was compressed."""
     recalls: bool = True
-    """Whether calls of the sidecar's tools can be answered in what the provider sends."""
+    """Whether calls of the sidecar's tools can be answered within the provider's answer."""
     on_socket: bool = False
-    """Whether it came on a WebSocket, where one may go on from any response."""
+    """Whether it was sent on a WebSocket, where a request may continue from any response."""
     chain: Chain | None = None
-    """Of a request on a WebSocket whose whole history is known; None: it is not, or need not be."""
+    """Set for a request on a WebSocket whose whole history is known; None if it is not known or not needed."""
     generates: bool = True
-    """Whether the provider is to answer, and not only to make itself ready."""
+    """Whether the provider has to generate an answer, and not only to prepare for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentPrompt:
-    """What is sent on, and what is known of it."""
+    """A prompt as it is sent to the provider, and what is known about it."""
 
     asked: PromptRequest
     body: bytes
     members: Members | None = None
-    """The agent's prompt with hidden turns and tools, untrimmed; None: the body is not understood."""
+    """The agent's prompt with hidden turns and tools, untrimmed; None if the body cannot be read."""
     conversation: Conversation | None = None
     own: frozenset[str] = frozenset()
     """Names of the sidecar's tools that are offered."""
     recall: RecallOffer = RecallOffer.UNTRIMMED
-    """Whether they are, or why not."""
+    """Whether the sidecar's tools are offered, or why not."""
     narrowed: bool = False
-    """Whether its choice of tools is replaced, so that the model calls one of the agent's."""
+    """Whether its tool choice is replaced, so that the model calls one of the agent's tools."""
     pinned: frozenset[int] = frozenset()
-    """Indices of entries that no cut may touch, hidden turns counted."""
+    """Indices of entries that no cut may change, hidden turns included."""
     answer: TrimAnswer | None = None
-    """None: it was not trimmed."""
+    """The trim answer; None if it was not trimmed."""
     left: Untrimmed | None = None
-    """Why it could not be taken through its run; None: it was."""
+    """Why it could not be taken through its run; None if it was."""
     added: tuple[bytes, ...] = ()
-    """Entries that hidden turns of this answer have added."""
+    """Entries added by hidden turns of this answer."""
 
     number: str = ""
-    """Tells its run from others of the same name; empty: it is not known."""
+    """Distinguishes its run from others with the same name; empty if not known."""
 
     @property
     def untrimmed(self) -> Untrimmed | None:
-        """Why it goes on untrimmed; None: it is trimmed."""
+        """Why it is forwarded untrimmed; None if it is trimmed."""
         return self.answer.untrimmed if self.answer is not None else self.left
 
     @property
     def failed_open(self) -> bool:
-        """Whether it should have been taken through its run, and could not."""
+        """Whether it should have been taken through its run, but could not."""
         return self.left not in (None, Untrimmed.NO_NEED)
 
     @property
     def run(self) -> tuple[str, str]:
-        """Caller and id of its run."""
+        """Caller and id of the run."""
         assert self.conversation is not None
         return self.asked.caller, self.conversation.run_id
 
@@ -196,7 +196,7 @@ class Prompter:
         dialect = asked.dialect
         try:
             members = Members(asked.body)
-        except NotJson:  # the provider says what is wrong with it
+        except NotJson:  # the provider reports what is wrong with it
             packed = _packed(asked)
             return self._open(
                 SentPrompt(asked, asked.body), Untrimmed.ENCODED if packed else Untrimmed.UNREADABLE, check
@@ -225,7 +225,7 @@ class Prompter:
                 members.set(dialect.messages, array(restored.entries))
                 pinned = frozenset(restored.places[index] for index in pinned)
             recall, own, narrowed = self._offered(asked, members, conversation)
-            # What the model thought under prompts that are not known here is not valid under this one.
+            # Thinking produced under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
             prompt = SentPrompt(asked, members.bytes(), members, conversation, own, recall, narrowed, pinned=pinned)
             prompt = self._trimmed(prompt, check, served=served)
@@ -234,13 +234,13 @@ class Prompter:
             return prompt
 
     def again(self, prompt: SentPrompt, check: Callable[[], None], *, served: int | None = None) -> SentPrompt:
-        """Trim a prompt again, as the provider has refused it. Errors as `prepare`."""
+        """Trim a prompt again that the provider has refused. Errors as `prepare`."""
         assert prompt.conversation is not None
         with slots.holding(prompt.conversation.lock):
             return self._trimmed(prompt, check, served=served)
 
     def unnarrowed(self, prompt: SentPrompt, check: Callable[[], None]) -> SentPrompt:
-        """Make a prompt again with the agent's own choice of tools, as its provider has refused another.
+        """Make a prompt again with the agent's own tool choice, as the provider has refused the narrowed one.
 
         Errors as `prepare`.
         """
@@ -250,18 +250,18 @@ class Prompter:
 
     @staticmethod
     def refused_anyway(prompt: SentPrompt) -> None:
-        """Note that the provider has refused the agent's own choice of tools as well, for another reason."""
+        """Note that the provider has refused the agent's own tool choice as well, for another reason."""
         if prompt.conversation is not None:
             prompt.conversation.narrows = True
 
     def answered(self, prompt: SentPrompt, turn: ModelTurn, check: Callable[[], None], *, last: bool) -> SentPrompt:
-        """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
+        """Answer a hidden turn, and make the next prompt; `last`: the model must answer it without tools."""
         members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
         assert members is not None
         assert conversation is not None
         added = [write_sound(each) for each in self._sendable(prompt, turn)]
         answers = dialect.answers(self._results(prompt, turn, check))
-        if last and dialect.recall(members) is RecallOffer.FORCED:  # it is to call one of the agent's
+        if last and dialect.recall(members) is RecallOffer.FORCED:  # the model must call one of the agent's tools
             dialect.withdraw(members, prompt.own)
         elif last:
             dialect.forbid_tools(members, answers)
@@ -304,20 +304,20 @@ class Prompter:
     def keep(
         self, prompt: SentPrompt, turn: ModelTurn, visible: Sequence[Any], check: Callable[[], None], *, shown: str = ""
     ) -> None:
-        """Remember what an answer really was, where the agent holds something else.
+        """Remember the original of an answer, if the agent got something else.
 
         Args:
-            prompt: what was answered last.
+            prompt: the prompt answered last.
             turn: the answer's last turn.
-            visible: what the agent holds, as entries.
+            visible: the entries that the agent got.
             check: ends the work if the agent has gone.
-            shown: the id that the agent was shown, where it is not the provider's.
+            shown: the id that the agent got, if it is not the provider's.
         """
         if prompt.conversation is None:
             return
         dialect = prompt.asked.dialect
         answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
-        if not self._lives(prompt):  # nothing of a run that was ended may be sent again
+        if not self._lives(prompt):  # nothing of an ended run may be sent again
             self.hidden.tell(HiddenLoss.ENDED, int(bool(prompt.added) or turn.mixed))
             return
         response_id = turn.response_id if prompt.asked.on_socket else turn.id
@@ -328,7 +328,7 @@ class Prompter:
             self._stored.keep(prompt.asked.caller, shown or response_id, stored)
         if turn.compaction:
             self._conversations.compacted(prompt.run, turn.compaction)
-        if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
+        if turn.own and not turn.mixed:  # calls without a result cannot be sent back
             prompt.conversation.seen = False
         elif prompt.added or turn.mixed:
             self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers, check))
@@ -338,7 +338,7 @@ class Prompter:
 
     @staticmethod
     def _chain(prompt: SentPrompt, turn: ModelTurn, visible: Sequence[Any]) -> Link | None:
-        """All up to an answer, as the agent would send it; None: it is not known."""
+        """Return the history up to an answer, as the agent would send it, or None if it is not known."""
         asked = prompt.asked
         if asked.chain is None or prompt.members is None:
             return None
@@ -347,7 +347,7 @@ class Prompter:
         return Link(asked.chain.before, (*asked.chain.added, *given), prompt.run)
 
     def _lives(self, prompt: SentPrompt) -> bool:
-        """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
+        """Whether the run is still the one it was trimmed in. One that was never known ends by its time to live."""
         return self._use_cases.runs.table.number_of(*prompt.run) == prompt.number
 
     def _forget(self, prompt: SentPrompt) -> None:
@@ -357,7 +357,7 @@ class Prompter:
     def _masked(self, prompt: SentPrompt, entries: Sequence[bytes], check: Callable[[], None]) -> Sequence[bytes]:
         """Return entries with the masks that the guard puts into them in the run's next prompt.
 
-        What a rule refuses stays: the next prompt is refused for it.
+        Text that a rule refuses stays: the next prompt is refused for it.
         """
         runs, dialect = self._use_cases.runs, prompt.asked.dialect
         if not entries or not runs.guarding.unread(prompt.asked.caller):
@@ -379,7 +379,7 @@ class Prompter:
         answers: Sequence[Any],
         check: Callable[[], None],
     ) -> Splice:
-        """What an answer really was, and what is known of what the agent holds of it."""
+        """Return an answer's original entries, and what identifies the entries that the agent got."""
         dialect, own = prompt.asked.dialect, prompt.own
         sendable = self._sendable(prompt, turn)
         sent = [loads(entry) for entry in prompt.added]
@@ -405,13 +405,13 @@ class Prompter:
         self.hidden.tell(HiddenLoss.FAILED)
 
     def restore(self, prompt: SentPrompt) -> Restore | None:
-        """Return what restores masks in the agent's calls; None: there is nothing to restore."""
+        """Return the function that restores masks in the agent's calls, or None if there are no masks to restore."""
         if not self._modes.restores or prompt.conversation is None:
             return None
         return safe(self._use_cases.restores(*prompt.run))
 
     def report(self, prompt: SentPrompt, usage: ProviderUsage | None, *, failed: bool = False) -> None:
-        """Report what the provider counted; if that is nothing and it `failed`, that."""
+        """Report the provider's usage; if there is none and the call `failed`, report that."""
         asked = prompt.asked
         if (
             usage is not None
@@ -425,13 +425,13 @@ class Prompter:
             self.failed(prompt)
 
     def failed(self, prompt: SentPrompt) -> None:
-        """Report that the provider failed, or gave no whole answer."""
+        """Report that the provider failed, or sent an incomplete answer."""
         if prompt.answer is not None and not prompt.asked.counting and prompt.asked.generates:
             caller, run_id = prompt.run
             self._reported(UsageCall(caller, run_id, failed=True, revision=prompt.answer.prompt.revision))
 
     def refused(self, prompt: SentPrompt, message: str) -> UsageAnswer | None:
-        """Report that the provider refused the prompt as too long; None: the report failed."""
+        """Report that the provider refused the prompt as too long; None if the report failed."""
         if prompt.answer is None:
             return None
         caller, run_id = prompt.run
@@ -447,13 +447,13 @@ class Prompter:
             return None
 
     def bytes_behind(self, caller: str, shown: str) -> int:
-        """Return what a request on a WebSocket goes on from, by the id that the agent was shown; bytes."""
+        """Return the bytes of the history that a request on a WebSocket continues from, by the response's id."""
         return self._stored.bytes_behind(caller, shown)
 
     # -- chains ---------------------------------------------------------------------------------------------------
 
     def _whole(self, asked: PromptRequest, members: Members) -> PromptRequest:
-        """Have a request on a WebSocket hold all that it goes on from, where that is known."""
+        """Add the history to a request on a WebSocket that continues from a response, if the history is known."""
         dialect = asked.dialect
         before, previous = None, ""
         if dialect.continues_stored(members):
@@ -474,7 +474,7 @@ class Prompter:
     # -- the parts -------------------------------------------------------------------------------------------------
 
     def _continued(self, asked: PromptRequest, members: Members, check: Callable[[], None]) -> SentPrompt:
-        """A request whose history the provider holds: it cannot be trimmed."""
+        """Prepare a request whose history the provider stores: it cannot be trimmed."""
         dialect = asked.dialect
         previous = dialect.stored_id(members)
         stored = self._stored.find(asked.caller, previous) if previous else None
@@ -491,7 +491,7 @@ class Prompter:
         return self._open(prompt, Untrimmed.STORED_BY_PROVIDER, check)
 
     def _open(self, prompt: SentPrompt, why: Untrimmed | None, check: Callable[[], None]) -> SentPrompt:
-        """A prompt that goes on untrimmed; masked, where the guard masks.
+        """Prepare a prompt that is forwarded untrimmed; masked if the guard masks.
 
         Raises:
             GuardUnread: the guard cannot read it, and the settings refuse such prompts.
@@ -520,7 +520,7 @@ class Prompter:
     def _offered(
         self, asked: PromptRequest, members: Members, conversation: Conversation
     ) -> tuple[RecallOffer, frozenset[str], bool]:
-        """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
+        """Add the sidecar's tools, if this run has them; an agent's tool with the same name stays the agent's.
 
         Returns:
             Whether they were offered, or why not; the names of those that were; and whether the choice among the tools
@@ -536,13 +536,13 @@ class Prompter:
         return recall, frozenset(name for name, _ in offered), narrowed
 
     def _recall(self, asked: PromptRequest, members: Members, conversation: Conversation) -> tuple[RecallOffer, bool]:
-        """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached.
+        """Whether this run has the sidecar's tools: decided by its first request with tools, as tools are cached.
 
-        One that wants a call of any tool does not: it has them if the choice can be narrowed to the agent's, else if
-        the run has them.
+        A request whose tool choice requires a call of any tool does not decide it: it has them if the choice can be
+        narrowed to the agent's tools, or else if the run has them.
 
         Returns:
-            Whether it has them, or why not; and whether the choice was narrowed.
+            Whether the request has them, or why not; and whether the choice was narrowed.
         """
         if self._modes.observes:
             return RecallOffer.OBSERVING, False
@@ -561,7 +561,7 @@ class Prompter:
 
     @staticmethod
     def _recalls(prompt: SentPrompt) -> bool:
-        """Whether the run has the sidecar's tools, whether or not this request could."""
+        """Whether the run has the sidecar's tools, even if this request could not have them."""
         return prompt.conversation is not None and prompt.conversation.recall is RecallOffer.OFFERED
 
     def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
@@ -607,20 +607,20 @@ class Prompter:
 
 
 def _packed(asked: PromptRequest) -> bool:
-    """Whether a body came in an encoding that could not be taken off."""
+    """Whether a body has an encoding that could not be decoded."""
     return not asked.decoded and asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
 
 
 def _has_begun(dialect: Dialect, members: Members) -> bool:
-    """Whether a user or the model has said anything.
+    """Whether the history contains a message of the user or the model.
 
-    Before that there is nothing to trim, and where our own text will stand is not known.
+    Before that there is nothing to trim, and the place of the sidecar's own text is not known.
     """
     return any(dialect.speaker(loads(entry)) != "other" for entry in dialect.entries(members))
 
 
 def _seen(dialect: Dialect, entry: Any) -> SentEntry:
-    """What an entry is known by that an agent was given."""
+    """Return what identifies an entry that was sent to the agent."""
     calls = tuple(call.digested() for call in dialect.calls(entry))
     return SentEntry(dialect.gist(entry), dialect.text(entry) or "", calls, dialect.item(entry))
 

@@ -1,6 +1,6 @@
-"""One call of a provider, as telemetry is told of it: once, when its answer is over and what it counted is read.
+"""One call of a provider, reported to telemetry once: when its answer has ended and its usage is read.
 
-What a provider has counted in a stream is read in a worker thread, behind the answer; the call has ended by then.
+The usage in a stream is read in a worker thread after the answer; the call has ended by then.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.telemetry.observer import Observer
 
 MOST_GAPS: Final = 256
-"""Times between two pieces of a stream that are kept before they are counted: a stream may have any number."""
+"""Times between two pieces of a stream that are kept before they are added to the metric: a stream may have any
+number."""
 
 
 class ProviderCall:
-    """See the file. Thread-safe."""
+    """One call of a provider, measured. See the file. Thread-safe."""
 
     def __init__(self, observer: Observer, asked: ProviderAsked, states: ProviderStates) -> None:
-        """Begin now; `states` hears how it ended."""
+        """Begin the call now; `states` is notified how it ended."""
         self._states = states
         self._observer = observer
         self._asked = asked
@@ -38,30 +39,30 @@ class ProviderCall:
         self._awaits = self._over = False
         self._span = observer.provider_asked(asked)
         self.status = 0
-        """Of the answer."""
+        """The response's status."""
         self.error = ""
-        """Why it failed; empty: it did not."""
+        """Why the call failed; empty if it did not."""
         self.finish = ""
-        """Why the model stopped; empty: it is not known."""
+        """Why the model stopped; empty if not known."""
         self.hidden = False
-        """Whether the answer was a turn that is answered here."""
+        """Whether the answer was a hidden turn."""
 
     @property
     def failed(self) -> bool:
-        """Whether the provider's answer failed before its model had stopped, as far as is known."""
+        """Whether the answer is known to have failed before its model stopped."""
         return bool(self.error) and not self.finish
 
     def sending(self) -> AbstractContextManager[object]:
-        """Have the request that is sent within be this call's."""
+        """Return a context in which the request that is sent belongs to this call."""
         return self._observer.provider_sending(self._span)
 
     def answers(self, status: int) -> None:
-        """Note that the headers of the answer have come."""
+        """Note that the headers of the answer have arrived."""
         self.status = status
         self._answered = perf_counter() - self._began
 
     def chunk(self) -> None:
-        """Note that bytes of a stream have come."""
+        """Note that bytes of a stream have arrived."""
         now = perf_counter()
         if self._first is None:
             self._first = now - self._began
@@ -76,17 +77,17 @@ class ProviderCall:
         self._observer.provider_streamed(self._asked, gaps)
 
     def ends(self, error: str = "") -> None:
-        """Note that the answer is over, as far as the provider is concerned; the first end counts."""
+        """Note that the provider has finished its answer; only the first such call counts."""
         self.error = self.error or error
         if self._took is None:
             self._took = perf_counter() - self._began
 
     def awaits(self) -> None:
-        """Note that `counted` follows, whatever becomes of the answer."""
+        """Note that `counted` will be called, however the answer ends."""
         self._awaits = True
 
     def counted(self, usage: ProviderUsage | None) -> None:
-        """Note what the provider has counted; None: it did not say."""
+        """Note the usage that the provider reported; None if it reported none."""
         with self._lock:
             self._usage, self._awaits = usage, False
             tells = self._over
@@ -94,7 +95,7 @@ class ProviderCall:
             self._tell()
 
     def over(self) -> None:
-        """Note that nothing more is done about it, but that what it counted may still be read. To be called once."""
+        """Note that the call is finished, but that its usage may still be read. To be called once."""
         self.ends()
         if self._gaps:
             self._count_gaps()

@@ -1,9 +1,8 @@
-"""What comes from a provider in one turn: its stream through the filter, and what it counts.
+"""Reads a provider's answer in one turn: its stream through the filter, and its reported usage.
 
-An agent may close its connection as soon as it has what it wants: at `[DONE]`, at the reason to finish, or in the
-middle. What the provider has counted is reported all the same, so reading goes on for a moment: the figures are in the
-last bytes of a stream, which are on their way then. The request is ended after that, so that no tokens are produced
-that nobody reads.
+An agent may close its connection as soon as it has what it wants: at `[DONE]`, at the finish reason, or earlier. The
+provider's usage is reported anyway, so reading continues for a moment: the usage is in the last bytes of a stream,
+which arrive soon. Then the request is aborted, so that no tokens are generated that nobody reads.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.providers.usage import ProviderUsage
 
 READ_ON_SECONDS: Final = 1.0
-"""How long reading goes on for the figures after the agent has gone. Behind the end of a message they come at once;
-in the middle of one, longer would cost tokens."""
+"""How long reading continues for the usage after the agent has disconnected. After the end of a message it arrives at
+once; in the middle of one, waiting longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
-"""And how far: the last event of a response holds all of it, but has come by then in most cases."""
+"""Bytes that are read for it: the last event of a response repeats all of it, but in most cases has arrived by then."""
 
 
 Run = Callable[[Callable[[], bytes], int], Awaitable[bytes]]
-"""Runs a function in a worker thread; it works on so many bytes."""
+"""Runs a function in a worker thread; the number is the bytes that the function works on."""
 
 
 class UpstreamFailed(Exception):
@@ -41,16 +40,16 @@ class UpstreamFailed(Exception):
 
 
 class Source:
-    """The bytes of an answer; unpacked if `encoding` is named."""
+    """The bytes of an answer, decompressed if `encoding` is given."""
 
     def __init__(self, answer: aiohttp.ClientResponse, encoding: str = "") -> None:
         self._answer = answer
         self._unpacker = Unpacker(encoding) if encoding else None
         self._packed = b""
-        """What has come and is not with the unpacker yet."""
+        """Received bytes that the decompressor has not got yet."""
 
     async def next(self) -> bytes:
-        """Return the next bytes; empty: it is over. Raises UpstreamFailed."""
+        """Return the next bytes; empty at the end. Raises UpstreamFailed."""
         unpacker = self._unpacker
         try:
             if unpacker is None:
@@ -74,7 +73,7 @@ class Source:
 async def read_on(
     source: Source, take: Callable[[bytes], Awaitable[object]], enough: Callable[[], bool] = lambda: False
 ) -> None:
-    """Read on after the agent has gone, within the bounds of this module, until there is enough."""
+    """Read on after the agent has disconnected, within the limits of this module, until `enough` returns true."""
 
     async def read() -> None:
         taken = 0
@@ -92,29 +91,29 @@ async def read_on(
 
 @dataclass(slots=True)
 class TurnStream:
-    """One turn's stream."""
+    """The stream of one turn."""
 
     source: Source
-    """Its bytes."""
+    """The stream's bytes."""
     stream: AnswerStream
-    """Takes them."""
+    """Processes the bytes."""
     events: Filter
-    """The filter that `stream` has."""
+    """The filter of `stream`."""
     reader: UsageReader
-    """Reads what is counted in what passes unread."""
+    """Reads the usage in bytes that pass unread."""
     run: Run
-    """Runs what takes long."""
+    """Runs long work in a worker thread."""
     hold: Callable[[int], None]
-    """Is told of the bytes of large events, and of those of a long stream; raises TooLarge where there is no room for
-    them: then the rest passes as it comes, if it can."""
+    """Called with the bytes of large events, and of a long stream; raises TooLarge if there is no memory for them: then
+    the rest is forwarded unread, if possible."""
     settle: Callable[[], None] = never
-    """Is called when nothing more is made of those."""
+    """Called when these bytes are no longer processed."""
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the provider's bytes, and an empty piece when it is over. Raises UpstreamFailed.
+        """Yield the provider's bytes, and an empty piece at the end. Raises UpstreamFailed.
 
-        They come in pieces between which other requests have their turn, as a provider may send thousands of events at
-        once, but all at once where nothing of them is read on the event loop.
+        Other requests are served between the pieces, as a provider may send thousands of events at once. Bytes that are
+        not read on the event loop are not divided.
         """
         chunk = b"."
         while chunk:
@@ -128,16 +127,16 @@ class TurnStream:
 
     @property
     def _passes_by(self) -> bool:
-        """Whether what comes next is not read on the event loop."""
+        """Whether the next bytes are not read on the event loop."""
         return self.stream.passes or self._is_large
 
     @property
     def _is_large(self) -> bool:
-        """Whether reading what comes next may take long, as it may end a large event, or a long turn."""
+        """Whether reading the next bytes may take long, as they may end a large event or a long turn."""
         return max(self.stream.unsplit_bytes, self.reader.kept_bytes) > READ_AT_ONCE or self.stream.taken_bytes > USUAL
 
     async def feed(self, chunk: bytes) -> bytes:
-        """Take bytes, the last ones if there are none; return what goes on to the agent now. Raises Discontinued."""
+        """Process bytes, or the end if empty; return what to send to the agent now. Raises Discontinued."""
         before = b""
         if self._is_large and (not self.stream.passes or self.reader.reads):
             try:
@@ -158,12 +157,12 @@ class TurnStream:
         if self.stream.passes:
             self.reader.feed(chunk)
         elif self.events.ended:
-            self.events.hides()  # it is decided here, as that takes long where the turn is
+            self.events.hides()  # decided in the worker thread, as it takes long for a long turn
         return made
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of the stream so far, unless it passes as it comes."""
+        """Bytes of the stream so far, without those that were forwarded unread."""
         return self.stream.taken_bytes
 
     @property
@@ -173,11 +172,11 @@ class TurnStream:
 
     @property
     def hides(self) -> bool:
-        """Whether the turn is answered here."""
+        """Whether this is a hidden turn."""
         return not self.stream.passes and self.events.hides()
 
     async def read_on(self) -> None:
-        """Read what the provider counts after the agent has gone."""
+        """Read the provider's usage after the agent has disconnected."""
 
         async def take(chunk: bytes) -> None:
             try:
@@ -194,6 +193,6 @@ class TurnStream:
             await take(b"")
 
     def counted(self) -> ProviderUsage | None:
-        """Return what the provider has counted so far; None: it did not say."""
+        """Return the usage that the provider has reported so far, or None."""
         passed = self.reader.end()
         return passed if passed.reported else self.events.counted()

@@ -3,9 +3,9 @@
     the agent's messages ─► Stream of that name ─► one exchange after another ─► the provider
     the provider's messages ─► the response that is made on their stream ─► the agent
 
-What says nothing to a model passes, masked where the guard masks. What cannot be read closes the WebSocket, and the
-next one of that session is answered 426, so that the agent goes on over HTTP. Nothing is compressed on the way, as a
-small frame could become any size.
+Messages that carry no input for a model are forwarded, masked where the guard masks. An unreadable message closes the
+WebSocket, and the next WebSocket of that session is answered with 426, so that the agent continues over HTTP.
+Compression is not negotiated, as a small frame could become any size.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from prompt_sidecar.providers import responses_socket as wire
 from prompt_sidecar.telemetry.observer import Observer
 
 MOST_AT_ONCE: Final = 2 * wire.MOST_STREAMS
-"""Requests of one WebSocket that wait or are answered; no further message is read until one is answered. As many as
-the provider's streams may have, with one more waiting on each."""
+"""Requests of one WebSocket that wait or are being answered; no further message is read until one is answered. Twice
+the provider's number of streams: one request in progress and one waiting on each."""
 _MOST_LANES: Final = 4 * wire.MOST_STREAMS
-"""Streams with requests, or with responses that nobody takes any more; beyond, the WebSocket is closed."""
+"""Streams with requests, or with responses that are no longer read; beyond, the WebSocket is closed."""
 _REFUSED_SESSIONS: Final = 1_024
-"""Sessions whose next WebSocket is answered 426; of more, the oldest is opened again."""
+"""Sessions whose next WebSocket is answered with 426; beyond, the oldest one may open a WebSocket again."""
 CALLER_BOUND: Final = "http.caller_websockets"
 SENT_TO_HTTP: Final = "sent_to_http"
 OPENED: Final = "opened"
-"""What becomes of a request that opens a WebSocket, in metrics."""
+"""Outcome in metrics of a request that opened a WebSocket."""
 _NO_SOCKETS: Final = frozenset({404, 405, 426, 501})
-"""Statuses by which a server says that it has no WebSocket there, as it does by any that is no refusal: the agent is
+"""Statuses by which a server says that it has no WebSocket at this path, as does any status below 400: the agent is
 told to use HTTP."""
 _LOOK_SECONDS: Final = 0.05
-"""At least between two looks at whether a WebSocket is still used."""
+"""Seconds between two checks whether a WebSocket is still used, at least."""
 _NO_ROOM: Final = b"no room for the message (http.body_bytes); retry a little later"
 _UNREADABLE: Final = b"the message cannot be read; send this session's requests over HTTP"
 _NOT_STEERED: Final = "Prompt Sidecar does not steer responses that are being made: say it in the next request."
@@ -78,7 +78,7 @@ _log = logging.getLogger("prompt_sidecar.http")
 
 @dataclass(frozen=True, slots=True)
 class SocketOpening:
-    """What a WebSocket is opened with."""
+    """The request that opens a WebSocket, and what is derived from it."""
 
     request: web.Request
     agent: RequestingAgent
@@ -86,12 +86,12 @@ class SocketOpening:
     dialect: Dialect
     caller: str
     masking: Masking | None
-    """Masks what is no prompt; None: it goes on as it comes."""
+    """Masks messages that are not prompts; None: they are forwarded unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketServices:
-    """What all WebSockets for prompts share."""
+    """Services that all WebSockets for prompts share."""
 
     options: HttpOptions
     limits: ServerOptions
@@ -99,27 +99,27 @@ class SocketServices:
     upstreams: Upstreams
     reached: Callable[[str], None]
     observer: Observer
-    """Is told of each request."""
+    """Is notified of each request."""
     refused: Callable[[str, BaseException, str, str], None]
-    """Logs and counts a refusal, as `SocketServices.refused`."""
+    """Logs and counts a refusal."""
     work: Callable[[web.Request, str, int], CallWorkers]
-    """Makes what runs functions for a request of so many bytes."""
+    """Returns what runs functions in worker threads, for a request of so many bytes."""
     held: Callable[[web.Request, str, RequestingAgent], AbstractContextManager[None]]
-    """Gives a request its place, and counts what it takes. Raises SidecarError."""
+    """Occupies a slot for a request, and counts its memory. Raises SidecarError."""
 
 
 class ResponseSockets:
-    """The WebSockets for prompts that are open. On the event loop only."""
+    """The open WebSockets for prompts. On the event loop only."""
 
     def __init__(self, shared: SocketServices) -> None:
         self._shared = shared
         self._open: set[_ResponseSocket] = set()
         self._callers: Counter[str] = Counter()
         self._refused: OrderedDict[tuple[str, str], None] = OrderedDict()
-        """Callers and their sessions whose next WebSocket is answered 426."""
+        """Callers and sessions whose next WebSocket is answered with 426."""
 
     async def serve(self, opened: SocketOpening, outcome: RequestOutcome) -> web.StreamResponse:
-        """Serve a WebSocket to its end; `outcome` receives the outcome of its opening."""
+        """Serve a WebSocket until it is closed; `outcome` receives the outcome of its opening."""
         request, caller = opened.request, opened.caller
         session = caller, _session(request)
         if session in self._refused:
@@ -142,13 +142,13 @@ class ResponseSockets:
                 del self._callers[caller]
 
     def _refuse(self, session: tuple[str, str]) -> None:
-        """Have the next WebSocket of a session answered 426."""
+        """Answer the next WebSocket of a session with 426."""
         self._refused[session] = None
         if len(self._refused) > _REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 
     def drain(self) -> None:
-        """Close all behind the answers that are being made."""
+        """Close all WebSockets after the answers in progress."""
         for each in self._open:
             each.drain()
 
@@ -159,25 +159,25 @@ def _session(request: web.Request) -> str:
 
 @dataclass(slots=True)
 class _Lane:
-    """What is sent on one stream."""
+    """The requests and responses of one stream."""
 
     waiting: deque[tuple[MessageSource, bytes]] = field(default_factory=deque)
-    """Requests that wait for the one before."""
+    """Requests that wait for the one before them."""
     works: bool = False
-    """Whether one is being answered."""
+    """Whether a request is being answered."""
     streams: deque[ResponseMessages] = field(default_factory=deque)
-    """Of the responses that the provider makes, in order."""
+    """Responses that the provider generates, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Both sides of a WebSocket, and what is held of their messages."""
+    """Both sides of a WebSocket, and the count of bytes buffered for them."""
 
     here: web.WebSocketResponse
-    """The agent's."""
+    """The WebSocket to the agent."""
     from_agent: Wire
     there: ProviderSocket
-    """The provider's."""
+    """The WebSocket to the provider."""
     from_provider: Wire
 
 
@@ -189,27 +189,27 @@ class _ResponseSocket:
     def __init__(
         self, shared: SocketServices, opened: SocketOpening, outcome: RequestOutcome, unreadable: Callable[[], None]
     ) -> None:
-        """`unreadable` is called when it is closed as a message of the agent's cannot be read."""
+        """`unreadable` is called when the WebSocket is closed because a message of the agent's cannot be read."""
         self._shared = shared
         self._opened = opened
         self._outcome = outcome
         self._lanes: dict[str, _Lane] = {}
         self._kept = KeptResponses()
         self._provided: dict[int, PromptSender] = {}
-        """Of the requests that are being answered, by their exchange."""
+        """The senders of requests in progress, by their exchange."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
         self._over = asyncio.Event()
-        """Set when the WebSocket is to be closed."""
+        """Set when the WebSocket has to be closed."""
         self._drains = False
         self._used = asyncio.get_running_loop().time()
         self._told: tuple[int, bytes] = (WSCloseCode.GOING_AWAY, b"")
-        """The code and the reason by which the agent's side is closed."""
+        """Close code and reason for the agent's side."""
         self._left = False
         """Whether the provider has closed its side."""
         self._unreadable = unreadable
 
-    # -- its life --------------------------------------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------------------------------------------
 
     async def serve(self) -> web.StreamResponse:
         """See `ResponseSockets.serve`."""
@@ -219,7 +219,7 @@ class _ResponseSocket:
             self._outcome.ended = "refused"
             return error_response(self._opened.route, 400, told, "WEBSOCKET")
         if not isinstance(request.transport, asyncio.Transport):
-            raise ConnectionResetError  # the agent has left
+            raise ConnectionResetError  # the agent has disconnected
         from_agent = Wire(request.transport, agent.hold, agent.let_go, self._is_full, masked=True)
         try:
             return await self._connected(from_agent)
@@ -282,16 +282,16 @@ class _ResponseSocket:
             closing = asyncio.ensure_future(self._closed(ways, watches))
             try:
                 await asyncio.shield(closing)
-            except asyncio.CancelledError:  # the agent has gone meanwhile
+            except asyncio.CancelledError:  # the agent has disconnected meanwhile
                 await asyncio.gather(closing, return_exceptions=True)
                 raise
 
     async def _closed(self, ways: list[asyncio.Task[Any]], watches: list[asyncio.Task[None]]) -> None:
-        """Close both sides, once what the provider has counted of answers that end here is read."""
+        """Close both sides, once the reported usage of interrupted answers is read."""
         here, there = self._sides.here, self._sides.there
         if there.close_code == WSCloseCode.MESSAGE_TOO_BIG:
             self._shared.reached("http.max_body_bytes")
-        if not ways[0].done():  # an agent may leave while it is told that its message is too long
+        if not ways[0].done():  # an agent may disconnect while the error for its message is sent
             self._look_whether_too_long(here.close_code)
         for task in (ways[0], *self._tasks):
             task.cancel()
@@ -307,7 +307,7 @@ class _ResponseSocket:
             self._unreadable()
 
     async def _watched(self) -> None:
-        """Close the WebSocket when it is not used, and when its time is over."""
+        """Close the WebSocket when it is idle, or when its time limit is reached."""
         loop, options = asyncio.get_running_loop(), self._shared.options
         ends = loop.time() + options.websocket_time
         while True:
@@ -328,7 +328,7 @@ class _ResponseSocket:
         return bool(self._tasks)
 
     def drain(self) -> None:
-        """Close it behind the answers that are being made."""
+        """Close the WebSocket after the answers in progress."""
         self._drains = True
         if not self._busy:
             self._over.set()
@@ -349,7 +349,7 @@ class _ResponseSocket:
     # -- messages --------------------------------------------------------------------------------------------------
 
     async def _of_agent(self) -> None:
-        """Take the agent's messages until it closes."""
+        """Handle the agent's messages until it closes."""
         here, from_agent = self._sides.here, self._sides.from_agent
         while True:
             await self._room.acquire()
@@ -366,7 +366,7 @@ class _ResponseSocket:
             if found is None or not isinstance(found.stream_id, str | None):
                 self._cannot_read()
                 return
-            if self._drains:  # the agent sends it again, on the WebSocket that it opens next
+            if self._drains:  # the agent sends the request again on the next WebSocket that it opens
                 await self._over.wait()
                 return
             if found.type == wire.CREATE:
@@ -378,15 +378,15 @@ class _ResponseSocket:
             from_agent.went_on(len(data))
 
     async def _other(self, found: MessageSource, data: bytes) -> bool:
-        """Take a message that asks for no response; return whether the WebSocket goes on."""
+        """Handle a message that asks for no response; return whether the WebSocket stays open."""
         if found.type == wire.STEER:
             told = wire.steering_failed(orjson.loads(data), _NOT_STEERED)
             await self._opened.agent.taken(self._sides.here.send_frame(told, WSMsgType.TEXT))
             return True
         if found.type == wire.INJECT and wire.is_injection(loads(data)):
-            for each in self._provided.values():  # which of them it is for, its id need not say
+            for each in self._provided.values():  # its id need not say which of them it is for
                 each.injected = True
-        elif found.type != wire.PROCESSED:  # it may say something to the model that is not known here
+        elif found.type != wire.PROCESSED:  # it may carry input for the model in an unknown form
             self._cannot_read()
             return False
         masking = self._opened.masking
@@ -399,7 +399,7 @@ class _ResponseSocket:
         return True
 
     async def _of_provider(self) -> None:
-        """Take the provider's messages until it closes."""
+        """Handle the provider's messages until it closes."""
         here, there, from_provider = self._sides.here, self._sides.there, self._sides.from_provider
         while True:
             message = await there.receive()
@@ -418,12 +418,12 @@ class _ResponseSocket:
         for lane in self._lanes.values():
             for stream in lane.streams:
                 stream.lose()
-        if self._tasks:  # each notes how far its answer came
+        if self._tasks:  # each notes how much of its answer has arrived
             await asyncio.wait(self._tasks)
         self._over.set()
 
     def _stream_of(self, found: MessageSource | None) -> ResponseMessages | None:
-        """Return the response that an event is of; None: it is of none."""
+        """Return the response that an event belongs to, or None."""
         if found is None or not (found.type == "error" or found.type.startswith(wire.OF_RESPONSES)):
             return None
         name = found.stream
@@ -437,14 +437,14 @@ class _ResponseSocket:
         return ended
 
     def _leave(self, name: str, lane: _Lane) -> None:
-        """Forget a stream of which nothing is waited for."""
+        """Forget a stream that has no requests or responses."""
         if not (lane.works or lane.waiting or lane.streams):
             self._lanes.pop(name, None)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _take(self, found: MessageSource, data: bytes) -> None:
-        """Have a request answered behind those before it on its stream."""
+        """Queue a request behind those before it on its stream."""
         name = found.stream
         lane = self._lanes.setdefault(name, _Lane())
         lane.waiting.append((found, data))
@@ -457,7 +457,7 @@ class _ResponseSocket:
             task.add_done_callback(self._tasks.discard)
 
     async def _work_off(self, name: str, lane: _Lane) -> None:
-        """Answer the requests of a stream, one after another."""
+        """Answer the requests of a stream one after another."""
         try:
             while lane.waiting and not self._over.is_set():
                 try:
@@ -556,7 +556,7 @@ class _ResponseSocket:
 
 
 def _code(code: Any) -> int:
-    """Return the code by which the other side is closed."""
+    """Return the close code for the other side."""
     if code in {0, 1005}:
         return int(WSCloseCode.OK)
     return int(WSCloseCode.GOING_AWAY if code in UNSAID else code)

@@ -1,7 +1,7 @@
-"""Which provider a request is for, and which dialect reads it: by its path, and where that is no help by its headers.
+"""Decides by a request's path, or else by its headers, which provider it is for and which dialect reads it.
 
-A path that is not known passes through to its provider, so everything else that a provider offers works as without the
-sidecar.
+A request to an unknown path is forwarded to its provider, so everything else that a provider offers works as without
+the sidecar.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ class Route:
     """Where a request goes and how it is read."""
 
     name: str
-    """In metrics."""
+    """The route's name in metrics."""
     provider: Provider
     dialect: Dialect | None = None
-    """None: it passes through."""
+    """Reads the request; None if it is forwarded unread."""
     model: str = ""
-    """The model that the path names; empty: the body does."""
+    """The model that the path names; empty if the body names it."""
     counting: bool = False
-    """Whether only tokens are to be counted."""
+    """Whether the request only counts tokens."""
     compacting: bool = False
     """Whether the provider answers with a shorter history."""
     untrimmed: Untrimmed | None = None
-    """Why it passes through; None: it does not."""
+    """Why it is forwarded untrimmed; None if it is trimmed."""
     in_array: bool = False
-    """Whether the answer is asked for as an array that comes in pieces, which is not read event by event."""
+    """Whether the answer is requested as a JSON array that is sent in pieces; its events are not read one by one."""
 
 
 PASSED: Final = "passed_through"
 COUNTED: Final = "count_tokens"
-"""Requests that only count tokens, of whichever API."""
+"""Requests of any API that only count tokens."""
 
 
 def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Route:
     """Return a request's route.
 
     Args:
-        method: of HTTP.
-        path: without the query, as it was sent.
-        headers: the request's.
-        query: the request's.
+        method: the HTTP method.
+        path: as it was sent, without the query.
+        headers: of the request.
+        query: of the request.
     """
     found = api_of(path) if method == "POST" else None
     if found is None:
@@ -73,9 +73,10 @@ def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str
 
 
 def prompts_by_websocket(path: str) -> Route | None:
-    """Return the route of the prompts that an agent would send on a WebSocket at a path; None: it would send none.
+    """Return the route of the prompts that an agent sends on a WebSocket at a path; None if it sends no prompts there.
 
-    More spellings count than for a request with a body: what is not recognised here passes unread.
+    More spellings of the path are accepted than for a request with a body: an unrecognised WebSocket is forwarded
+    unread.
     """
     found = api_of(normpath(unquote(path)).lower()[-LONGEST_PATH:])
     if found is None or not found.asks:
@@ -84,9 +85,9 @@ def prompts_by_websocket(path: str) -> Route | None:
 
 
 def trimmed_by_websocket(path: str) -> Route | None:
-    """Return the route of prompts on a WebSocket at a path where they can be trimmed; None: they cannot, or are none.
+    """Return the route of prompts on a WebSocket at a path, if they can be trimmed; None otherwise.
 
-    The path has to be spelt as for a request with a body: the provider may read another spelling otherwise.
+    The path has to be spelt as for a request with a body: the provider may interpret another spelling differently.
     """
     found = api_of(path)
     if found is None or found.counts or not found.api.websocket or not path.endswith(found.api.websocket):

@@ -1,14 +1,14 @@
-"""One `response.create` on a WebSocket and the answer to it: an exchange as over HTTP, with messages for its bytes.
+"""One `response.create` on a WebSocket and the answer to it: an exchange as over HTTP, with messages as its bytes.
 
-    response.create ─► Exchange ─► Provided   what of the prompt the provider does not have goes to it, as a message
+    response.create ─► Exchange ─► Provided   sends the part of the prompt that the provider lacks, as a message
                           │            │
                           │        Answer     its messages, as the server-sent events that the exchange reads
                           ▼
                        Client ─► Messages     the events that the exchange writes, as messages to the agent
 
-The exchange makes whole prompts. Where the agent goes on from a response, so does what is sent: if the prompt begins
-with all that the provider has of it, only the rest goes, with that response's id. If it does not, as something was cut,
-the whole prompt takes its place, and the provider forgets nothing that the model needs.
+The exchange makes whole prompts. If the agent continues from a response, and the prompt begins with all that the
+provider stores of that response, only the rest is sent, with that response's id. Otherwise, because something was cut,
+the whole prompt is sent, so that the provider has all that the model needs.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ from prompt_sidecar.providers.server_sent_events import EventBytes
 from prompt_sidecar.providers.untyped import member
 
 MOST_WAITING: Final = 1_048_576
-"""Bytes of a response's messages that wait for its agent; no more are read of the provider until it has taken some."""
+"""Bytes of a response's messages that wait for the agent; beyond, nothing is read from the provider until the agent has
+read some."""
 _KEPT: Final = 2 * wire.MOST_STREAMS
-"""Responses of one WebSocket of which is known what the provider has: of each stream the newest, and one before it."""
+"""Responses of one WebSocket for which the provider's stored input is remembered: the newest of each stream, and one
+before it."""
 _DIGEST: Final = 16
 _STATUSES: Final = 600
-"""The first number that is no status of HTTP."""
+"""The first number that is not an HTTP status."""
 _JSON: Final = "application/json"
 
 
 class MessageSource(msgspec.Struct):
-    """What of a message says where it belongs."""
+    """The fields of a message that say which stream and response it belongs to."""
 
     type: str
     stream_id: Any = None
@@ -61,12 +63,12 @@ class MessageSource(msgspec.Struct):
 
     @property
     def stream(self) -> str:
-        """The name of its stream; empty: it has none."""
+        """The name of its stream, or an empty string."""
         return self.stream_id if isinstance(self.stream_id, str) else ""
 
     @property
     def previous(self) -> str:
-        """The id of the response that it goes on from; empty: none."""
+        """The id of the response that it continues from, or an empty string."""
         return self.previous_response_id if isinstance(self.previous_response_id, str) else ""
 
 
@@ -74,7 +76,7 @@ _HEAD: Final = msgspec.json.Decoder(MessageSource)
 
 
 def head(data: bytes) -> MessageSource | None:
-    """Read where a message belongs; None: it is none of this API."""
+    """Read the fields of a message; None if it is not a message of this API."""
     try:
         return _HEAD.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -86,25 +88,25 @@ def head(data: bytes) -> MessageSource | None:
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """What the provider has of a response."""
+    """The input and output that the provider stores for a response."""
 
     sent: int
-    """How many entries it was sent."""
+    """Number of entries sent to the provider."""
     digest: bytes
-    """Of those, as bytes."""
+    """Digest of these entries, as bytes."""
     said: tuple[bytes, ...]
-    """Digests of what it answered, as JSON's values."""
+    """Digests of the entries in its answer, as JSON values."""
 
 
 class KeptResponses:
-    """What the provider keeps of the newest responses of one WebSocket. Thread-safe."""
+    """The input and output that the provider stores for the newest responses of one WebSocket. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, KeptResponse] = OrderedDict()
 
     def keep(self, response_id: str, kept: KeptResponse) -> None:
-        """Note what it has of a response."""
+        """Remember what the provider stores for a response."""
         with self._lock:
             self._known[response_id] = kept
             self._known.move_to_end(response_id)
@@ -112,12 +114,12 @@ class KeptResponses:
                 self._known.popitem(last=False)
 
     def find(self, response_id: str) -> KeptResponse | None:
-        """Return what it has of a response; None: nothing is known of that."""
+        """Return what the provider stores for a response, or None if that is not known."""
         with self._lock:
             return self._known.get(response_id)
 
     def forget(self, response_id: str) -> None:
-        """Note that it has not kept a response."""
+        """Note that the provider has not stored a response."""
         with self._lock:
             self._known.pop(response_id, None)
 
@@ -135,7 +137,7 @@ def _digest_of(entries: Sequence[bytes]) -> bytes:
 
 
 def _same(dialect: Dialect, entry: bytes) -> bytes:
-    """A digest that is the same for all ways of writing an entry, and a call's arguments."""
+    """Return a digest of an entry that does not depend on how its JSON, or that of a call's arguments, is written."""
     found = loads(entry)
     if not isinstance(found, dict):
         return _digest(entry)
@@ -147,7 +149,7 @@ def _same(dialect: Dialect, entry: bytes) -> bytes:
 
 
 def rest_of(members: Members, dialect: Dialect, kept: KeptResponse) -> list[bytes] | None:
-    """Return the entries of a prompt behind what the provider has; None: it does not begin with that."""
+    """Return the entries of a prompt that the provider lacks; None if the prompt does not begin with what it stores."""
     entries = elements(members.raw(dialect.messages))
     end = kept.sent + len(kept.said)
     if len(entries) <= end or _digest_of(entries[: kept.sent]) != kept.digest:
@@ -157,10 +159,10 @@ def rest_of(members: Members, dialect: Dialect, kept: KeptResponse) -> list[byte
 
 
 class ResponseMessages:
-    """The messages of one response as they come, until it is answered."""
+    """Queue of the messages of one response, until the response has ended."""
 
     def __init__(self, went_on: Callable[[int], None]) -> None:
-        """`went_on` is told of the bytes of each message that is taken."""
+        """`went_on` is called with the bytes of each message that is taken out."""
         self._went_on = went_on
         self._messages: deque[bytes] = deque()
         self._waiting = 0
@@ -170,7 +172,7 @@ class ResponseMessages:
         self._closed = self._lost = self._ended = False
 
     async def put(self, data: bytes, *, ends: bool) -> None:
-        """Hand a message on, the last one if it `ends` the response; wait while too many wait."""
+        """Add a message, the last one if it `ends` the response; wait while too many bytes are queued."""
         self._ended = self._ended or ends
         if self._closed:
             self._went_on(len(data))
@@ -183,13 +185,13 @@ class ResponseMessages:
             await self._room.wait()
 
     def lose(self) -> None:
-        """Note that no more comes, as the provider has gone."""
+        """Note that no more messages arrive, as the connection to the provider is lost."""
         self._lost = True
         self._changed.set()
         self._room.set()
 
     async def next(self) -> list[bytes]:
-        """Return the messages that have come; none: the response has ended. Raises ClientConnectionError."""
+        """Return the messages received; none if the response has ended. Raises ClientConnectionError."""
         while not self._messages:
             if self._ended:
                 return []
@@ -200,7 +202,7 @@ class ResponseMessages:
         return self._taken()
 
     def close(self) -> None:
-        """Take nothing more: what still comes of the response is nobody's."""
+        """Discard messages of the response that arrive from now on."""
         self._closed = True
         self._taken()
 
@@ -215,7 +217,7 @@ class ResponseMessages:
 
 
 class SocketAnswer:
-    """One answer of the provider, in the form of aiohttp's, with server-sent events for its messages."""
+    """One answer of the provider, with aiohttp's interface: its messages as server-sent events."""
 
     reason: Final = None
 
@@ -229,19 +231,19 @@ class SocketAnswer:
         self.status = 200 if not refused else status if told else wire.REFUSED
         self.refused = refused
         self.told = first[0] if refused else b""
-        """The refusal."""
+        """The refusal, or empty."""
         self.headers = CIMultiDict({"content-type": _JSON if refused else EVENTS})
         self.content = self
 
     async def readany(self) -> bytes:
-        """Return what has come, as events; a refusal as it is. Empty: it is over."""
+        """Return what was received, as events; a refusal unchanged. Empty if the answer has ended."""
         if self._first:
             first, self._first = self._first, []
             return first[0] if self.refused else b"".join(map(_event, first))
         return b"" if self.refused else b"".join(map(_event, await self._stream.next()))
 
     async def iter_any(self) -> Any:
-        """Yield what has come until it is over."""
+        """Yield what is received, until the answer has ended."""
         while piece := await self.readany():
             yield piece
 
@@ -259,24 +261,24 @@ class PromptSender:
     socket: Any
     """The provider's WebSocket."""
     open: Callable[[], ResponseMessages]
-    """Makes what the next answer comes by."""
+    """Creates the queue for the next answer."""
     dialect: Dialect
     work: CallWorkers
     kept: KeptResponses
     name: str
-    """Of the stream on the WebSocket; empty: it has none."""
+    """Name of the stream on the WebSocket; empty if it has none."""
     previous: str = ""
-    """The provider's id of the response to go on from; empty: none."""
+    """The provider's id of the response to continue from; empty if there is none."""
     goes_on: bool = False
-    """Whether the agent goes on from a response, and so may its hidden turns."""
+    """Whether the agent continues from a response, so that its hidden turns may as well."""
     sent: tuple[int, bytes] | None = None
-    """The number of entries of the prompt that was sent last, and their digest; None: the provider has more."""
+    """Number and digest of the entries in the prompt sent last; None if the provider stores more than these."""
     injected: bool = False
-    """Whether the response was, or may have been, given more input while it was made: then it holds what nobody sends
-    again, and what goes on from it is known to the provider alone."""
+    """Whether the response got, or may have got, further input while it was generated. The response then holds input
+    that is not sent again, and only the provider has what continues from it."""
 
     def address(self, *_: object) -> tuple[str, int]:
-        """See `Sends`: it is known of the WebSocket alone."""
+        """See `Sends`: the WebSocket has one address."""
         return "", 0
 
     def send(self, *request: Any) -> _Asking:
@@ -284,13 +286,13 @@ class PromptSender:
         return _Asking(self, request[-1])
 
     def framed(self, body: bytes, *, whole: bool) -> tuple[bytes, bool]:
-        """Return a prompt as the message that is sent, and whether that goes on from a response; `whole`: it may not.
+        """Return a prompt as the message to send, and whether it continues from a response; `whole`: it must not.
 
         In a worker thread.
         """
         members = Members(body)
         messages = self.dialect.messages
-        if self.dialect.continues_stored(members):  # of a response that is not known here
+        if self.dialect.continues_stored(members):  # the response is not known here
             self.sent = None
             return body, False
         kept = self.kept.find(self.previous) if self.previous and self.goes_on and not whole else None
@@ -304,7 +306,7 @@ class PromptSender:
         return members.bytes(), True
 
     def answered(self, turn: ModelTurn, prompt: SentPrompt) -> None:
-        """Note what the provider has after an answer. In a worker thread."""
+        """Remember what the provider stores after an answer. In a worker thread."""
         if self.injected or not turn.response_id or self.sent is None or prompt.members is None or not turn.whole:
             return
         said = self.dialect.sendable(turn.entries, prompt.members)
@@ -315,7 +317,7 @@ class PromptSender:
 
 
 class _Asking:
-    """Sends a prompt, and waits for the beginning of its answer."""
+    """Sends a prompt, and waits until its answer begins."""
 
     def __init__(self, by: PromptSender, body: bytes) -> None:
         self._by = by
@@ -354,25 +356,25 @@ class _Asking:
 
 
 class EventMessages(web.StreamResponse):
-    """An answer to the agent: its events go as messages."""
+    """An answer to the agent whose events are sent as messages."""
 
     def __init__(self, socket: web.WebSocketResponse, name: str) -> None:
-        """`name` of the stream on the WebSocket; empty: it has none."""
+        """`name`: of the stream on the WebSocket; empty if it has none."""
         super().__init__()
         self._to = socket
         self._name = name
         self._events = EventBytes()
 
     async def prepare(self, _: Any) -> None:
-        """The WebSocket is open."""
+        """Do nothing: the WebSocket is open."""
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send the events that are whole."""
+        """Send the complete events."""
         for event in self._events.feed(bytes(data)):
             await self._send(event)
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Send what is left."""
+        """Send the remaining events."""
         await self.write(data)
         for event in self._events.last():
             await self._send(event)
@@ -384,7 +386,7 @@ class EventMessages(web.StreamResponse):
 
 
 def named(data: bytes, name: str) -> bytes:
-    """Return an event with the name of its stream, which events that are made here lack; empty: it has none."""
+    """Return an event with the stream's name, which events made here lack; unchanged if there is no name."""
     if not name or f'"{wire.STREAM}"'.encode() in data:
         return data
     found = loads(data)
@@ -403,27 +405,27 @@ class SocketClient(RequestingAgent):
         name: str,
         lost: Callable[[], None],
     ) -> None:
-        """`lost` is called when an answer cannot go on; `name` is that of the stream."""
+        """`lost` is called when an answer cannot continue; `name` is that of the stream."""
         super().__init__(request, limits, reached)
         self._socket = socket
         self._name = name
         self._lost = lost
 
     def begun(self, status: int, reason: str | None, headers: Mapping[str, str]) -> web.StreamResponse:
-        """Return an answer that comes in messages."""
+        """Begin an answer that is sent in messages; return its response object."""
         del status, reason, headers
         return EventMessages(self._socket, self._name)
 
     async def send(
         self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
     ) -> web.StreamResponse:
-        """Send a refusal as it came."""
+        """Send a refusal unchanged."""
         response = self.begun(status, reason, headers)
         await self.taken(self._socket.send_frame(body, WSMsgType.TEXT))
         return response
 
     def cut_off(self) -> None:
-        """Have the WebSocket closed, as the provider's is."""
+        """Close the WebSocket, since the provider's is closed."""
         self._lost()
 
     async def _ended(self, response: web.StreamResponse) -> None:
@@ -438,7 +440,7 @@ class SocketExchange(HttpExchange):
     """An exchange on a WebSocket."""
 
     provided: PromptSender
-    """By what its prompts go to the provider; set before it runs."""
+    """Sends its prompts to the provider; set before it runs."""
 
     async def _step(self, prompt: SentPrompt) -> SentPrompt | web.StreamResponse:
         chain = prompt.asked.chain
@@ -459,7 +461,7 @@ class SocketExchange(HttpExchange):
         return await super()._next(prompt, turn)
 
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
-        """End a response that has begun by the event that refuses one: no end of a stream shows it."""
+        """End a response that has begun, by a refusal's event: on a WebSocket no end of a stream shows it."""
         assert self._response is not None
         found = member(loads(body), "error") if body else None
         error = found or {"type": "server_error", "code": str(status), "message": error_text(body, status)}

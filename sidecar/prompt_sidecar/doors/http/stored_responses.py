@@ -1,13 +1,13 @@
-"""Responses that the provider stores and the agent goes on from by their id.
+"""Responses stored by the provider, which agents continue from by their id.
 
-The prompt is at the provider then, and cannot be trimmed. Recall works all the same: the sidecar's tools join the
-request as they did the one before, and where the agent was given only its own calls of a turn, the answers to the
-sidecar's are put before its results. Where one answer was made of several responses, the agent's id names the
-last of them. The sidecar's answers quote originals, so those of a run go with these: when it is over, and when they
-were not used for the time to live.
+The prompt is then stored at the provider, and cannot be trimmed. Recall still works: the sidecar's tools are added to
+the request as to the one before, and if the agent got only its own calls of a turn, the results of the sidecar's calls
+are put before the agent's results. If one answer was made of several responses, the agent's id names the last of them.
+The sidecar's results quote originals, so they are forgotten when the originals are: when the run has ended, and when
+they were not used for the time to live.
 
-Of a response on a WebSocket the *chain* is kept too: all that the agent said and was answered up to it. So the request
-that goes on from it is trimmed as if the agent had sent all of that again. Chains share what they begin with.
+For a response on a WebSocket the *chain* is kept too: all input of the agent and all answers up to it. So a request
+that continues from it is trimmed as if the agent had sent the whole history again. Chains share their common beginning.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ import orjson
 from prompt_sidecar.calls.conversations import Conversation
 
 _FRAME: Final = 400
-"""Bytes of an entry's own objects."""
+"""Memory of an entry's own objects, in bytes."""
 SWEEP_RESPONSES: Final = 256
 """Idle responses that one slice of housekeeping forgets."""
 CHAIN_BOUND: Final = "http.chain_bytes"
 _ENTRY: Final = 60
-"""Bytes of an entry's own object and of the place that holds it."""
+"""Memory of an entry's own object and of the reference to it, in bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One request and the response to it, behind those before; what it holds does not change."""
+    """One request and the response to it, linked to those before; its content does not change."""
 
     before: Link | None
     entries: tuple[bytes, ...]
-    """What the agent sent, and what it was given, in the form in which it would send that back."""
+    """The agent's input, and the answer that it got, in the form in which it would send that back."""
     run: tuple[str, str] = ("", "")
-    """Caller and id of its run."""
+    """Caller and id of the run."""
     holders: int = 0
-    """Links and responses that go on from it."""
+    """Number of links and responses that continue from it."""
 
     size: int = field(init=False)
-    """What it takes, estimated."""
+    """Estimated memory, in bytes."""
 
     def __post_init__(self) -> None:
         self.size = _FRAME + sum(map(len, self.entries)) + _ENTRY * len(self.entries)
@@ -63,19 +63,19 @@ def history(link: Link | None) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """One response that an agent may go on from."""
+    """One response that an agent may continue from."""
 
     id: str
-    """The provider's id of it."""
+    """The provider's id of the response."""
     conversation: Conversation
     answers: tuple[Any, ...] = ()
     """Items that answer the sidecar's calls in it."""
     chain: Link | None = None
-    """All up to it; None: it is not known."""
+    """The history up to and including it; None if not known."""
 
     @property
     def size(self) -> int:
-        """What it takes without its chain, estimated."""
+        """Estimated memory without its chain, in bytes."""
         return _FRAME + len(self.id) + len(orjson.dumps(self.answers))
 
 
@@ -87,9 +87,9 @@ class _Entry:
 
 
 class StoredResponses:
-    """The newest responses of all callers: at most `most`, of `most_bytes` in all. A `DoorMemory`. Thread-safe.
+    """The newest responses of all callers: at most `most`, with `most_bytes` in total. A `DoorMemory`. Thread-safe.
 
-    `clock` gives seconds by which times to live are counted; chains take at most `chain_bytes`.
+    `clock` returns seconds and measures times to live; chains take at most `chain_bytes`.
     """
 
     def __init__(
@@ -108,16 +108,16 @@ class StoredResponses:
         self._reached = reached
         self._clock = clock
         self.life = math.inf
-        """Seconds for which one that is not used is kept."""
+        """Seconds for which an unused response is kept."""
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
-        """By caller and the id that the agent was shown; the one used last at the end."""
+        """Responses by caller and the id that the agent got, the least recently used first."""
         self._of_runs: dict[tuple[str, str], dict[str, int]] = {}
-        """Of each run, by its caller and id: the ids that the agent was shown, with their bytes."""
+        """By caller and id of a run: the ids that the agent got, with their bytes."""
         self._bytes = 0
 
     def keep(self, caller: str, shown: str, stored: StoredResponse) -> None:
-        """Keep a response under the id that the agent was shown. A provider may choose an id of any length."""
+        """Keep a response under the id that the agent got. A provider may choose an id of any length."""
         size = len(shown) + stored.size
         with self._lock:
             if (caller, shown) in self._known:
@@ -134,7 +134,7 @@ class StoredResponses:
                 self._unchain(next(key for key, each in self._known.items() if each.stored.chain is not None))
 
     def bytes_behind(self, caller: str, shown: str) -> int:
-        """Return what a request that goes on from a response goes on from; bytes, 0 where that is not known."""
+        """Return the bytes of the history that a request continues from, or 0 if it is not known."""
         with self._lock:
             found = self._known.get((caller, shown))
             link = None if found is None else found.stored.chain
@@ -145,7 +145,7 @@ class StoredResponses:
         return size
 
     def find(self, caller: str, shown: str) -> StoredResponse | None:
-        """Return the response with the id that the agent was shown; None: it is not known."""
+        """Return the response with the id that the agent got, or None if it is not known."""
         now = self._clock()
         with self._lock:
             found = self._known.get((caller, shown))
@@ -169,7 +169,7 @@ class StoredResponses:
             del self._of_runs[run]
 
     def _hold(self, link: Link | None) -> None:
-        """Count what of a chain is not counted yet; the lock is held."""
+        """Count the links of a chain that are not counted yet; the lock is held."""
         while link is not None:
             link.holders += 1
             if link.holders > 1:
@@ -178,7 +178,7 @@ class StoredResponses:
             link = link.before
 
     def _let_go(self, link: Link | None) -> None:
-        """Count no more what of a chain nothing holds any more; the lock is held."""
+        """Release a chain, and stop counting links that nothing refers to any more; the lock is held."""
         while link is not None:
             link.holders -= 1
             if link.holders:
@@ -187,7 +187,7 @@ class StoredResponses:
             link = link.before
 
     def _unchain(self, key: tuple[str, str]) -> None:
-        """Forget what was said up to a response; the lock is held."""
+        """Forget the chain of a response; the lock is held."""
         entry = self._known[key]
         self._let_go(entry.stored.chain)
         self._known[key] = replace(entry, stored=replace(entry.stored, chain=None))
@@ -201,25 +201,25 @@ class StoredResponses:
     # -- the end of runs -----------------------------------------------------------------------------------------------
 
     def kept_bytes(self, run: tuple[str, str]) -> int:
-        """What is kept of a run; bytes, estimated."""
+        """Return the estimated bytes kept for a run."""
         with self._lock:
             return sum(self._of_runs.get(run, {}).values()) + self._chains_of_runs[run]
 
     def forget(self, run: tuple[str, str]) -> None:
-        """The run is over: no answer of its is sent to a provider again."""
+        """Forget a run that has ended: none of its results are sent to a provider again."""
         with self._lock:
             for shown in list(self._of_runs.get(run, ())):
                 self._remove((run[0], shown))
 
     def forget_all(self, caller: str) -> None:
-        """All runs of a caller are over."""
+        """Forget all runs of a caller; they have ended."""
         with self._lock:
             runs = [run for run in self._of_runs if run[0] == caller]
         for run in runs:
             self.forget(run)
 
     def sweep(self, idle_since: float) -> None:
-        """Forget some responses that were not used since then."""
+        """Forget some responses that were last used before that time."""
         with self._lock:
             for _ in range(SWEEP_RESPONSES):
                 key, oldest = next(iter(self._known.items()), (None, None))

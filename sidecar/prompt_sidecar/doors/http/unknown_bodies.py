@@ -1,10 +1,10 @@
-"""What goes to paths that the sidecar does not know, where the guard masks: no body leaves unread.
+"""Masks the bodies of requests to unknown paths, where the guard masks: no body is forwarded unread.
 
-    body ──► unpacked ──► its strings masked one by one ──► sent on
-      └─ cannot be read: a form with files, an unknown encoding, too long ──► 403, or as it came (guard.unread)
+    body ──► decompressed ──► its strings masked one by one ──► forwarded
+      └─ cannot be read: a form with files, an unknown encoding, too long ──► 403, or forwarded unchanged (guard.unread)
 
-What is not changed goes on as the bytes that came. Path, query and headers are not looked at: providers take their
-credentials there. Nothing is known of what the answer means, so masks in it stay masks.
+A body without findings is forwarded byte for byte. Path, query and headers are not searched: they carry the provider's
+credentials. The format of the response is not known, so masks in it are not replaced by values.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _OF_BODY: Final = (
     "digest",
     "repr-digest",
 )
-"""Headers that a changed body makes wrong."""
+"""Headers that are wrong once the body has changed; they are not forwarded with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownBodies:
-    """Sends requests on to paths that are not known, masked."""
+    """Forwards requests to unknown paths, with masked bodies."""
 
     use_cases: UseCases
     upstreams: Upstreams
     most_bytes: int
-    """Of a body that is read."""
+    """Largest body that is read."""
 
     def reads(self, request: web.Request, caller: str) -> bool:
-        """Whether the guard must look at a request before it goes on."""
+        """Whether the guard must search a request before it is forwarded."""
         return bool(request.body_exists and self.use_cases.runs.guarding.unread(caller))
 
     async def sent_on(
@@ -64,12 +64,12 @@ class UnknownBodies:
         *,
         told: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
-        """Send a request on; return the answer, which was sent, and the upstream's status. `told`: see `passed`.
+        """Forward a request; return the response, already sent to the agent, and the upstream's status.
 
         Raises:
-            GuardUnread: it cannot be read, and the settings refuse such requests.
+            GuardUnread: the body cannot be read, and the settings refuse such requests.
             GuardRefused: a rule finds something whose action is to refuse.
-            HTTPRequestEntityTooLarge: it has more bytes than are read, as it turned out while it was read.
+            HTTPRequestEntityTooLarge: the body is larger than `most_bytes`, which showed while it was read.
         """
         why = self._unread(request)
         if why is not None:
@@ -84,12 +84,12 @@ class UnknownBodies:
     async def _masked(
         self, request: web.Request, body: bytes, agent: RequestingAgent, caller: str, work: CallWorkers
     ) -> bytes:
-        """A body with masks; the same object if nothing is masked."""
+        """Return a body with masks, or the same object if nothing is masked."""
         plain, encoding = body, encoding_of(request.headers)
         if encoding:
             try:
                 found = await unpacked(work, body, encoding, self.most_bytes, REQUEST_COPIES)
-            except TooLarge:  # there is no memory now for what it becomes
+            except TooLarge:  # no memory for the decompressed body now
                 return self.use_cases.left_unread(SendingDoor.HTTP, caller, Unread.FAILED, body)
             if found is None:
                 return self.use_cases.left_unread(SendingDoor.HTTP, caller, Unread.ENCODED, body)
@@ -106,7 +106,7 @@ class UnknownBodies:
         return body if made is plain else made
 
     def _unread(self, request: web.Request) -> Unread | None:
-        """Why a body cannot be read, where its headers say so."""
+        """Return why a body cannot be read, judged by its headers; None if it can."""
         if (why := unread_kind(request.headers.get("content-type", ""))) is not None:
             return why
         if (request.content_length or 0) > self.most_bytes:
@@ -115,6 +115,6 @@ class UnknownBodies:
 
 
 def _run(request: web.Request) -> str:
-    """The run that the agent names; empty: none."""
+    """Return the run named by the agent's header, or an empty string."""
     named = request.headers.get(names.RUN, "")
     return checked_run_id(named) if named else ""

@@ -1,7 +1,7 @@
-"""A compressed body is unpacked in worker threads, with memory for what it becomes before it becomes it.
+"""Decompresses a body in worker threads, and reserves the memory for the result before each step.
 
-Nobody knows how large it will be. So it counts as a small piece of work for its first megabyte, and as a large one from
-there on; and as it grows, so does what is reserved of the process's memory for all that is made of it.
+The decompressed size is not known in advance. So it counts as a small piece of work for its first megabyte, and as a
+large one beyond; and as the result grows, so does the memory reserved for processing it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from prompt_sidecar.doors.http.encodings import PackedBody
 async def unpacked(
     work: CallWorkers, body: bytes, encoding: str, most: int, copies: int, *, padded: bool = False
 ) -> bytes | None:
-    """Return a body without its encoding; None: it has none that is known, or is damaged.
+    """Return a decompressed body; None if its encoding is unknown, or it is damaged.
 
     Args:
-        work: runs it.
-        body: as it came.
-        encoding: the one that it is said to have.
-        most: as of `PackedBody`; what is returned may have a byte more.
-        copies: times that what it becomes is in memory.
+        work: runs functions in worker threads.
+        body: the bytes received.
+        encoding: its content encoding, by its headers.
+        most: as of `PackedBody`; the result may have a byte more.
+        copies: how many times the result is in memory.
         padded: as of `PackedBody`.
 
     Raises:
-        TooLarge: there is no memory for what it becomes; reading has ended.
-        CallCancelled: the agent has gone.
+        TooLarge: there is no memory for the result; decompression has ended.
+        CallCancelled: the agent has disconnected.
     """
     with work.shared.use_cases.memory.growing() as reserved:
         packed = PackedBody(body, encoding, most, padded=padded, hold=lambda size: reserved.resize(copies * size))

@@ -1,7 +1,7 @@
 """The providers' side: connections, addresses, headers, and what a refusal means.
 
-A request goes to the address that the settings give its provider, whatever its own `Host` or target says, and over
-verified TLS unless that is on loopback. Nothing is tried again here: an SDK has a rule of its own for that.
+A request is sent to its provider's address in the settings, whatever its own `Host` or target says, and over verified
+TLS unless that address is on loopback. Nothing is retried here: SDKs have their own rules for that.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ _HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-"""RFC 9110, section 7.6.1, and those that are sent in spite of it. `Expect` is answered by the door, which sends bodies
-without waiting: many servers never say `100 Continue`."""
+"""Hop-by-hop headers (RFC 9110, section 7.6.1), also older ones that are still sent. `Expect` is answered by the door,
+which sends bodies without waiting: many servers never send `100 Continue`."""
 _VERSION: Final = re.compile(r"v[0-9]+[a-z0-9]*")
-"""A segment of a path that names a version of an API: v1, v1beta."""
+"""A path segment that names a version of an API: v1, v1beta."""
 _log = logging.getLogger("prompt_sidecar.http")
 _TRACEPARENT: Final = "traceparent"
 _OF_TRACES: Final = frozenset({"tracestate", "baggage"})
-"""Headers of W3C's that no provider gets: they say what the agent's own systems tell each other."""
+"""W3C headers that are never sent to a provider: they carry data between the agent's own systems."""
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-"""All but the tab."""
+"""All control characters but the tab."""
 
 
 def refuses_thinking(status: int, body: bytes) -> bool:
-    """Whether a provider refused a prompt for thinking that is bound to another one."""
+    """Whether a provider refused a prompt because its thinking is bound to another prompt."""
     return status == 400 and says_bound_thinking(body[:MOST_ERROR].decode("utf-8", "replace"))
 
 
 def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
-    """Return the headers that go on: all but those of the connection and of traces, the sidecar's own, and `without`.
+    """Return the headers to forward: all except hop-by-hop headers, trace headers, the sidecar's own, and `without`.
 
-    Providers' may hold control characters, which cannot be sent on: each becomes a space (RFC 9110, section 5.5).
+    Providers' headers may contain control characters, which cannot be forwarded: each becomes a space (RFC 9110,
+    section 5.5).
     """
     named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
     dropped = _HOP_BY_HOP | _OF_TRACES | named | set(without)
@@ -70,36 +71,36 @@ def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
 
 
 def reason(answer: aiohttp.ClientResponse) -> str | None:
-    """Return the words of an answer's status; None, for the usual ones: they have characters that cannot be sent on."""
+    """Return a response's reason phrase; None if it has characters that cannot be sent: use the standard one."""
     words = answer.reason or ""
     return words if words.isascii() and words.isprintable() else None
 
 
 def media_type(answer: aiohttp.ClientResponse) -> str:
-    """Return the content type of an answer in lower case, without parameters; empty: it has none.
+    """Return a response's content type in lower case, without parameters, or an empty string.
 
-    aiohttp reads the parameters too, in time that grows with their square: a minute for a header of 60 kB.
+    aiohttp also parses the parameters, in quadratic time: a minute for a header of 60 kB.
     """
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 MOST_ERROR: Final = 65_536
-"""Bytes of an error that are read; real ones have some hundred."""
+"""Bytes of an error body that are read; real ones have some hundred."""
 
 
 class NoAnswer(aiohttp.ClientError):
-    """A provider's status ends no request."""
+    """A provider's status that does not end a request."""
 
 
 def checked(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
-    """Return an answer. Raises NoAnswer: an agent would wait for another one, or leave HTTP."""
+    """Return the response. Raises NoAnswer if the agent would wait for another one, or leave HTTP."""
     if answer.status < 200:
         raise NoAnswer
     return answer
 
 
 class ProviderSocket(aiohttp.ClientWebSocketResponse):
-    """A WebSocket to a provider, with its connection."""
+    """A WebSocket to a provider, with its connection's `Wire`."""
 
     def __init__(self, reader: Any, writer: Any, protocol: str | None, response: Any, *more: Any, **named: Any) -> None:
         super().__init__(reader, writer, protocol, response, *more, **named)
@@ -108,18 +109,18 @@ class ProviderSocket(aiohttp.ClientWebSocketResponse):
 
 
 class Upstreams:
-    """Connections to the providers. Made on the event loop, and closed there.
+    """Connections to the providers. Created and closed on the event loop.
 
     Args:
-        options: where they are, and what they are told.
-        traceparent: returns that of the call that is being sent; empty: it is not traced.
+        options: the providers' addresses and the headers sent to them.
+        traceparent: returns the header for the call being sent; empty if it is not traced.
     """
 
     def __init__(self, options: HttpOptions, traceparent: Callable[[], str] = str) -> None:
         self._traceparent = traceparent if options.traceparent == "send" else None
         self._bases = {each: getattr(options, f"{each}_upstream", each.upstream) for each in PROVIDERS}
         self._doubled: set[Provider] = set()
-        """Those of which the log has said that a version stands both in their address and in agents' paths."""
+        """Providers for which the log has warned that both their address and agents' paths contain a version."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
@@ -134,10 +135,10 @@ class Upstreams:
         )
 
     def url(self, provider: Provider, target: URL) -> URL:
-        """Return where a request for `target` goes, of which only path and query are read.
+        """Return the URL for a request, from the path and query of `target`.
 
-        Where the provider's address ends with the version that the path begins with, as an SDK's base URL does, the
-        version stands there once.
+        If the provider's address ends with the version that the path begins with, as an SDK's base URL does, the URL
+        contains the version once.
         """
         query = f"?{target.raw_query_string}" if target.raw_query_string else ""
         path = target.raw_path if target.raw_path.startswith("/") else "/" + target.raw_path
@@ -159,12 +160,12 @@ class Upstreams:
         )
 
     def address(self, provider: Provider) -> tuple[str, int]:
-        """Return host and port of a provider; empty and 0: they are not known."""
+        """Return host and port of a provider; empty and 0 if not known."""
         found = URL(self._bases[provider])
         return found.host or "", found.port or 0
 
     def _trace(self, headers: CIMultiDict[str]) -> None:
-        """Put the trace's context into the headers of a request, or take it from them."""
+        """Set the trace context in the headers of a request, or remove it."""
         if self._traceparent is None:
             headers.popall(_TRACEPARENT, None)
         elif context := self._traceparent():
@@ -187,7 +188,7 @@ class Upstreams:
     ) -> Any:
         """Open a WebSocket with messages of at most `most_bytes`; use the result with `async with`, as aiohttp's.
 
-        It is a `ProviderSocket`.
+        The context's value is a `ProviderSocket`.
         """
         url = self.url(provider, target)
         self._trace(headers)
@@ -205,6 +206,7 @@ class Upstreams:
 
 
 _READ_BYTES: Final = 262_144
-"""Of an answer, read ahead of the agent: four times aiohttp's default, as answers reach a megabyte."""
+"""Bytes of an answer that are buffered ahead of the agent: four times aiohttp's default, as answers reach a
+megabyte."""
 _LINE_BYTES: Final = 65_536
-"""Of one header: some gateways send cookies and traces of more than aiohttp's 8,190."""
+"""Longest header line, in bytes: some gateways send cookies and traces of more than aiohttp's 8,190."""

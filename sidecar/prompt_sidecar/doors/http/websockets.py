@@ -1,9 +1,9 @@
-"""WebSockets pass through, message by message, until one side closes or is lost.
+"""Forwards WebSockets message by message, until one side closes or is lost.
 
-Either side may send without end, take nothing, or go without a word. So a message has a bound, nothing is compressed on
-the way (a small frame could become any size), what is held of messages counts among the bodies of requests, an agent
-must take each message in time, other requests have their turn between messages, and a silent side is pinged. The other
-side is told why a side has closed; a side that was lost gave no reason, and a part must not be taken for the whole.
+Either side may send endlessly, read nothing, or vanish. So a message has a size limit, compression is not negotiated (a
+small frame could become any size), buffered messages count as request bodies, an agent must read each message in time,
+other requests are served between messages, and a silent side is pinged. A close is forwarded with its code and reason.
+If a side is lost, the other side gets an error code, so that it does not take a part for the whole.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ OPENING: Final = (
     "sec-websocket-extensions",
     "sec-websocket-protocol",
 )
-"""Headers of a WebSocket's opening that belong to one connection."""
+"""Headers of a WebSocket handshake that belong to one connection and are not forwarded."""
 _MESSAGES_IN_A_TURN: Final = 256
-"""Messages that are sent on before other requests have their turn: some two milliseconds."""
+"""Messages that are forwarded before other requests are served: some two milliseconds."""
 UNSAID: Final = frozenset({1004, 1005, 1006, 1015})
-"""Codes of a close that are never sent: they represent a close without a code, or none (RFC 6455, 7.4.1)."""
+"""Close codes that are never sent: they represent a close frame without a code, or none (RFC 6455, 7.4.1)."""
 _NO_CODE: Final = 1005
 _CLOSE_SECONDS: Final = 10.0
-"""For a side to answer that a WebSocket is closed; then it is cut off. aiohttp waits so long for each message."""
+"""Time for a side to answer a close frame; then its connection is cut. aiohttp waits this long for each message."""
 _JSON: Final = (b"{", b"[", b'"')
-"""How a binary message begins that may be JSON: some SDKs send theirs so."""
+"""First bytes of a binary message that may be JSON: some SDKs send JSON as binary."""
 _REASON_BYTES: Final = 123
-"""Of the reason of a close (RFC 6455, 5.5)."""
+"""Longest reason in a close frame (RFC 6455, 5.5)."""
 _NO_ROOM: Final = b"no room for the message (http.body_bytes); retry a little later"
 
-# Its warnings quote the protocols that an agent asks for; some agents put an API key there.
+# aiohttp's warnings quote the subprotocols that an agent asks for; some agents put an API key there.
 logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """Passes WebSockets through: `most_bytes` of one message; `reached` is called when one is longer."""
+    """Forwards WebSockets; `most_bytes` limits one message, and `reached` is called when one is longer."""
 
     upstreams: Upstreams
     most_bytes: int
@@ -70,10 +70,9 @@ class Sockets:
         masking: Masking | None = None,
         told: Callable[[], Mapping[str, str]] = dict,
     ) -> tuple[web.StreamResponse, int]:
-        """Pass a WebSocket through until it is closed; return the answer, and the upstream's status.
+        """Forward a WebSocket until it is closed; return the response and the upstream's status.
 
-        `masking` masks the agent's messages; None: they go on as they come. `told`: see
-        `passed`.
+        `masking` masks the agent's messages; None: they are forwarded unchanged. `told`: see `passed`.
         """
         if not self._here().can_prepare(request):
             return error_response(None, 400, "the request opens no WebSocket (RFC 6455, 4.1)", "WEBSOCKET"), 0
@@ -103,7 +102,7 @@ class Sockets:
         masking: Masking | None,
         told: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
-        """Connect the agent with the provider; `full` is set when a message has no room."""
+        """Connect the agent with the provider; `full` is set when there is no memory for a message."""
         asked = request.headers.get("sec-websocket-protocol", "")
         protocols = tuple(each.strip() for each in asked.split(",") if each.strip())
         headers = forwarded(request.headers, *OPENING)
@@ -123,7 +122,7 @@ class Sockets:
     async def _relayed(
         self, here: _Side, there: _Side, agent: RequestingAgent, full: asyncio.Event, masking: Masking | None
     ) -> None:
-        """Send messages on, both ways, until a side closes or is lost, or one has no room."""
+        """Forward messages both ways, until a side closes, is lost, or sends a message that there is no memory for."""
         ways = [
             asyncio.create_task(self._pump(here, there, WSCloseCode.GOING_AWAY, _at_once, masking)),
             asyncio.create_task(self._pump(there, here, WSCloseCode.BAD_GATEWAY, agent.taken)),
@@ -133,7 +132,7 @@ class Sockets:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not ways[0].done():  # an agent may leave while it is told that its message is too long
+            if not ways[0].done():  # an agent may disconnect while the error for its message is sent
                 self._count(here.socket.close_code)
             for way in (*ways, *watches):
                 way.cancel()
@@ -154,14 +153,14 @@ class Sockets:
         taken: Callable[[Awaitable[None]], Awaitable[None]],
         masking: Masking | None = None,
     ) -> None:
-        """Send one side's messages to the other until it closes.
+        """Forward one side's messages to the other until it closes.
 
         Args:
-            source: the one side.
-            sink: the other side.
-            lost: the code that the other side gets if this one is lost.
-            taken: waits until the other side has taken what is sent.
-            masking: masks the messages; None: they go on as they come.
+            source: the side to read from.
+            sink: the side to write to.
+            lost: the close code sent to `sink` if `source` is lost.
+            taken: waits until `sink` has accepted what is sent.
+            masking: masks the messages; None: they are forwarded unchanged.
         """
         messages = 0
         while True:
@@ -192,7 +191,7 @@ class Sockets:
         await close(sink.socket, code, reason)
 
     def _count(self, code: int | None) -> None:
-        """Count that a side was closed for a message that is too long."""
+        """Count a close whose code says that a message was too long."""
         if code == WSCloseCode.MESSAGE_TOO_BIG:
             self.reached()
 
@@ -206,10 +205,10 @@ class Masking:
     work: CallWorkers
 
     async def masked(self, data: bytes, *, is_text: bool) -> bytes:
-        """A message with masks.
+        """Return a message with masks.
 
         Raises:
-            SidecarError: it cannot be read, or a rule refuses it; or the sidecar has no room for it.
+            SidecarError: the message cannot be read, is refused by a rule, or needs more memory than there is.
         """
         if not data:
             return data
@@ -222,14 +221,14 @@ class Masking:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side of a WebSocket that passes through."""
+    """One side of a forwarded WebSocket."""
 
     socket: Any
     wire: Wire
 
 
 async def close(socket: Any, code: int, reason: bytes = b"") -> None:
-    """Close one side, which may send on instead of answering."""
+    """Close one side without waiting for it, as it may keep sending instead of answering."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await socket.close(code=code, message=reason)

@@ -1,11 +1,11 @@
-"""One side's connection of a WebSocket, byte by byte: what of its messages is held, and whether it shows life.
+"""One side's connection of a WebSocket, byte by byte: counts buffered bytes, and detects a dead peer.
 
-aiohttp gives a message when it is whole, and until then keeps its beginning. So bytes are counted as they come in,
-and are counted no more once their message has gone on; where there is no room for more, the rest is not kept.
+aiohttp delivers a message when it is complete, and buffers its beginning until then. So bytes are counted when they
+arrive, and released once their message has been forwarded; if there is no memory for more, the rest is discarded.
 
-A side that has lost its power says nothing, and neither does one that waits. So one that is silent is pinged. It is not
-silent while it takes what it is sent, as the ping stands behind that, nor while it is not read, as the other side is
-slow: its answer would not be seen.
+A peer that has lost power is silent, and so is one that waits. So a silent peer is pinged. It does not count as silent
+while it reads what it is sent, since the ping is queued behind that, nor while reading from it is paused because the
+other side is slow: its pong would not be seen.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from typing import Final, cast
 from prompt_sidecar.errors import TooLarge
 
 PING_SECONDS: Final = 60.0
-"""Of silence, after which a side is pinged; after as many more it is cut off. As long as an agent has to take an
-answer, so that one that reads slowly comes to the ping."""
+"""Seconds of silence after which a peer is pinged; after as many more its connection is cut. As long as an agent has to
+read an answer, so that a slow reader reaches the ping."""
 _SMALL, _LARGE = 126, 65_536
-"""Bytes of a message from which on its length is written in two, or in eight, bytes more (RFC 6455, 5.2)."""
+"""Message sizes from which on the length is written in two, or in eight, more bytes (RFC 6455, 5.2)."""
 _HEAD, _MASK = 2, 4
-"""Bytes of a frame's head with the length of a small message, and of an agent's mask."""
+"""Bytes of a frame header for a small message, and of an agent's masking key."""
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection and its real protocol that passes everything on."""
+    """A protocol between a transport and its real protocol that forwards every event."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         self._protocol = protocol
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Hand on."""
+        """Forward the event."""
         self._protocol.connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on."""
+        """Forward the event."""
         self._protocol.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Hand on."""
+        """Forward the event."""
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """Hand on."""
+        """Forward the event."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on."""
+        """Forward the event."""
         self._protocol.resume_writing()
 
 
 class Wire(Between):
-    """A protocol between a connection and its real protocol until `leave`. On the event loop only."""
+    """A protocol between a transport and its real protocol, until `leave`. On the event loop only."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Wire(Between):
         *,
         masked: bool,
     ) -> None:
-        """Stand there.
+        """Insert this protocol between the transport and its protocol.
 
         Args:
-            transport: the connection.
-            hold: counts so many bytes that are held; raises TooLarge where there is no room.
-            let_go: counts so many bytes no more.
-            full: called once, when there was no room; what comes from then on is dropped.
+            transport: of the connection.
+            hold: counts bytes as buffered; raises TooLarge if there is no memory.
+            let_go: releases counted bytes.
+            full: called once, when there is no memory; what arrives from then on is discarded.
             masked: whether the side masks its messages, as agents do.
         """
         super().__init__(cast("asyncio.Protocol", transport.get_protocol()))  # both sides' are aiohttp's
@@ -82,29 +82,29 @@ class Wire(Between):
         self._head = _HEAD + (_MASK if masked else 0)
         self._held = 0
         self._unsent = 0
-        """Bytes that the side had not taken when it was last asked whether it shows life."""
+        """Bytes not yet sent to the peer at the last check."""
         self._came = False
-        """Whether something has come since."""
+        """Whether bytes have arrived since the last check."""
         transport.set_protocol(self)
 
     def leave(self) -> None:
-        """Give the connection back to its protocol; nothing is held any more."""
-        if not self._transport.is_closing():  # its end is to be handed on
+        """Give the connection back to its protocol, and release all counted bytes."""
+        if not self._transport.is_closing():  # its protocol needs the end of the connection
             self._transport.set_protocol(self._protocol)
         self._let_go(self._held)
         self._held = 0
 
     def went_on(self, size: int) -> None:
-        """Note that a message of `size` bytes is no longer held.
+        """Release the bytes of a message of `size` bytes that has been forwarded.
 
-        One that came in several frames had as many heads more. These few bytes stay counted until `leave`.
+        A message of several frames had more headers. These few bytes stay counted until `leave`.
         """
         gone = min(self._held, size + self._head + (0 if size < _SMALL else 2 if size < _LARGE else 8))
         self._held -= gone
         self._let_go(gone)
 
     async def watch(self, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the side when it is silent, and cut it off when it stays so. Ends only then."""
+        """Ping the peer when it is silent, and cut the connection when it stays so. Returns only then."""
         pinged = False
         while True:
             await asyncio.sleep(PING_SECONDS)
@@ -115,18 +115,18 @@ class Wire(Between):
                 return
             else:
                 pinged = True
-                if not self._unsent:  # otherwise it has something to take
+                if not self._unsent:  # otherwise it still has bytes to read
                     await ping()
 
     def _shows_life(self) -> bool:
-        """Whether something came from the side or was taken by it since the last time, or it cannot be heard now."""
+        """Whether bytes arrived or were accepted since the last check, or reading is paused."""
         unsent, came = self._transport.get_write_buffer_size(), self._came
         moved = unsent != self._unsent
         self._unsent, self._came = unsent, False
         return came or moved or not self._transport.is_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Count, and hand on."""
+        """Count the bytes, and forward them."""
         self._came = True
         if self._drops:
             return

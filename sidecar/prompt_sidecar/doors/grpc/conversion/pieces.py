@@ -1,9 +1,9 @@
-"""Puts the response to TrimPrompt together from encoded pieces.
+"""Assembles the response to TrimPrompt from encoded pieces.
 
-Protobuf's encodings of parts of a message, one after another, are the encoding of the whole. So the prompt is sent as
-it came from the core, with a few bytes before it, and the encoded `trims` and `stash_entries`, which grow with the run
-and change only when a decision does, are kept from one response of a run to the next. The core returns the same object
-until they change, so its identity shows whether the kept piece is still valid.
+In protobuf the concatenated encodings of a message's parts are the encoding of the message. So the prompt is sent as
+the core returned it, after a few bytes, and the encoded `trims` and `stash_entries`, which grow with the run and change
+only when a decision does, are kept from one response of a run to the next. The core returns the same object until they
+change, so its identity shows whether the kept piece is still valid.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ _EDIT: Final = tag(trim_pb2.TrimPromptResponse.EDITS_FIELD_NUMBER)
 
 @dataclass(frozen=True, slots=True)
 class _Part(Generic[Fact]):
-    """A repeated field: its facts, its encoding, and each fact's own by the fact's identity."""
+    """A repeated field: its facts, its encoding, and each fact's own encoding by the fact's identity."""
 
     facts: Sequence[Fact] = ()
     piece: bytes = b""
     pieces: Mapping[int, tuple[Fact, bytes]] = field(default_factory=dict)
 
     def of(self, facts: Sequence[Fact], number: int, kind: type[Message]) -> _Part[Fact]:
-        """Return the part with these facts; the core keeps those that have not changed, and they are not encoded again.
+        """Return the part for these facts; facts that the core has kept unchanged are not encoded again.
 
         Args:
-            facts: what it has now.
-            number: of the field.
+            facts: the field's facts now.
+            number: the field's number.
             kind: the elements' message.
         """
         if facts is self.facts:
@@ -73,7 +73,7 @@ class _KeptPiece:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, estimated."""
+        """Estimated memory, in bytes."""
         return len(self.trims.piece) + len(self.entries.piece) + BYTES_PER_TRIM * len(self.trims.facts) + 1
 
 
@@ -143,7 +143,7 @@ def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
 
 
 def _edits(edits: Sequence[Edit]) -> list[bytes]:
-    """The edits' encoding, in pieces: there may be one for each message that was ever trimmed, at each call."""
+    """Return the encoded edits, in pieces: at each call there may be one for each message that was ever trimmed."""
     pieces: list[bytes] = []
     for edit in edits:
         where = edit.pointer.encode()

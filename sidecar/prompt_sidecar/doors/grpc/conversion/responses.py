@@ -1,8 +1,8 @@
-"""Responses: messages of protobuf, made of the core's facts.
+"""Responses: protobuf messages made from the core's facts.
 
-A fact has what a message has, mostly under the same names. So a message is made by its descriptor: each field is the
-fact's attribute of its name, unless the table says otherwise. Enums are known by their names, and facts within facts
-become the messages that the fields have.
+A fact has the content of a message, mostly under the same names. So a message is made by its descriptor: each field is
+taken from the fact's attribute of the same name, unless the table says otherwise. Enums are converted by name, and
+nested facts become nested messages.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from prompt_sidecar.v1 import comparison_pb2, retrieve_pb2, run_pb2, search_pb2,
 M = TypeVar("M", bound=Message)
 
 _WRITERS: Final[dict[Any, Callable[[Any], Any]]] = {}
-"""What makes messages, by their classes."""
+"""Functions that make messages, by message class."""
 _UNSPECIFIED: Final[Mapping[str, StrEnum]] = {
     "Role": Role.OTHER,
     "RevisionUse": RevisionUse.NONE,
     "CacheUse": CacheUse.NOT_TOLD,
 }
-"""Of some enums the name that means that it is not set."""
+"""For some enums, the core's value that means unset."""
 
 
 def message(kind: type[M], fact: Any) -> M:
-    """Return the message of a fact; what is None is not set."""
+    """Return the message of a fact; attributes that are None are left unset."""
     made: M = _writer(kind)(fact)
     return made
 
@@ -55,7 +55,7 @@ def _writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _made_writer(kind: Any) -> Callable[[Any], Any]:
-    """Return what makes the messages of a kind, a class of protobuf's."""
+    """Return the function that makes the messages of a protobuf class."""
     made = _MADE.get(kind, {})
     computed = {name: each for name, each in made.items() if callable(each)}
     fields = [
@@ -82,7 +82,7 @@ def _made_writer(kind: Any) -> Callable[[Any], Any]:
 
 
 def _conversion(field: Any) -> Callable[[Any], Any] | None:
-    """Return what makes the values of a field; None: they are taken as they are."""
+    """Return the function that converts a field's values; None if they are used unchanged."""
     change: Callable[[Any], Any]
     if field.message_type is not None:
         change = _writer(message_factory.GetMessageClass(field.message_type))
@@ -94,7 +94,7 @@ def _conversion(field: Any) -> Callable[[Any], Any] | None:
 
 
 class _Numbers(dict[StrEnum, Any]):
-    """The numbers of an enum, by the names that the core knows them by."""
+    """The numbers of an enum, by the core's names."""
 
     def __init__(self, enum: EnumDescriptor) -> None:
         super().__init__()
@@ -178,7 +178,7 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         )
     },
     trim_pb2.TrimPromptResponse: {
-        # These five `pieces.py` adds.
+        # `pieces.py` adds these five.
         "json_body": None,
         "conversation": None,
         "trims": None,
@@ -210,5 +210,5 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         "cached_tokens_expected": "cached_expected",
     },
 }
-"""Of each message the fields that are no attribute of their name: a path of attributes, or what a function makes of the
-fact; None: it is left out."""
+"""For each message the fields that are not an attribute of the same name: a path of attributes, or a function of the
+fact; None if the field is left out."""

@@ -1,8 +1,8 @@
 """ListTools and CallTool: their requests, and the definitions of tools.
 
-What the *model* wrote is not checked here: a tool's name and arguments go to the core as they are, however wrong. The
-core answers a wrong call with a text that tells the model what to correct, where an RPC error would reach only the
-agent.
+Text written by the *model* is not checked here: a tool's name and arguments are passed to the core unchanged, however
+wrong. The core answers a wrong call with a text that says what the model has to correct; an RPC error would reach only
+the agent.
 """
 
 from __future__ import annotations

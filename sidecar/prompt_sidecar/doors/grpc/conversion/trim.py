@@ -31,7 +31,7 @@ _NOT_OVERRIDES = frozenset({"preset", *_CHOICES})
 
 
 def _never() -> None:
-    """Nobody stops the call."""
+    """Do nothing: the default for a call that cannot be ended."""
 
 
 def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None] = _never) -> TrimCall:
@@ -41,7 +41,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
         raw: the request.
         caller: who sent it.
         most_bytes: the largest answer that the server sends, whatever the request accepts.
-        check: called now and then; what it raises ends the call.
+        check: called from time to time; an exception from it ends the call.
 
     Raises:
         DecodeError: the bytes are not a request.

@@ -1,9 +1,9 @@
-"""How TrimPrompt's request is read: its body is copied once, and its typed messages stay slices of bytes.
+"""Reads TrimPrompt's request: its body is copied once, and its typed messages stay slices of bytes.
 
 In protobuf's encoding, a field of repeated messages and a field of repeated bytes look the same. So the requests are
-read with a twin of TrimPromptRequest in which `Conversation.messages` is declared `repeated bytes`: a message comes out
-as the very bytes that were sent, unknown fields and odd encodings included, and a message that was seen before is never
-parsed. The twin is made from the generated descriptor, so it follows every change of the proto.
+read with a twin of TrimPromptRequest in which `Conversation.messages` is declared `repeated bytes`: a message is
+returned as the bytes that were sent, including unknown fields and unusual encodings, and a message that was seen before
+is never parsed. The twin is made from the generated descriptor, so it follows every change of the proto.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.v1 import conversation_pb2, trim_pb2
 
 MOST_FIELDS = 200_000
-"""Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
-before the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
+"""Fields of one message of a request: enough for two annotations for each of limits.run_messages. They are counted
+before the request is parsed, as each then takes some hundred bytes, and a microsecond in which no other thread runs."""
 FIELDS_BOUND = "request.annotations"
 
 
 ASK_EVERY = 4_000
-"""Fields between two looks at the deadline: some milliseconds."""
+"""Fields between two checks of the deadline: some milliseconds."""
 
 
 def _never() -> None:
-    """Nobody stops the call."""
+    """Do nothing: the default for a call that cannot be ended."""
 
 
 class Slices(Protocol):
@@ -53,15 +53,15 @@ def read_request(
 ) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes] | None]:
     """Parse a TrimPromptRequest; return it with its typed messages as slices, None if its prompt is not typed.
 
-    The `conversation` of the request returned must not be read. `check` is called now and then; what it raises ends the
-    call.
+    The `conversation` of the request returned must not be read. `check` is called from time to time; an exception from
+    it ends the call.
 
     Raises:
         DecodeError: the bytes are not a request.
     """
     if len(raw) > MESSAGE_BYTES:
         _check_policy(raw, check)
-    if raw.count(_MESSAGE_TAG) > MOST_FIELDS:  # a line feed is the same byte, so most of them may be text
+    if raw.count(_MESSAGE_TAG) > MOST_FIELDS:  # a line feed has the same byte as a tag, so most of these may be text
         _check_messages(raw, check)
     request = cast(trim_pb2.TrimPromptRequest, _REQUEST.FromString(raw))
     if request.WhichOneof("prompt") != "conversation":
@@ -72,9 +72,9 @@ def read_request(
 def lift_body(raw: bytes, check: Callable[[], None] = _never) -> tuple[bytes, bytes]:
     """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest. Raises TooLarge.
 
-    A parse copies the body twice, once into the message and once out of it; this copies it once. Where the request is
-    not of the ordinary form, with one `json` that has one `body`, nothing is taken out and the parser reads it.
-    `check`: see `read_request`.
+    A parse copies the body twice, once into the message and once out of it; this copies it once. If the request is not
+    of the ordinary form, with one `json` that has one `body`, nothing is taken out and the parser reads it. `check`:
+    see `read_request`.
     """
     outer = _only(raw, 0, len(raw), trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER, check)
     inner = None
@@ -91,29 +91,29 @@ def lift_body(raw: bytes, check: Callable[[], None] = _never) -> tuple[bytes, by
 
 
 def _only(raw: bytes, at: int, end: int, number: int, check: Callable[[], None]) -> tuple[int, int, int] | None:
-    """Where the only length-delimited field with this number stands: its tag, its content and the end of that.
+    """Find the only length-delimited field with this number: its tag, its content and the end of that.
 
-    None if it is missing, comes twice, or anything is not as expected. Raises TooLarge as `_fields` does.
+    Returns None if it is missing or repeated, or if the encoding is not as expected. Raises TooLarge as `_fields` does.
     """
     walked = _fields(raw, at, end, number, check)
     return walked.found[0] if walked.plain and len(walked.found) == 1 else None
 
 
 class _Walked(NamedTuple):
-    """What a walk over the fields of a message has come across."""
+    """The result of a walk over the fields of a message."""
 
     found: list[tuple[int, int, int]]
-    """Of each field that was looked for its tag, its content and the end of that."""
+    """For each matching field its tag, its content and the end of that."""
     plain: bool
-    """Whether there is no group among the fields, and the bytes are a message; else the parser has to tell."""
+    """Whether the fields contain no group, and the bytes are a message; otherwise the parser has to decide."""
     left: int
-    """Fields that there may be in addition to them."""
+    """Number of further fields that are allowed."""
 
 
 def _fields(
     raw: bytes, at: int, end: int, number: int, check: Callable[[], None], *, most: int = MOST_FIELDS
 ) -> _Walked:
-    """Walk over the fields of a message and find those that are length-delimited and have a number, at most 15.
+    """Walk over a message's fields and find the length-delimited ones with a number, at most 15.
 
     Raises:
         TooLarge: there are more than `most` fields.
@@ -131,7 +131,7 @@ def _fields(
         if not left % ASK_EVERY:
             check()
         tag_at, tag = at, raw[at]
-        # Most fields are short, and there may be many: a call for each of their numbers would cost much more.
+        # Most fields are short, and there may be many: one function call per number would cost much more.
         if tag & _SHORT_TAG == _LENGTH_DELIMITED and at + 1 < end and raw[at + 1] < _CONTINUES:
             size = raw[at + 1]
             at += 2
@@ -153,7 +153,7 @@ def _fields(
 
 
 def _check_messages(raw: bytes, check: Callable[[], None]) -> None:
-    """Raises TooLarge if the request's conversations, which the parser makes one of, have too many messages."""
+    """Raise TooLarge if the request's conversations, which the parser merges, have too many messages."""
     left = MOST_FIELDS
     walked = _fields(raw, 0, len(raw), trim_pb2.TrimPromptRequest.CONVERSATION_FIELD_NUMBER, check)
     for _, start, end in walked.found:
@@ -161,7 +161,7 @@ def _check_messages(raw: bytes, check: Callable[[], None]) -> None:
 
 
 def _check_policy(raw: bytes, check: Callable[[], None]) -> None:
-    """Raises TooLarge if the request's policy is so long that its lists could hold the interpreter."""
+    """Raise TooLarge if the policy is so long that parsing its lists could block the interpreter."""
     walked = _fields(raw, 0, len(raw), trim_pb2.TrimPromptRequest.POLICY_FIELD_NUMBER, check)
     size = sum(end - start for _, start, end in walked.found)
     if size > MESSAGE_BYTES:
@@ -227,7 +227,7 @@ def _twin() -> tuple[type[Message], type[Message]]:
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED = {1: 8, 5: 4}
-"""Protobuf's wire types; of those of fixed size the bytes."""
+"""Protobuf's wire types; for those of fixed size the number of bytes."""
 _MESSAGE_TAG = bytes((conversation_pb2.Conversation.MESSAGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
 _VARINT_BITS = 70
 _CONTINUES = 0x80
