@@ -1,1 +1,1 @@
-"""One prompt through one run: the steps of its way, the model's tools, what outlives a call, and the use cases."""
+"""One prompt through one run: the steps that handle it, the model's tools, what outlives a call, and the use cases."""

@@ -1,1 +1,1 @@
-"""What calls ask and what answers say, as frozen data: no wire types, no locks, no clock."""
+"""What calls request and what answers contain, as frozen data: no wire types, no locks, no clock."""

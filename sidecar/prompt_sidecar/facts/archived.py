@@ -1,4 +1,4 @@
-"""What is kept of a run outside the process, so that another process can go on with it."""
+"""What is kept of a run outside the process, so that another process can continue it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class Original(NamedTuple):
     original: bytes
     content_type: str
     item: HistoryItem | None
-    """None for one that search does not cover, such as an image."""
+    """None for an original that search does not cover, such as an image."""
 
 
 class TaskRecord(NamedTuple):
     """A task of a run, as all processes know it."""
 
     key: str
-    """Its own in all processes, whatever they have not heard of each other yet."""
+    """The same in all processes, and unique even while they have not exchanged their tasks."""
     version: int
-    """Of the state that it was changed in last; the higher one is newer."""
+    """The version of the state in which it was last changed; the higher one is newer."""
     number: int
-    """Which the process that made it has given it; see `prompt_sidecar.engine.tools.task_records.numbered`."""
+    """The number given by the process that made it; see `prompt_sidecar.engine.tools.task_records.numbered`."""
     text: str
     status: TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """A run's tasks as they stand, with the names of the changes that were made.
+    """A run's present tasks, with the names of the changes that were made.
 
-    What two processes know is merged by `prompt_sidecar.engine.tools.task_records.merged`.
+    The states of two processes are merged by `prompt_sidecar.engine.tools.task_records.merged`.
     """
 
     version: int = 0
@@ -59,13 +59,13 @@ class RevisionState:
     iteration: int
     revision: bytes
     before: int = -1
-    """The iteration of the one before it, in whose place it may come though its own is lower: an agent that goes back
-    in its history begins a branch. -1: this process has written none."""
+    """The iteration of the previous revision, which it may replace even if its own is lower: an agent that goes back in
+    its history begins a branch. -1: this process has written none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one call has brought to a run."""
+    """What one call has added to a run."""
 
     originals: Sequence[Original] = ()
     revision: RevisionState | None = None
@@ -73,27 +73,27 @@ class Batch:
     """With times in seconds since the epoch."""
     tasks: TaskState | None = None
     edits: bool = False
-    """Whether the call's answer leaves out something that an earlier one had."""
+    """Whether the call's answer leaves out something that an earlier answer had."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedRun:
-    """What was kept of a run that another process has seen."""
+    """The stored state of a run that another process has seen."""
 
     revision: bytes = b""
     figures: RunFigures | None = None
-    """None: they cannot be read, as another version wrote them."""
+    """None if they cannot be read, as another version wrote them."""
     tasks: TaskState | None = None
     seen: bool = True
-    """Whether a prompt of it was seen, not only its tasks."""
+    """Whether a prompt of the run was seen, not only its tasks."""
 
 
 Everything = Callable[[], Iterator[Original]]
-"""All originals of a run that this process still has."""
+"""Yields all originals of a run that this process still has."""
 
 
 class StoreCommand(StrEnum):
-    """What the store is asked for."""
+    """The kinds of commands to the store."""
 
     READ = "read"
     WRITE = "write"
@@ -101,58 +101,58 @@ class StoreCommand(StrEnum):
 
 
 class StoreReply(StrEnum):
-    """What comes of a command."""
+    """The outcome of a command."""
 
     DONE = "done"
     OUTDATED = "outdated"
-    """A write of a run that was ended meanwhile, or that the store has no more."""
+    """A write to a run that was ended meanwhile, or that the store has lost."""
     UNREACHABLE = "unreachable"
-    """There is no connection, or it broke off."""
+    """There is no connection, or it was closed."""
     SLOW = "slow"
     """No answer in time."""
     TLS = "tls"
-    """TLS failed, such as for a certificate that is not trusted."""
+    """TLS failed, for example because a certificate is not trusted."""
     DENIED = "denied"
-    """The user or the password is wrong, or the user may not do that."""
+    """The user or the password is wrong, or the user lacks permission."""
     FULL = "full"
     """The store has no memory for a write."""
     FAILED = "failed"
-    """An answer that says something else, such as that a replica was asked to write."""
+    """Any other error, such as that a replica was asked to write."""
     SKIPPED = "skipped"
-    """Not asked, as the last commands had no answer."""
+    """Not sent, as the last commands had no answer."""
 
     @property
     def is_away(self) -> bool:
-        """Whether the store is left alone for a while after some of these in a row, as it can do nothing for us."""
+        """Whether some of these in a row make the sidecar pause its commands, as the store is unavailable."""
         return self in {StoreReply.UNREACHABLE, StoreReply.SLOW, StoreReply.TLS, StoreReply.DENIED}
 
 
 class StoreLoss(StrEnum):
-    """Why something is not in the store though it should be."""
+    """Why something that should be in the store is not."""
 
     QUEUE_FULL = "queue_full"
     TOO_OLD = "too_old"
     TOO_LARGE = "too_large"
     ENDED = "ended"
-    """Its run was ended by another process."""
+    """The run was ended by another process."""
     UNCERTAIN = "uncertain"
-    """The store could not be asked when the run began, and it had been ended, or begun again, when it could."""
+    """The store could not be asked when the run began, and when it could, the run had been ended, or begun again."""
     UNREADABLE = "unreadable"
-    """What the store has was not written with this key for this run, or it is damaged."""
+    """The stored value was not written with this key for this run, or it is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTotals:
-    """Of the store, as this process sees it. Counts since the process began."""
+    """Figures of the store, as this process sees it. Counts since the process began."""
 
     commands: Mapping[tuple[StoreCommand, StoreReply], int] = field(default_factory=dict)
     lost: Mapping[StoreLoss, int] = field(default_factory=dict)
-    """Originals and other values."""
+    """Counts of lost originals and other values."""
     queued_bytes: int = 0
     """Bytes that wait to be written, before compression."""
     queue_limit: int = 0
     lag: float = 0.0
-    """Seconds that the oldest of what waits has waited; 0: nothing waits."""
+    """Seconds that the oldest waiting write has waited; 0 if nothing waits."""
     reachable: bool = True
     bounds: Mapping[str, int] = field(default_factory=dict)
-    """Times that a bound was reached and no caller got an error, by its name."""
+    """How often a resource limit was reached without an error for a caller, by its name."""

@@ -1,16 +1,16 @@
 """What prompts cost as they were returned, next to what they would have cost had nothing ever been trimmed.
 
-Without the sidecar the provider's cache has what the untrimmed prompt before began with as well, so never trimming pays
-again only where the agent itself changed its history. What an agent that goes on from trimmed prompts would have sent
-follows from the run's history. A prompt larger than the model's window would have been refused:
-it is no saving not to have sent it, so it is on neither side. A call that only brings answers of the sidecar's own
-tools would not have been made: it is on the sidecar's side alone, and in later prompts what they answered.
+Without the sidecar the provider's cache would have the beginning that two successive untrimmed prompts share, so
+without trimming the agent pays again only where it changed its history itself. What an agent that continues from
+trimmed prompts would have sent follows from the run's history. A prompt larger than the model's window would have been
+refused: it is no saving not to have sent it, so it is on neither side. A call whose only new results are answers of the
+sidecar's own tools would not have been made: it counts on the sidecar's side alone, as do these answers in later
+prompts.
 
-A prompt that is sent again before there is a report on it counts once: as far as is known the provider did not answer
-it before. A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the
-report, on both sides (`engine/runs/comparing.py`). Once it is reported that its provider failed it does not count,
-until it is sent again or what it took is reported after all. The model's answers are on neither side, as they are the
-same on both.
+A prompt that is sent again before it was reported counts once: as far as is known the provider did not answer it
+before. A prompt counts by estimates until the agent reports the provider's counts; from then on by the report, on both
+sides (`engine/runs/comparing.py`). Once a failure of its provider is reported it does not count, until it is sent again
+or its counts are reported after all. The model's answers are on neither side, as they are the same on both.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Comparability(StrEnum):
 
     COMPARED = "compared"
     REFUSED = "refused"
-    """Untrimmed it is larger than the model's window."""
+    """Untrimmed, the prompt is larger than the model's window."""
     RECALL = "recall"
-    """It brings answers of the sidecar's own tools, and no other results."""
+    """Its only new results are answers of the sidecar's own tools."""
     FAILED = "failed"
-    """Its provider failed or gave no answer: it is on neither side, and not counted."""
+    """Its provider failed or gave no answer: it counts on neither side."""
 
 
 NEITHER_SIDE: Final = frozenset({Comparability.REFUSED, Comparability.FAILED})
@@ -39,16 +39,16 @@ NEITHER_SIDE: Final = frozenset({Comparability.REFUSED, Comparability.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What prompts count for on one side."""
+    """The sums of prompts on one side."""
 
     kept: int = 0
-    """Tokens that the prompt before began with as well."""
+    """Tokens that the previous prompt began with too."""
     new: int = 0
     cost: float = 0.0
-    """By the prices of its model, without the model's answers; 0 where the model has none."""
+    """By the prices of the prompt's model, without the model's answers; 0 if the model has no price."""
 
     def plus(self, other: Bill, times: int = 1) -> Bill:
-        """Both together; -1 times: this one without the other, which is a part of it."""
+        """Return the sum of both; `times` -1: the difference."""
         cost = round(self.cost + times * other.cost, DECIMALS)
         return Bill(self.kept + times * other.kept, self.new + times * other.new, cost)
 
@@ -63,7 +63,7 @@ class Compared:
 
     @property
     def sides(self) -> tuple[Bill, Bill]:
-        """What it adds to the returned prompts and to the untrimmed ones."""
+        """Return what it adds to the sums of returned and of untrimmed prompts."""
         if self.how in NEITHER_SIDE:
             return Bill(), Bill()
         return self.returned, self.untrimmed
@@ -71,32 +71,31 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """What a report changes of one prompt."""
+    """How a report changes the comparison of one prompt."""
 
     estimated: Compared
-    """As it was counted until then."""
+    """How it was counted until then."""
     reported: Compared
     counted: bool = True
-    """Whether `reported` is by what the provider counted; else it is an estimate again, of a prompt that failed first.
-    """
+    """Whether `reported` has the provider's counts; else it is an estimate again, for a prompt that failed first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The prompts of a run."""
+    """The sums over the prompts of a run."""
 
     prompts: int = 0
-    """Compared, those for recall included."""
+    """Compared prompts, those for recall included."""
     refused: int = 0
-    """Larger than the window untrimmed, and on neither side."""
+    """Prompts larger than the window untrimmed, which count on neither side."""
     recalls: int = 0
     returned: Bill = Bill()
     untrimmed: Bill = Bill()
     reported: int = 0
-    """Of `prompts`, those that count by what the provider counted."""
+    """How many of `prompts` have the provider's counts."""
 
     def and_then(self, later: Comparison) -> Comparison:
-        """Both together."""
+        """Return the sum of both."""
         return Comparison(
             self.prompts + later.prompts,
             self.refused + later.refused,
@@ -107,7 +106,7 @@ class Comparison:
         )
 
     def plus(self, one: Compared, times: int = 1) -> Comparison:
-        """With one prompt more; -1 times: without one of them."""
+        """Return the sums with one prompt more; `times` -1: without one of the prompts."""
         if one.how is Comparability.FAILED:
             return self
         returned, untrimmed = one.sides
@@ -122,7 +121,7 @@ class Comparison:
         )
 
     def recounted(self, recount: Recount) -> Comparison:
-        """With what a report says in place of the estimate for the same prompt."""
+        """Return the sums with a report in place of the same prompt's estimate."""
         now = recount.reported
         compared = self.plus(recount.estimated, -1).plus(now)
         return replace(compared, reported=self.reported + (recount.counted and now.how not in NEITHER_SIDE))

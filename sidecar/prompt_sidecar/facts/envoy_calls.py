@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EnvoyOutcome(StrEnum):
-    """All but the first two went on as they came."""
+    """The outcomes of a request. All except the first two mean that it was forwarded unchanged."""
 
     ANSWERED = "answered"
     """Its body is the core's answer, trimmed or not."""
@@ -17,7 +17,7 @@ class EnvoyOutcome(StrEnum):
     UNREADABLE = "unreadable"
     """Its body is compressed, signed (SigV4), or not buffered by Envoy."""
     INVALID = "invalid"
-    """The core did not accept it: no JSON of its format's shape, or a value out of its bounds."""
+    """The core did not accept it: not JSON of its format's shape, or a value out of its bounds."""
     TOO_LARGE = "too_large"
     """A resource limit of the sidecar was reached, memory included."""
     BUSY = "busy"
@@ -25,7 +25,7 @@ class EnvoyOutcome(StrEnum):
     STOPPING = "stopping"
     """The sidecar was draining."""
     UNAUTHENTICATED = "unauthenticated"
-    """Envoy did not authenticate itself where it must."""
+    """Envoy did not authenticate itself although it must."""
     LATE = "late"
     """Envoy, or its client, did not wait for the answer."""
     FAILED = "failed"
@@ -33,17 +33,17 @@ class EnvoyOutcome(StrEnum):
 
 
 class MasksStay(StrEnum):
-    """Why a response to a prompt with masks went on with the masks that it, or the rest of it, may hold."""
+    """Why masks were left in a response to a prompt with masks, or in the rest of it."""
 
     ENCODED = "encoded"
-    """It is compressed, though the request asked for none of that."""
+    """It is compressed, although the request asked for no compression."""
     UNREADABLE = "unreadable"
-    """Its content type is not one in which the provider answers, or what it holds is not of that type."""
+    """Its content type is not one of the provider's, or its content is not of that type."""
     UNCHANGEABLE = "unchangeable"
-    """Envoy does not let it be changed, or gave it in pieces where the whole was asked for."""
+    """Envoy does not let it be changed, or sent it in pieces although the whole was requested."""
     TOO_LONG = "too_long"
     """It has more bytes than `envoy.answer_bytes`."""
     BUSY = "busy"
     """Too many prompts and answers waited for a thread."""
     FAILED = "failed"
-    """The sidecar failed; its log says where."""
+    """The sidecar failed; its log has the details."""

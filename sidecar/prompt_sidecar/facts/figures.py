@@ -38,15 +38,15 @@ class RequestFigures:
     """What was done about a run's requests; see `prompt_sidecar.facts.untrimmed`."""
 
     handled: Mapping[str, int] = field(default_factory=dict)
-    """Requests that went on, by `Handled.outcome`."""
+    """Counts of forwarded requests, by `Handled.outcome`."""
     untrimmed: str = ""
-    """Why the last one was not trimmed; empty: it was, or there was none."""
+    """Why the last one was not trimmed; empty if it was, or if there was none."""
     recall: str = ""
-    """Whether recall was offered with the last prompt, or why not; empty: there was none."""
+    """Whether recall was offered with the last prompt, or why not; empty if there was none."""
 
     @property
     def missed(self) -> int:
-        """Requests that went on untrimmed for a reason that somebody should look at."""
+        """Number of requests that were forwarded untrimmed for a reason that an operator should check."""
         return sum(self.handled.get(reason, 0) for reason in MISSED)
 
 
@@ -55,11 +55,11 @@ class StoreFigures:
     """A run in the shared store, as this process sees it."""
 
     reachable: bool
-    """Whether the store answered when it was last asked."""
+    """Whether the store answered the last command."""
     waiting_calls: int
-    """Calls whose changes are not there yet."""
+    """Calls whose changes are not in the store yet."""
     detached: bool
-    """Whether nothing more of the run is written, as another process has ended it or it could not be looked for."""
+    """Whether nothing more is written to the run, as another process has ended it or its state could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +81,30 @@ class RunFigures:
     history: HistoryFigures
     unfinished_tasks: Sequence[TaskItem]
     size: HistorySize | None = None
-    """Of the last prompt's history."""
+    """The size of the last prompt's history."""
     repeated: RepeatedFigures = field(default_factory=RepeatedFigures)
     usage: UsageFigures = field(default_factory=UsageFigures)
-    """What the provider reported."""
+    """The provider's reported usage."""
     ceilings: Sequence[CeilingUse] = ()
-    """The ceilings that are set for the run and its caller, with what is used of them."""
+    """The ceilings that are set for the run and its caller, with their use."""
     cost: float | None = None
-    """Of all prompts and answers as ceilings count them, by estimates until there is a report; None: no model of the
+    """The cost of all prompts and answers as ceilings count it, by estimates until reported; None if no model of the
     run has a price."""
     comparison: Comparison = field(default_factory=Comparison)
-    """What its prompts cost, next to what they would have cost untrimmed."""
+    """The cost of its prompts, next to their cost without trimming."""
     observed_only: bool = False
     """Whether the sidecar only observes, so that prompts are returned as they were sent."""
     model_costs: Sequence[ModelCost] = ()
-    """What the reported calls cost, by model."""
+    """The cost of the reported calls, by model."""
     unpriced_calls: int = 0
-    """Reported calls that `model_costs` lacks, as they have no price."""
+    """Reported calls without a price, which `model_costs` lacks."""
     condensed_items: int = 0
-    """Results that the last prompt shows condensed."""
+    """Condensed results in the last prompt."""
     condensed_tokens: int = 0
-    """Tokens that they take less there."""
+    """Tokens that these results save there."""
     store: StoreFigures | None = None
-    """None: there is no shared store."""
+    """None if there is no shared store."""
     requests: RequestFigures = field(default_factory=RequestFigures)
     """What was done about its requests."""
     ceiling_cuts: int = 0
-    """Cuts that the policy's `ceiling_tokens` made, not the limit."""
+    """Cuts because of the policy's `ceiling_tokens`, not because of the limit."""

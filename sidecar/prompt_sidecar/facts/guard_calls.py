@@ -1,4 +1,7 @@
-"""What the guard found, and what an agent asks of it, as plain data. See guard.proto for what the names mean."""
+"""What the guard found, and what an agent requests from it, as plain data.
+
+See guard.proto for the meaning of the names.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,24 @@ class FindingAction(StrEnum):
 
 
 UNANSWERED_CALL: Final = "unanswered_call"
-"""The rule of findings about the history itself: calls without results, though it goes on."""
+"""The rule of findings about the history itself: calls without results in a history that goes on after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found in one item; never the text."""
+    """A find of a rule in one item; never the text."""
 
     rule: str
     action: FindingAction
     message_index: int
-    """In the run's untrimmed history; -1: outside it."""
+    """Index in the run's untrimmed history; -1 outside it."""
     item_index: int
-    """-1: in no item."""
+    """-1 if it is in no item."""
     count: int
 
 
 class SendingDoor(StrEnum):
-    """What sends requests on, or tells a gateway what to send."""
+    """What forwards requests, or instructs a gateway what to forward."""
 
     HTTP = "http"
     WEBSOCKET = "websocket"
@@ -43,26 +46,26 @@ class SendingDoor(StrEnum):
 
 
 class Unread(StrEnum):
-    """Why the guard cannot read what a door would send on."""
+    """Why the guard cannot read what a door is about to forward."""
 
     NOT_JSON = "not_json"
-    """A form with files, a form, text, or binary data."""
+    """A multipart form, a form, text, or binary data."""
     ENCODED = "encoded"
-    """Its content encoding or character set is not known, or it is damaged."""
+    """Its content encoding or character set is unknown, or it is damaged."""
     TOO_LARGE = "too_large"
     """It has more bytes, or more small values, than are read."""
     SIGNED = "signed"
-    """It can be read, but a signature over the whole body forbids to mask what was found in it."""
+    """It can be read, but a signature over the whole body forbids masking what was found."""
     BINARY = "binary"
-    """A message of a WebSocket that is no JSON."""
+    """A WebSocket message that is not JSON."""
     UNBUFFERED = "unbuffered"
-    """Envoy does not give the whole of it."""
+    """Envoy does not send the whole of it."""
     FAILED = "failed"
-    """The sidecar was stopping, busy or late, or it failed: the request may be tried again."""
+    """The sidecar was stopping, busy or late, or it failed: the request may be retried."""
 
 
 class UnreadOutcome(StrEnum):
-    """The outcome, by `guard.unread`."""
+    """What is done then, by `guard.unread`."""
 
     REFUSED = "refused"
     PASSED = "passed"
@@ -70,16 +73,16 @@ class UnreadOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MaskCall:
-    """A body in which strings are to be masked one by one, as it is no prompt that is trimmed."""
+    """A body whose strings are masked one by one, as it is not a prompt that is trimmed."""
 
     caller: str
     body: bytes
     """JSON, or lines of JSON."""
     run_id: str = ""
-    """Whose masks are used; empty: no run's."""
+    """The run whose masks are used; empty: no run's."""
     format: str = ""
-    """Of the body, if its members are known: those that the provider needs are then observed. Empty: all strings are
-    masked."""
+    """The body's format, if its members are known: strings that the provider needs are then only observed. Empty: all
+    strings are masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +113,13 @@ class RestoreCall:
 
 @dataclass(frozen=True, slots=True)
 class RestoredArguments:
-    """One call's arguments with values in place of masks, and how many masks were and were not replaced."""
+    """One call's arguments with values in place of masks, and the numbers of masks that were and were not replaced."""
 
     arguments: bytes
     restored: int = 0
     not_allowed: int = 0
     unknown: int = 0
     kinds: Mapping[str, int] = field(default_factory=dict)
-    """Of those that were replaced, how many of each kind."""
+    """How many replaced masks there were of each kind."""
     unknown_masks: Sequence[str] = ()
-    """Those whose value is not known, each once."""
+    """Masks whose value is not known, each once."""

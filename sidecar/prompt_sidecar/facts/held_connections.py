@@ -1,6 +1,6 @@
 """Connections that the system holds until the HTTP door accepts them, as while its process starts.
 
-On its own, as it is imported before the door's address is taken, which waits for all that is imported before.
+A separate module, as it is imported before the door binds its address, which should not wait for other imports.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HeldConnections:
-    """At one moment."""
+    """The connections at one moment."""
 
     waiting: int
-    """0 where the system does not say, as beyond Linux."""
+    """0 if the system does not report it, as on systems other than Linux."""
     limit: int
-    """Those that may wait; 0: there is no HTTP door."""
+    """Most connections that may wait; 0 if there is no HTTP door."""
     at_start: int = 0
-    """Those that waited when the door began to accept them."""
+    """Connections that waited when the door began to accept."""

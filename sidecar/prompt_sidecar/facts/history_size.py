@@ -1,4 +1,4 @@
-"""The size of a prompt's history: tokens by kind, as it came and as it is returned."""
+"""The size of a prompt's history: tokens by kind, as sent and as returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator import sub
 
 
 class SizeKind(StrEnum):
-    """What tokens are spent on. Every token of a prompt belongs to exactly one kind."""
+    """What tokens are used for. Every token of a prompt belongs to exactly one kind."""
 
     SYSTEM = "system"
     TOOL_SCHEMAS = "tool_schemas"
@@ -29,11 +29,11 @@ class KindSize:
     """One kind's share of a history."""
 
     tokens_sent: int
-    """Untrimmed, as it first came."""
+    """Untrimmed, as first sent."""
     tokens_returned: int
     """As it is returned."""
     items: int
-    """Texts, calls, results, images; of OTHER messages with unknown blocks; dropped ones are counted."""
+    """Number of texts, calls, results, images; for OTHER, of messages with unknown blocks; dropped ones are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +43,16 @@ class HistorySize:
     by_kind: Mapping[SizeKind, KindSize]
     """Every kind, in the order of `SizeKind`."""
     messages: int
-    """Of the untrimmed history, leading system messages included."""
+    """Messages of the untrimmed history, leading system messages included."""
     messages_returned: int
-    """Of the returned prompt, our own included."""
+    """Messages of the returned prompt, our own included."""
     tokens_sent: int
     tokens_returned: int
     share_of_limit: float
-    """Of the limit, by the returned prompt; above 1 it does not fit."""
+    """The returned prompt's share of the limit; above 1 it does not fit."""
 
     def scaled(self, calibrate: Callable[[int], int]) -> HistorySize:
-        """The size in calibrated tokens; kinds still add up to the totals.
+        """Return the size in calibrated tokens; kinds still add up to the totals.
 
         The share of the limit stays: it was measured with the limit in the same tokens.
 
@@ -74,6 +74,6 @@ class HistorySize:
 
 
 def _scaled(tokens: Sequence[int], calibrate: Callable[[int], int]) -> list[int]:
-    """Numbers in other tokens that add up to their total in these: each is turned together with those before it."""
+    """Convert numbers so that they add up to the converted total: each is converted together with those before it."""
     sums = [calibrate(total) for total in accumulate(tokens)]
     return list(map(sub, sums, [0, *sums]))

@@ -1,4 +1,4 @@
-"""What the HTTP door tells telemetry of requests and of the calls of providers that are made for them."""
+"""What the HTTP door reports to telemetry about requests and about the provider calls made for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Final
 from prompt_sidecar.providers.usage import ProviderUsage
 
 CREATED: Final = "response.create"
-"""In place of a method of HTTP: a request on a WebSocket."""
+"""In place of an HTTP method: a request on a WebSocket."""
 
 
 CANCELLED: Final = "cancelled"
-"""The error of a call whose agent has left."""
+"""The error of a call whose agent has disconnected."""
 _RATE_LIMITED: Final = 429
 _REFUSES: Final = 400
 _FAILS: Final = 500
@@ -32,25 +32,25 @@ class CallOutcome(StrEnum):
     BROKEN_OFF = "broken_off"
     """The answer had no end, or could not be read."""
     ABANDONED = "abandoned"
-    """The agent has left before there was an answer."""
+    """The agent disconnected before there was an answer."""
     CANCELLED = "cancelled"
-    """It has left during the answer."""
+    """The agent disconnected during the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRequest:
-    """A request of an agent's that has begun."""
+    """A request of an agent at its beginning."""
 
     method: str
-    """Of HTTP, or `CREATED`."""
+    """The HTTP method, or `CREATED`."""
     route: str
-    """Its name in metrics."""
+    """Its route's name in metrics."""
     scheme: str
     """`http` or `https`."""
     path: str
-    """Without the query, and of APIs that are not known its shape alone; empty: it may not be told."""
+    """The path without the query, for unknown APIs only its shape; empty if it may not be exported."""
     headers: Mapping[str, str]
-    """Of which `traceparent` and `tracestate` are read."""
+    """Headers, of which `traceparent` and `tracestate` are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ class AgentAnswered:
     """How such a request ended."""
 
     status: int
-    """Of HTTP; 0: the agent got none."""
+    """HTTP status; 0 if the agent got none."""
     outcome: str
     """As in the metric of requests."""
     reason: str = ""
-    """Of the sidecar's own refusal, or the kind of its failure; empty: there was none."""
+    """The reason of the sidecar's own refusal, or the kind of its failure; empty if there was none."""
     hidden: int = 0
-    """Turns of the model that were answered here."""
+    """Number of the model's turns that were answered by the sidecar."""
     caller: str = ""
-    """Who sent it; empty: it is not known."""
+    """The caller; empty if unknown."""
     run_id: str = ""
-    """Its run; empty: none that is known."""
+    """The run id; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +76,23 @@ class ProviderAsked:
     """A call of a provider."""
 
     provider: str
-    """As OpenTelemetry's conventions for generative AI call it."""
+    """The provider's name in OpenTelemetry's conventions for generative AI."""
     operation: str
-    """As they call what is asked for."""
+    """The operation's name in these conventions."""
     route: str
-    """The name of the agent's request in metrics."""
+    """The route name of the agent's request in metrics."""
     model: str
-    """The model that is asked; empty: it is not known."""
+    """The requested model; empty if unknown."""
     run_id: str
-    """Its run; empty: none."""
+    """The run id; empty if there is none."""
     address: str
-    """The provider's host; empty: it is not known."""
+    """The provider's host; empty if unknown."""
     port: int
-    """And its port; 0: it is not known."""
+    """The provider's port; 0 if unknown."""
     turn: int
-    """How many turns of the same answer came before."""
+    """Number of earlier turns of the same answer."""
     compacted: bool = False
-    """Whether its prompt lacks text of the conversation, or has something shorter in its place."""
+    """Whether its prompt lacks text of the conversation, or has shorter text in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +100,25 @@ class ProviderAnswered:
     """How such a call ended. Times in seconds."""
 
     status: int
-    """Of HTTP; 0: there was no answer."""
+    """HTTP status; 0 if there was no answer."""
     took: float
-    """From the call to the end of the answer."""
+    """Time from the call to the end of the answer."""
     first_chunk: float | None = None
-    """From the call to the first bytes of a stream; None: it was no stream, or nothing came."""
+    """Time from the call to the first bytes of a stream; None if it was not a stream, or nothing was received."""
     first_byte: float | None = None
-    """From the call to the headers of its answer; None: there was none."""
+    """Time from the call to the headers of its answer; None if there was none."""
     usage: ProviderUsage | None = None
-    """What the provider counted; None: it did not say."""
+    """The provider's counts; None if not reported."""
     finish: str = ""
-    """Why the model stopped; empty: it is not known."""
+    """Why the model stopped; empty if unknown."""
     hidden: bool = False
-    """Whether the answer was a turn that was answered here."""
+    """Whether the answer was a turn that the sidecar answered."""
     error: str = ""
-    """Why it failed: a status, or a kind of error; empty: it did not."""
+    """Why it failed: a status, or a kind of error; empty if it did not."""
 
     @property
     def outcome(self) -> CallOutcome:
-        """How it ended, in one word."""
+        """How the call ended, in one word."""
         if self.error == CANCELLED:
             return CallOutcome.CANCELLED if self.status else CallOutcome.ABANDONED
         if not self.status:

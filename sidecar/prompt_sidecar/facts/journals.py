@@ -26,7 +26,7 @@ class TrimmedItems:
 
 @dataclass(frozen=True, slots=True)
 class RuleFindings:
-    """What a rule of the guard found in one prompt."""
+    """Finds of one rule of the guard in one prompt."""
 
     rule: str
     action: FindingAction
@@ -39,21 +39,21 @@ class ItemEntry:
 
     stash_id: str
     tool: str
-    """Of its call, by a plain name; empty: it belongs to none."""
+    """The tool of its call, by a plain name; empty if there is none."""
     kind: ItemKind
     size: int
-    """Bytes of the original; 0: not known."""
+    """Bytes of the original; 0 if unknown."""
     first: int
-    """The iteration that it came in; 0: not known."""
+    """The iteration in which it was first sent; 0 if unknown."""
     action: Action
     reason: Reason
     tokens: int
-    """Tokens that are saved by it."""
+    """Tokens that trimming it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptEntry:
-    """One answered prompt. Tokens, as its answer had them; `at` is in seconds since the epoch."""
+    """One answered prompt. Tokens as in its answer; `at` is in seconds since the epoch."""
 
     at: float
     iteration: int
@@ -62,16 +62,16 @@ class PromptEntry:
     limit: int
     fits: bool
     kept: int
-    """Of the prefix that it shares with the prompt before."""
+    """Tokens of the prefix shared with the previous prompt."""
     rewritten: int
     cache_break: CacheBreak | None
     trimmed: Sequence[TrimmedItems] = ()
     findings: Sequence[RuleFindings] = ()
     observed_only: bool = False
     items: Sequence[ItemEntry] = ()
-    """Items that the answer trimmed, the largest, `MOST_ITEMS` of `prompt_sidecar.engine.runs.journal` at most."""
+    """The largest items that the answer trimmed, at most `MOST_ITEMS` of `prompt_sidecar.engine.runs.journal`."""
     tools: Sequence[str] = ()
-    """Tools of which the prompt brought new results, by plain names: what the model had called."""
+    """Tools with new results in the prompt, by plain names."""
 
     @property
     def is_cut(self) -> bool:
@@ -85,27 +85,27 @@ class RecallEntry:
 
     at: float
     iteration: int
-    """Of the last answered prompt."""
+    """The iteration of the last answered prompt."""
     stash_id: str
-    """As it was asked for, cut; empty: it was a search."""
+    """The requested id, cut; empty for a search."""
     outcome: str
-    """Of `prompt_sidecar.recall.outcome.Outcome`, or of `SearchOutcome`."""
+    """A value of `prompt_sidecar.recall.outcome.Outcome`, or of `SearchOutcome`."""
     tokens: int
     by: str = ""
-    """The model's tool, or the method of the service, that asked."""
+    """The model's tool, or the method of the service, that made the request."""
 
     @property
     def failed(self) -> bool:
-        """Whether an original was asked for and was not there."""
+        """Whether an original was requested and was not there."""
         return bool(self.stash_id) and self.outcome != Outcome.HIT
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run in a line. Counts are of all that happened; times are seconds since the epoch."""
+    """A run's summary. Counts are of everything that happened; times are seconds since the epoch."""
 
     key: str
-    """Names the run in addresses; neither its id nor its ids of originals can be derived from it."""
+    """The run's name in addresses; neither its id nor its ids of originals can be derived from it."""
     caller: str
     run_id: str
     started: float
@@ -113,61 +113,61 @@ class RunSummary:
     prompts: int = 0
     iteration: int = 0
     before: int = 0
-    """Of the last prompt, as the next three."""
+    """Tokens of the last prompt untrimmed; the next three fields are of that prompt too."""
     after: int = 0
     limit: int = 0
     ceiling: int = 0
-    """What it was trimmed to instead of the limit; 0: there is no ceiling."""
+    """The ceiling below the limit to which it was trimmed; 0 if there is none."""
     ceiling_cuts: int = 0
     protected_leaves: int | None = None
     """See `TokenFigures.protected_leaves`."""
     sent_total: int = 0
     returned_total: int = 0
     cost: float | None = None
-    """As ceilings count it, by estimates until there is a report; None: no model of its prompts has a price."""
+    """The cost as ceilings count it, by estimates until reported; None if no model of its prompts has a price."""
     spending: Spending = field(default_factory=Spending)
-    """What the reported calls cost."""
+    """The cost of the reported calls."""
     trimmed: int = 0
-    """Items of which something was cut, each once for each change."""
+    """Items that were cut, counted once for each change."""
     condensed: int = 0
-    """Tokens that condensing results at first sight has saved, once each."""
+    """Tokens saved by condensing results at first sight, counted once each."""
     recalls: int = 0
     searches: int = 0
     breaks: int = 0
     refused: int = 0
     findings: int = 0
     model: str = ""
-    """That the last prompt was for; empty: none was named."""
+    """The model of the last prompt; empty if none was named."""
     failed_recalls: int = 0
-    """Originals that were asked for and were not there."""
+    """Originals that were requested and were not there."""
     unfit: int = 0
     """Prompts that did not fit."""
     missed: int = 0
-    """Requests that went on untrimmed for a reason that somebody should look at."""
+    """Requests that were forwarded untrimmed for a reason that an operator should check."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunJournal:
-    """What is kept of one run: the newest entries, the oldest of them first."""
+    """The stored entries of one run: the newest ones, in order of age, the oldest first."""
 
     summary: RunSummary
     prompts: Sequence[PromptEntry] = ()
     recalls: Sequence[RecallEntry] = ()
     refusals: Mapping[str, int] = field(default_factory=dict)
-    """Prompts that were refused, by the reason of their error."""
+    """Counts of refused prompts, by the reason of their error."""
     forgotten: int = 0
-    """Entries that gave way to newer ones."""
+    """Entries that were dropped for newer ones."""
     requests: RequestFigures = field(default_factory=RequestFigures)
     """What was done about its requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandledCount:
-    """Requests through a door about which the same was done."""
+    """Requests through a door with the same outcome."""
 
     door: str
     outcome: str
-    """Of `prompt_sidecar.facts.untrimmed.Handled`."""
+    """An outcome of `prompt_sidecar.facts.untrimmed.Handled`."""
     count: int
     missed: bool
-    """Whether somebody should look at it."""
+    """Whether an operator should check it."""

@@ -1,9 +1,9 @@
-"""What is known of models: what the settings say of one, over what the catalogue has.
+"""What is known of models: the settings' facts about a model override the catalogue's.
 
-A table `[models."NAME"]` holds for the name as it comes and for the forms of it that the catalogue reads: for
-`openai/NAME`, a dated NAME, and a variant that the catalogue knows by NAME alone. A fact that it does not have is that
-of the model that it is `like`, else the catalogue's for the name that was asked for. The tables are read at the start
-alone; a run keeps the windows that it began with (`engine/steps/windows.py`).
+A table `[models."NAME"]` applies to the name as sent and to its forms that the catalogue recognises: to `openai/NAME`,
+a dated NAME, and a variant that the catalogue knows only as NAME. A fact that the table lacks is taken from the model
+that it is `like`, else from the catalogue's row for the requested name. The tables are read at the start only; a run
+keeps the windows that it began with (`engine/steps/windows.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNPRICED: Final = ModelPrices(None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the settings say of one model. Of tokens 0, and of text none, says nothing."""
+    """The settings' facts about one model. 0 tokens, and an empty text, mean unset."""
 
     like: str = setting(
         "",
@@ -70,44 +70,44 @@ class KnownModel:
 
     model: Model
     table: str
-    """Name of the table of the settings that says something of it; empty: none does."""
+    """Name of the settings' table about it; empty if there is none."""
     row: str
-    """Name of the row of the catalogue that the other facts are of; empty: there is none."""
+    """Name of the catalogue's row that the other facts are from; empty if there is none."""
     like: bool = False
-    """Whether that row is of the model that this one is like."""
+    """Whether that row is for the model that this one is like."""
     said: frozenset[str] = frozenset()
-    """Names of the facts that the table says."""
+    """Names of the facts that the table sets."""
 
 
 class Models:
     """What is known of models by the names that agents send. Thread-safe."""
 
     def __init__(self, tables: Mapping[str, ModelFacts] | None = None) -> None:
-        """Take the tables of the settings, which `faults` has found usable."""
+        """Take the tables of the settings, which must have passed `faults`."""
         self._tables = {name.lower(): (name, facts) for name, facts in (tables or {}).items()}
         self._find = lru_cache(NAMES_REMEMBERED)(self._found)
 
     @property
     def named(self) -> Sequence[str]:
-        """Names of the models that the settings say something of."""
+        """Names of the models in the settings."""
         return [name for name, _ in self._tables.values()]
 
     def find(self, name: str) -> KnownModel | None:
-        """Return what is known of the model that an agent calls `name`; None: nothing is."""
+        """Return what is known of the model that an agent calls `name`, or None."""
         return self._find(name) if len(name) <= MAX_NAME_CHARS else None
 
     def window(self, name: str) -> int | None:
-        """The model's window in tokens, prompt and answer; of Google's the prompt's alone. None: it is not known."""
+        """Return the model's window in tokens, prompt and answer; for Google's the prompt's only. None if unknown."""
         known = self.find(name)
         return None if known is None else known.model.window
 
     def most_input(self, name: str) -> int | None:
-        """Tokens that a prompt may take whatever answer is asked for; None where only the window bounds it."""
+        """Return the most tokens of a prompt, however short the answer; None if only the window limits it."""
         known = self.find(name)
         return None if known is None else known.model.most_input
 
     def alike(self, name: str) -> str:
-        """The name of the model that this one behaves like: by default its own."""
+        """Return the name of the model that this one behaves like: by default its own."""
         if not self._tables or len(name) > MAX_NAME_CHARS:
             return name
         _, facts, tag = self._table(name)
@@ -120,7 +120,7 @@ class Models:
         if facts is None:
             return None if row is None else KnownModel(row, "", catalogue.row_name(asked))
         base = Model(table, None, None, None, _UNPRICED, (), mid_run_system=False) if row is None else row
-        tagged = bool(tag) and base.window == catalogue.LONG_CONTEXT  # the agent has asked for the longer window
+        tagged = bool(tag) and base.window == catalogue.LONG_CONTEXT  # the agent has requested the longer window
         own: dict[str, Any] = {
             fact: tokens
             for fact in (("most_output",) if tagged else ("window", "most_input", "most_output"))
@@ -130,7 +130,7 @@ class Models:
         return KnownModel(replace(base, **own), table, name_of_row, bool(facts.like), frozenset(own))
 
     def _table(self, name: str) -> tuple[str, ModelFacts | None, str]:
-        """The table that holds for a name, and the tag of a longer window that the name has and the table's has not."""
+        """Return the table for a name, and the tag of a longer window if only the name, not the table's, has it."""
         whole_name = name.lower()
         plain = whole_name.removesuffix(LONG_CONTEXT_TAG)
         tag = whole_name[len(plain) :]
@@ -146,7 +146,7 @@ class Models:
 
 
 def faults(tables: Mapping[str, ModelFacts]) -> Iterator[str]:
-    """Say what is wrong with tables that are each in order: their names, and what the catalogue lacks."""
+    """Yield what is wrong with tables that are each valid: their names, and facts that the catalogue lacks."""
     seen: dict[str, str] = {}
     for name, facts in tables.items():
         shown = f"models.{json.dumps(name, ensure_ascii=False)}"

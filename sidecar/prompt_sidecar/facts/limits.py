@@ -110,11 +110,11 @@ class RecallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CoreLimits:
-    """All that bounds the core, and prompts by their models."""
+    """All limits of the core, and facts about models for their prompts."""
 
     kept: Limits = field(default_factory=Limits)
     search: SearchLimits = field(default_factory=SearchLimits)
     recall: RecallLimits = field(default_factory=RecallLimits)
     journal_entries: int = 0
-    """Prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals."""
+    """Prompts, and as many recalls, that the journal of a run keeps; 0: no journals."""
     models: Models = field(default_factory=Models)

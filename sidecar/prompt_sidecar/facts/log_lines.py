@@ -1,4 +1,4 @@
-"""What a line of the log names in addition to its words: members of its own where lines are JSON."""
+"""What a log line shows in addition to its words: members of their own if lines are JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Final
 
 SHOWN: Final = "shown"
-"""The attribute of a log record that holds them."""
+"""The attribute of a log record with these members."""
 RUN_DIGITS: Final = 8
 """Digits of the run id's digest, enough to distinguish runs. The id itself is the agent's data, so not logged."""
 
@@ -17,5 +17,5 @@ def members(**known: str) -> dict[str, dict[str, str]]:
 
 
 def run_digest(run_id: str) -> str:
-    """Return what names a run in lines; empty for an empty id."""
+    """Return a run's name for log lines; empty for an empty id."""
     return sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:RUN_DIGITS] if run_id else ""

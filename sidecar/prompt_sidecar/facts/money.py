@@ -1,14 +1,14 @@
 """What model calls cost in money, by what the provider counted of them.
 
-Money is for people: no decision about a prompt depends on it but ceilings on cost. A call is priced by the tables
-`[prices]` of the settings, else by the catalogue's list prices of its model, with the tier that its input is in
-(`providers/catalogue.py`). What has no price is counted as unpriced, and never guessed.
+Costs are for people: no decision about a prompt depends on them, except ceilings on cost. A call is priced by the
+tables `[prices]` of the settings, else by the catalogue's list prices of its model, in the tier for its input
+(`providers/catalogue.py`). A call without a price is counted as unpriced; no price is guessed.
 
-One process counts in one currency. The catalogue's prices are US dollars, so once `[prices]` has a table they fill in
-for other models only where the settings say that its currency is USD.
+One process counts in one currency. The catalogue's prices are US dollars, so once `[prices]` has a table, they are used
+for other models only if the settings give USD as its currency.
 
-What trimming saved is an estimate: nobody was charged for the untrimmed prompt. It is kept next to the cost, is never
-subtracted from it, and is counted for calls alone that the provider has answered and counted.
+The amount saved by trimming is an estimate: nobody was charged for the untrimmed prompt. It is kept separately from the
+cost, is never subtracted from it, and is counted only for calls that the provider has answered and counted.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from prompt_sidecar.providers import catalogue
 
 USD: Final = "USD"
 OWN_CURRENCY: Final = "own"
-"""In place of a currency: that of `[prices]`, which the settings do not name."""
+"""In place of a currency: that of `[prices]`, if the settings do not name one."""
 OTHER_MODELS: Final = "other"
 """In place of a model: all beyond `MODELS_OF_RUN`."""
 MODELS_OF_RUN: Final = 8
-"""Models of one run whose cost is distinguished; a run uses one or two, and their names come from answers."""
+"""Models of one run whose costs are kept separately; a run uses one or two, and their names are from answers."""
 
 
 MODELS_BOUND: Final = "run.model_costs"
-"""Name of that bound."""
+"""The name of that limit."""
 
 
 class Unpriced(StrEnum):
     """Why a reported call is not counted as money."""
 
     MODEL = "model"
-    """Its model has no price."""
+    """The model has no price."""
     SERVICE_TIER = "service_tier"
-    """It was served in a tier, such as priority or batch, whose prices are not known."""
+    """It was served in a tier, such as priority or batch, whose prices are unknown."""
     NO_COUNT = "no_count"
     """Not all of its input tokens were reported."""
     PROMPT_UNKNOWN = "prompt_unknown"
-    """Its prompt is none of the last ones of its run here, so that neither its model nor how it counts is known."""
+    """The prompt is not one of its run's last ones here, so that its model and its way of counting are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """A model's prices. A request with more input than a tier begins at costs that tier's prices, all of it."""
+    """A model's prices. If a request's input exceeds a tier's threshold, all of it costs that tier's prices."""
 
     base: Price
     tiers: tuple[tuple[int, Price], ...] = ()
     """Ascending: tokens that the input must exceed, and the prices then."""
 
     def at(self, input_tokens: int) -> Price:
-        """Return the prices of a request with so many input tokens."""
+        """Return the prices of a request with this number of input tokens."""
         return next((price for above, price in reversed(self.tiers) if input_tokens > above), self.base)
 
     @property
     def highest(self) -> float:
-        """The price of a token that costs most, in any tier."""
+        """Return the price of the most expensive token, in any tier."""
         return max(price.highest for price in (self.base, *(price for _, price in self.tiers)))
 
 
@@ -70,13 +70,13 @@ class Money:
     """Prices by model, and their currency. Thread-safe."""
 
     def __init__(self, own: CeilingPrices | None = None, models: Models | None = None, currency: str = "") -> None:
-        """Take the tables `[prices]`, what is known of models (None: nothing), and the currency of the tables."""
+        """Take the tables `[prices]`, the known models (None: none), and the currency of the tables."""
         self.own = own or CeilingPrices({})
         self._models = models
         self.currency = (currency.upper() or OWN_CURRENCY) if self.own else USD
 
     def of(self, model: str) -> ModelPrice | None:
-        """Return a model's prices; None: it has none."""
+        """Return a model's prices, or None if it has none."""
         own = self.own.of(model)
         if own is not None:
             return ModelPrice(own)
@@ -93,7 +93,7 @@ def _listed(model: catalogue.Model) -> ModelPrice | None:
 
 
 def _price(prices: catalogue.ModelPrices) -> Price | None:
-    """Prices of the catalogue; what has no price of its own, such as writing to the cache, costs as input does."""
+    """Convert the catalogue's prices; tokens without a price of their own, such as cache writes, cost as input does."""
     if prices.input is None or prices.output is None:
         return None
     cached, written = (AS_INPUT if price is None else price for price in (prices.cached, prices.written))
@@ -102,56 +102,55 @@ def _price(prices: catalogue.ModelPrices) -> Price | None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one model call cost that the provider has answered and counted."""
+    """The cost of one model call that the provider has answered and counted."""
 
     model: str
-    """The one that answered."""
+    """The model that answered."""
     currency: str
     cost: float = 0.0
-    """Input and answer; 0 if it is unpriced."""
+    """Cost of input and answer; 0 if it is unpriced."""
     unpriced: Unpriced | None = None
     returned: float = 0.0
-    """Of the cost, the input of a prompt that is compared with never trimming."""
+    """The part of the cost for the input of a prompt that is compared with never trimming."""
     untrimmed: float = 0.0
     """An estimate: what the same prompt untrimmed would have cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """What a run's reported calls of one model cost."""
+    """The cost of a run's reported calls of one model."""
 
     model: str
     currency: str
     calls: int = 0
     cost: float = 0.0
     estimated_saved: float = 0.0
-    """An estimate: what the same prompts untrimmed would have cost, less what they cost; negative: trimming cost more.
-    """
+    """An estimate: the cost of the same prompts untrimmed, less their cost; negative if trimming cost more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a run's reported calls cost."""
+    """The cost of a run's reported calls."""
 
     models: Sequence[ModelCost] = ()
-    """The one that was called last comes last."""
+    """The most recently called model last."""
     unpriced: int = 0
-    """Reported calls that `models` lacks, as they have no price."""
+    """Reported calls without a price, which `models` lacks."""
 
     @property
     def cut(self) -> bool:
-        """Whether the call that was added last is of a model that has no figures of its own."""
+        """Whether the last added call is of a model without figures of its own."""
         return bool(self.models) and self.models[-1].model == OTHER_MODELS
 
     def plus(self, spent: Spent) -> Spending:
-        """Return it with one call more."""
+        """Return the sums with one call more."""
         if spent.unpriced is not None:
             return replace(self, unpriced=self.unpriced + 1)
         one = ModelCost(spent.model, spent.currency, 1, spent.cost, spent.untrimmed - spent.returned)
         return replace(self, models=_added(self.models, one))
 
     def and_then(self, later: Spending) -> Spending:
-        """Return both together."""
+        """Return the sum of both."""
         models = self.models
         for one in later.models:
             models = _added(models, one)

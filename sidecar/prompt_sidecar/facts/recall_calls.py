@@ -1,4 +1,4 @@
-"""What can be asked of a run's memory: an original by its id, and a search."""
+"""Requests to a run's memory: an original by its id, and a search."""
 
 from __future__ import annotations
 
@@ -20,37 +20,38 @@ class RetrieveCall:
     stash_id: str
     selection: Selection = None
     page_tokens: int = 0
-    """0: the configured page."""
+    """0: the configured page size."""
     offset: int = 0
-    """`next_offset` of the page before."""
+    """`next_offset` of the previous page."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrieveAnswer:
-    """What a retrieval found."""
+    """The result of a retrieval."""
 
     outcome: Outcome
     message: str
     page: Page = field(default_factory=Page)
-    """Empty, but for a HIT."""
+    """Empty except for a HIT."""
     tool: str = ""
-    """The one whose result or arguments the original is; empty: none, or not known to this process."""
+    """The tool whose result or arguments the original is; empty if there is none, or if it is unknown to this process.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class InPrompt:
-    """What of an original stands whole in the prompt that was returned last."""
+    """Which parts of an original are whole in the last returned prompt."""
 
     prompts: int
-    """How many prompts of the run there were; what was recalled since the last one is in none yet."""
+    """Number of the run's prompts; content recalled since the last one is in none yet."""
     iteration: int
-    """Of the model call that the last one was for."""
+    """The iteration of the last prompt."""
     original: int = 0
-    """The iteration whose part of the history the original itself is in; 0: it is not there, or not whole."""
+    """The iteration of the original itself; 0 if it is not in the prompt, or not whole."""
     pages: Mapping[str, int] = field(default_factory=dict)
-    """By their tags, the recalled pages that are there, with the iterations in which the model asked for them."""
+    """The recalled pages in the prompt, by their tags, with the iterations in which the model requested them."""
     cut: frozenset[str] = frozenset()
-    """Tags of pages that were trimmed in the first prompt that had them, so that the model never had them whole."""
+    """Tags of pages that were trimmed in the first prompt with them, so that the model never had them whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +62,4 @@ class SearchCall:
     run_id: str
     query: SearchQuery
     seconds: float = inf
-    """For which the caller still waits; infinite: nobody has said."""
+    """Seconds that the caller still waits; infinite if there is no deadline."""

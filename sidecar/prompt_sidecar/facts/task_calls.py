@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands."""
+    """The status of a task."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -32,19 +32,19 @@ class Tasks:
     items: Sequence[TaskItem]
     """By number."""
     not_shared: bool = False
-    """Whether other processes may know other tasks: the store that they share could not be asked for their changes, or
-    does not have all of these yet."""
+    """Whether other processes may know other tasks: the shared store could not be asked for their changes, or does not
+    have all of these yet."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of tasks."""
         return len(self.items)
 
     def __iter__(self) -> Iterator[TaskItem]:
-        """Each of them."""
+        """Iterate over the tasks."""
         return iter(self.items)
 
     def __getitem__(self, index: int) -> TaskItem:
-        """The one at an index."""
+        """Return the task at an index."""
         return self.items[index]
 
 
@@ -56,15 +56,15 @@ class CreateTasksCall:
     run_id: str
     items: Sequence[str]
     append: bool = False
-    """False: they take the place of those that are there."""
+    """False: they replace the present tasks."""
     request_id: str = ""
     statuses: Sequence[TaskStatus] = ()
-    """Where each stands; empty: all are pending."""
+    """The status of each; empty: all are pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateTaskCall:
-    """A task that stands elsewhere now."""
+    """A change of a task's status."""
 
     caller: str
     run_id: str

@@ -1,4 +1,4 @@
-"""The tools that the model is given, the calls that it makes of them, and what it is answered."""
+"""The tools that the model is given, its calls of them, and the answers."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ToolCall:
     run_id: str
     name: str
     arguments: str
-    """As the model wrote them: JSON text of an object, or of a string that holds one; empty: none."""
+    """As the model wrote them: JSON text of an object, or of a string that contains one; empty if there are none."""
     request_id: str = ""
     call_id: str = ""
-    """The provider's id of the call, for spans; empty: it is not known."""
+    """The provider's id of the call, for spans; empty if unknown."""
     seconds: float = inf
-    """For which the caller still waits; infinite: nobody has said."""
+    """Seconds that the caller still waits; infinite if there is no deadline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ToolAnswer:
     found: SearchResult | None = None
     tasks: Tasks | None = None
     bound: str = ""
-    """The bound of the sidecar that the arguments passed; empty if none."""
+    """The sidecar's limit that the arguments exceeded; empty if none."""
 
     @property
     def is_error(self) -> bool:
@@ -72,4 +72,4 @@ class ToolDefinition:
     parameters: str
     """A JSON Schema, as JSON text."""
     definition: bytes
-    """The whole definition in the format asked for, as JSON."""
+    """The whole definition in the requested format, as JSON."""

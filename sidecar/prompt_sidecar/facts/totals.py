@@ -1,4 +1,4 @@
-"""What the process holds and what happened in it, as one set of figures."""
+"""What the process holds and counts of its events, as one set of figures."""
 
 from __future__ import annotations
 
@@ -12,70 +12,70 @@ from prompt_sidecar.recall.holding import StashTotals
 
 
 class Event(StrEnum):
-    """What happens to runs and their tasks, apart from what answers report."""
+    """Events of runs and their tasks, other than those that answers report."""
 
     RUN_STARTED = "run_started"
     RUN_ENDED = "run_ended"
-    """By its agent."""
+    """A run was ended by its agent."""
     RUN_IDLE = "run_idle"
-    """Forgotten after twice the time to live."""
+    """A run was forgotten after twice the time to live."""
     RUN_TOO_MANY = "run_too_many"
-    """Forgotten because there were too many."""
+    """A run was forgotten because there were too many."""
     TASK_CREATED = "task_created"
     TASK_COMPLETED = "task_completed"
     TASK_UNFINISHED = "task_unfinished"
-    """When its agent ended its run."""
+    """A task was unfinished when the agent ended its run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all runs. Bytes; counts since the process began."""
+    """Figures of all runs. Bytes; counts since the process began."""
 
     stash: StashTotals
     stash_limit: int
     runs: int
     memory_bytes: int
-    """Estimated, of what runs keep in addition to the stash."""
+    """What runs keep in addition to the stash, estimated."""
     memory_limit: int
     vault: VaultTotals
     history_bytes: int
-    """Of the originals that histories know, before compression."""
+    """Size of the originals in histories, before compression."""
     index_bytes: int
     """Estimated."""
     index_waiting: int
-    """Of originals that wait to be indexed."""
+    """Size of originals that wait to be indexed."""
     events: Mapping[Event, int]
     bounds: Mapping[str, int]
-    """Times that a bound was reached and no caller got an error, by its name; one never reached is missing."""
+    """How often a limit was reached without an error for a caller, by its name; a limit never reached is missing."""
     draft_bytes: int = 0
-    """Of what calls had read of prompts before they had to end."""
+    """Drafts: the parsed parts of interrupted calls' prompts."""
     calibration_bytes: int = 0
-    """Of calibration factors, estimated."""
+    """Calibration factors, estimated."""
     observing: bool = False
     """Whether the sidecar only observes."""
     store: StoreTotals | None = None
-    """None: there is no shared store."""
+    """None if there is no shared store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """Of the whole process. Bytes; 0 where it is not known."""
+    """Memory of the whole process. Bytes; 0 if unknown."""
 
     resident: int
     """In memory now."""
     baseline: int
     """In memory when it was ready, before any run."""
     limit: int
-    """What it may take: the configured, else the container's or the process's own limit."""
+    """The most it may take: the configured limit, else the container's or the process's own."""
     free: int = 0
-    """Of blocks that the C library keeps free, at most: pages that it has returned are among them."""
+    """At most, blocks that the C library keeps free, which may include pages already returned to the system."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCpu:
-    """Of the control group that the process is in."""
+    """Processor time of the process's control group."""
 
     limit: float
-    """Processor cores that it may use; 0: there is no limit."""
+    """Processor cores that it may use; 0 if there is no limit."""
     throttled: float
-    """Seconds for which it was stopped, as it had used them up."""
+    """Seconds for which it was throttled, after using its share."""

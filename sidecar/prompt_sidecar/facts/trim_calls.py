@@ -21,7 +21,7 @@ from prompt_sidecar.trim.repeated_calls import Repetition
 
 
 class Annotation(StrEnum):
-    """An agent's annotation of one of its messages, in addition to whether it is pinned."""
+    """An agent's annotation of one of its messages, apart from pinning."""
 
     SNAPSHOT = "snapshot"
     VALIDATION_FEEDBACK = "validation_feedback"
@@ -47,7 +47,7 @@ class OwnTextKind(StrEnum):
 
 
 class OwnTextPlace(StrEnum):
-    """Where a piece of own text stands."""
+    """Where a piece of own text is placed."""
 
     SYSTEM = "system"
     HISTORY = "history"
@@ -56,14 +56,14 @@ class OwnTextPlace(StrEnum):
 
 
 class RevisionUse(StrEnum):
-    """Whether the revision that was sent was used."""
+    """Whether the sent revision was used."""
 
     NONE = "none"
     NOT_NEEDED = "not_needed"
     APPLIED = "applied"
     MISMATCHED = "mismatched"
     AHEAD = "ahead"
-    """It was newer than what this process knew of the run: from the agent, or from the archive."""
+    """It was newer than this process's memory of the run: from the agent, or from the archive."""
 
 
 class EditOperation(StrEnum):
@@ -90,7 +90,7 @@ class TrimCall:
     context_window: int = 0
     """Tokens; 0: the model's known window, else the configured one."""
     output_reserve: int | None = None
-    """Tokens; None: what the body asks for."""
+    """Tokens; None: the body's own value."""
     preset: str = ""
     """Empty: the configured policy."""
     policy: Mapping[str, object] = field(default_factory=dict)
@@ -98,18 +98,19 @@ class TrimCall:
     pinned: frozenset[int] = frozenset()
     """Indices of pinned messages among those sent."""
     annotations: Mapping[int, Annotation] = field(default_factory=dict)
-    """What else is known of messages, by their index among those sent; looked at when a message is first seen."""
+    """Annotations of messages, by their index among those sent; used when a message is first seen."""
     recall_unavailable: bool = False
     dry_run: bool = False
     as_run: bool = False
-    """Whether the body lacks what says how the provider keeps it: then it is read as the run's prompts are."""
+    """Whether the body does not show how the provider stores it: then it is read as the run's prompts are."""
     side_call: bool = False
     base_revision: bytes = b""
     revision: bytes = b""
     edits: bool = False
     """Answer with edits in place of the prompt."""
     in_place: bool = False
-    """With `edits`: dropped messages are not removed but clipped, as the agent has a place for each message it sent."""
+    """With `edits`: dropped messages are clipped instead of removed, as the agent has a place for each message it sent.
+    """
     accept_bytes: int = 0
     """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
     served_iterations: int | None = None
@@ -118,7 +119,7 @@ class TrimCall:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """One item that is trimmed in a prompt. See TrimPromptResponse.trims."""
+    """One trimmed item of a prompt. See TrimPromptResponse.trims."""
 
     message_index: int
     item_index: int
@@ -154,12 +155,12 @@ class TokenFigures:
     factor: float
     own_text: int
     window_assumed: bool = False
-    """Whether the window is neither set nor known: the limit follows from the configured one."""
+    """Whether the window is neither set nor known, so that the limit follows from the configured default."""
     ceiling: int = 0
-    """What the prompt is trimmed to though its limit is higher, by the policy's `ceiling_tokens`; 0: the limit."""
+    """The policy's `ceiling_tokens`, to which the prompt is trimmed below its limit; 0: the limit applies."""
     protected_leaves: int | None = None
-    """What the text that is never trimmed leaves of the limit or that ceiling, where a cut can free too little;
-    None: it leaves enough, or there was no cut."""
+    """Tokens that never-trimmed text leaves of the limit or that ceiling, if a cut can then free too little; None if it
+    leaves enough, or if there was no cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class CacheFigures:
 
 @dataclass(frozen=True, slots=True)
 class OwnText:
-    """A piece of the sidecar's own text; `message_index` is -1 where it is not a message."""
+    """A piece of the sidecar's own text; `message_index` is -1 if it is not a message."""
 
     kind: OwnTextKind
     place: OwnTextPlace
@@ -193,7 +194,7 @@ class Edit:
 
 
 class CacheBreak(StrEnum):
-    """Why a prompt does not begin as the one before it."""
+    """Why a prompt does not begin with the previous one."""
 
     BATCH_POINT = "batch_point"
     """The sidecar trimmed a batch."""
@@ -203,54 +204,54 @@ class CacheBreak(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolNews:
-    """What one tool's results add to a run. Tokens."""
+    """The news of one tool's results in a run. Tokens."""
 
     results: int = 0
     repeats: int = 0
-    """Of these, results of a call that was made before and had the same result."""
+    """How many of these are results of a call with an earlier, identical call and result."""
     brought: int = 0
     """Tokens of the results, untrimmed."""
     trimmed: int = 0
-    """Newly trimmed of results, of earlier ones too."""
+    """Tokens newly trimmed from results, earlier ones included."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an answer reports that no earlier answer of the run did: each thing once, so that it can be counted."""
+    """What an answer reports that no earlier answer of the run has: each event once, so that it can be counted."""
 
     trims: Sequence[Trim] = ()
-    """Items newly trimmed, or trimmed further; `tokens_saved` is what is saved beyond the last answer."""
+    """Items newly trimmed, or trimmed further; `tokens_saved` is the saving beyond the last answer."""
     advertised: int = 0
     """Ids that a marker or the registry shows for the first time."""
     cache_break: CacheBreak | None = None
     repeated_whole: int = 0
     """Calls that repeat an earlier one whose result was still whole in the last prompt."""
     repeated_trimmed: int = 0
-    """Such calls where it was trimmed."""
+    """Such calls whose earlier result was trimmed."""
     registry_cut: bool = False
-    """Whether the registry was written again and had no room for all entries."""
+    """Whether the registry was written again and lacked room for some entries."""
     texts_forgotten: int = 0
-    """Texts of ours that the run recognises no more when they come back, as there are too many."""
+    """Our texts that the run no longer recognises when they are sent back, as there are too many."""
     ambiguous: int = 0
     """Messages that two parsers may read differently."""
     condensed: Mapping[str, int] = field(default_factory=dict)
     """Tokens that condensing new results has saved, by reduction."""
     names_cut: int = 0
-    """Messages in which the model used as many names as are kept of one, or more."""
+    """Messages with as many names from the model as are kept of one, or more."""
     tools: Mapping[str, ToolNews] = field(default_factory=dict)
-    """By the tool's name as the model gave it, cut to one character more than a plain name has; empty: not known."""
+    """By the tool's name as the model gave it, cut to one character more than a plain name has; empty if unknown."""
     declared: Collection[str] = ()
-    """Those of `tools` that the agent's own definitions of tools name; a model may write any text as a tool's name."""
+    """Those of `tools` that are in the agent's own definitions; a model may write any text as a tool's name."""
     repeated: Sequence[Repetition] = ()
-    """Calls among the new messages that repeat an earlier one, result included; the newest."""
+    """New calls that repeat an earlier one, result included; the newest."""
     crossed: Sequence[int] = ()
-    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
+    """Per cents of the limit that the returned prompt has reached for the first time in this run."""
     result_sizes: Sequence[tuple[str, int]] = ()
-    """Tool and tokens of each new result; of a call that brings more than `MOST_SIZES`, of the first ones."""
+    """Tool and tokens of each new result; of a call with more than `MOST_SIZES`, of the first ones."""
 
     @property
     def cuts(self) -> Sequence[Trim]:
-        """Those of `trims` that hide something."""
+        """The `trims` that hide something."""
         return [trim for trim in self.trims if trim.action in CUTS]
 
 
@@ -259,9 +260,9 @@ class Phases:
     """Seconds spent in the phases of one call."""
 
     scan: float = 0.0
-    """Splitting the body, parsing and recognising what is new."""
+    """Splitting the body, parsing and recognising new messages."""
     count: float = 0.0
-    """Counting tokens of what is new."""
+    """Counting tokens of new messages."""
     trim: float = 0.0
     """Deciding, and stashing originals."""
     encode: float = 0.0
@@ -270,7 +271,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class ReturnedPrompt:
-    """What the agent sends to the model, and what it must know to do so."""
+    """The prompt for the model, and what the agent needs to know to send it."""
 
     body: bytes | None = None
     """The body in the request's format; None for typed prompts and in edits mode."""
@@ -282,7 +283,7 @@ class ReturnedPrompt:
     thinking_invalid_from: int | None = None
     """See TrimPromptResponse.thinking_invalid_from."""
     observed_only: bool = False
-    """Whether it is the prompt that was sent, and the rest of the answer says what would have been done."""
+    """Whether it is the sent prompt, and the rest of the answer shows what would have been done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +291,8 @@ class Trimmed:
     """What the prompt lacks of the history."""
 
     trims: Sequence[Trim]
-    """The same object as in the answer before, unless a decision has changed: a converter may cache on its identity."""
+    """The same object as in the previous answer, unless a decision has changed: a converter may cache on its identity.
+    """
     stash_entries: Sequence[StashEntry] = ()
     """As `trims`."""
     compacted: bool = False
@@ -299,27 +301,27 @@ class Trimmed:
 
     @property
     def hides(self) -> bool:
-        """Whether the prompt lacks text of the conversation, or has something shorter in its place: not condensed."""
+        """Whether the prompt lacks text of the conversation, or has shorter text in its place that is not condensed."""
         return any(trim.action in CUTS for trim in self.trims)
 
     @property
     def cuts(self) -> Sequence[Trim]:
-        """Those of `trims` that hide something."""
+        """The `trims` that hide something."""
         return [trim for trim in self.trims if trim.action in CUTS]
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFacts:
-    """What guard and ceilings say of a prompt."""
+    """Facts about a prompt from guard and ceilings."""
 
     findings: Sequence[Finding] = ()
-    """What the guard's rules found in what is new, or for the first time outside the history."""
+    """Finds of the guard's rules in new text, or for the first time outside the history."""
     restorable: bool = False
-    """Whether the run has masks that the settings may give a tool the values of."""
+    """Whether the run has masks whose values the settings may give to a tool."""
     ceilings: Sequence[CeilingUse] = ()
-    """The ceilings that are set, with what is used of them, this prompt included."""
+    """The ceilings that are set, with their use, this prompt included."""
     priced: bool = True
-    """Whether there is a price for the model, where there are prices at all."""
+    """Whether the model has a price, if there are any prices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,16 +329,16 @@ class Savings:
     """A prompt next to never trimming."""
 
     sent_again: bool = False
-    """Whether the agent sent its last prompt again, on which there is no report: as far as is known the provider did
-    not answer it, so its tokens are counted once."""
+    """Whether the agent sent its last prompt again without a report on it: as far as is known the provider did not
+    answer it, so its tokens are counted once."""
     compared: Compared | None = None
-    """With the prompt as it was sent; None: it is no prompt of the run's history, changes nothing, or was sent again.
-    """
+    """The comparison with the sent prompt; None if it is not part of the run's history, changes nothing, or was sent
+    again."""
     recount: Recount | None = None
-    """Of a prompt that was sent again after its provider had failed: it counts again. None: it is no such prompt."""
+    """For a prompt that was sent again after its provider had failed: it counts again. None for any other prompt."""
     comparison: Comparison | None = None
-    """Of the run's prompts so far, this one included; None: it is no prompt of the run's history, or changes nothing.
-    """
+    """The comparison of the run's prompts so far, this one included; None if it is not part of the run's history, or
+    changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,11 +349,11 @@ class TrimAnswer:
     trimmed: Trimmed
     tokens: TokenFigures
     no_fit: NoFit | None
-    """None: it fits."""
+    """None if it fits."""
     cache: CacheFigures
     iteration: int
     model: str
-    """The one that the prompt is for; empty: unset."""
+    """The prompt's model; empty if unset."""
     revision_use: RevisionUse = RevisionUse.NONE
     provider_edits: Sequence[ProviderEdit] = ()
     """What the body asks the provider to remove."""
@@ -369,7 +371,7 @@ class TrimAnswer:
 
     @property
     def untrimmed(self) -> Untrimmed | None:
-        """Why the returned prompt is the one that was sent, but for our own text; None: something of it is trimmed."""
+        """Why the returned prompt equals the sent one, apart from our own text; None if something is trimmed."""
         if self.trimmed.trims:
             return Untrimmed.OBSERVING if self.prompt.observed_only else None
         return Untrimmed.NO_NEED if self.no_fit is None else Untrimmed(self.no_fit.value)

@@ -1,8 +1,8 @@
 """Why a request went on untrimmed: one closed list, for headers, metrics, figures of runs, pages and the log.
 
-A door says of each request that goes on what was done about it, once, as `Handled`: its prompt was trimmed, or a reason
-of this list. docs/untrimmed.md says what to do about each. A new reason is one line here, with its docstring, and a row
-of that page; metrics, alert, log and pages follow.
+A door reports once for each forwarded request what was done, as `Handled`: its prompt was trimmed, or a reason of this
+list. docs/untrimmed.md describes what to do about each. A new reason is one line here, with its docstring, and a row of
+that page; metrics, alert, log and pages follow.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from prompt_sidecar.errors import (
 from prompt_sidecar.facts.recall_offer import RecallOffer
 
 TRIMMED: Final = "trimmed"
-"""In place of a reason, where the prompt was trimmed."""
+"""In place of a reason, if the prompt was trimmed."""
 LARGE_BYTES: Final = 65_536
-"""From so many bytes of body on a request counts as large: some 16,000 tokens, more than a background call for a title
-has, and less than a coding agent's first request."""
+"""Bytes of body from which a request counts as large: some 16,000 tokens, more than a background call for a title has,
+and less than a coding agent's first request."""
 
 
 class Through(StrEnum):
@@ -39,10 +39,10 @@ class Through(StrEnum):
 
 
 class Untrimmed(StrEnum):
-    """Why a request went on untrimmed. The values are public.
+    """Why a request was forwarded untrimmed. The values are public.
 
-    `missed` says that trimming was missed, so that somebody should look at it: such requests are logged, and where they
-    are many of the large ones, an alert fires. The others are as they should be, or have an alert of their own.
+    `missed`: trimming was missed, so that an operator should check it: such requests are logged, and if many of the
+    large ones are, an alert fires. The others are intended, or have an alert of their own.
     """
 
     missed: bool
@@ -55,19 +55,19 @@ class Untrimmed(StrEnum):
         return made
 
     NO_NEED = "no_need"
-    """The prompt is within its marks, and no result was condensed, so nothing is due."""
+    """The prompt is within its marks, and no result was condensed, so nothing had to be done."""
     NO_PROMPT = "no_prompt"
     """The request holds no prompt: a list of models, a file, an embedding, an agent's own telemetry."""
     COUNTING = "counting"
-    """Only the prompt's tokens are counted, and it is counted as it is."""
+    """Only the prompt's tokens are counted, and it is counted unchanged."""
     OBSERVING = "observing"
     """The sidecar only observes; it would have trimmed."""
     BYPASSED = "bypassed"
-    """The gateway asked to leave it alone."""
+    """The gateway asked for no trimming."""
     PROTECTED_TEXT = "protected_text"
-    """It is too large, and all that is left must stay, such as the system prompt and a user's words."""
+    """It is too large, and everything left must stay, such as the system prompt and a user's words."""
     POLICY = "policy"
-    """It is too large, and the policy allows to trim nothing more."""
+    """It is too large, and the policy allows no further trimming."""
     NOT_STASHABLE = "not_stashable"
     """It is too large, and the stash has no room for the originals, so they stay in the prompt."""
     BATCH = "batch"
@@ -75,59 +75,62 @@ class Untrimmed(StrEnum):
     TEXT_PROMPT = "text_prompt"
     """Its prompt is one text without messages, so there are no items to trim."""
     UNKNOWN_PATH = "unknown_path", True
-    """The path is no known API's, and the body may be a prompt."""
+    """The path belongs to no known API, and the body may be a prompt."""
     WEBSOCKET = "websocket", True
-    """It is a WebSocket, whose messages pass through."""
+    """It is a WebSocket, whose messages are forwarded unchanged."""
     STORED_BY_PROVIDER = "stored_by_provider", True
-    """It goes on from a history that the provider holds, such as by `previous_response_id`."""
+    """It continues a history stored by the provider, such as by `previous_response_id`."""
     SIGNED = "signed", True
     """A signature covers the body (AWS's SigV4)."""
     ENCODED = "encoded", True
-    """The body is compressed in a way that is not known here, or is damaged."""
+    """The body is compressed in an unknown way, or damaged."""
     UNBUFFERED = "unbuffered", True
-    """Envoy does not give the whole body."""
+    """Envoy does not send the whole body."""
     UNREADABLE = "unreadable", True
-    """The body is no JSON, or not what its path's API takes."""
+    """The body is not JSON, or not what its path's API accepts."""
     TOO_LARGE = "too_large", True
     """A resource limit of the sidecar was reached."""
     OVERLOADED = "overloaded", True
-    """The sidecar had no memory, no thread or no place for it now."""
+    """The sidecar had no free memory, thread or slot for it."""
     LATE = "late", True
-    """The sidecar was not done in time, or nobody waited for it."""
+    """The sidecar was not done in time, or the client did not wait."""
     STOPPING = "stopping", True
     """The sidecar was stopping."""
     UNAUTHENTICATED = "unauthenticated", True
-    """Envoy did not authenticate itself where it must."""
+    """Envoy did not authenticate itself although it must."""
     INTERNAL = "internal", True
-    """The sidecar failed; its log says where."""
+    """The sidecar failed; its log has the details."""
 
 
 MISSED: Final = tuple(reason for reason in Untrimmed if reason.missed)
-"""The reasons by which trimming was missed."""
+"""The reasons that mean that trimming was missed."""
 OUTCOMES: Final = (TRIMMED, *(reason.value for reason in Untrimmed))
-"""What is done about requests, in metrics."""
+"""What can be done about requests, in metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """What was done about a request that went on."""
+    """What was done about a forwarded request."""
 
     through: Through
     untrimmed: Untrimmed | None
-    """None: its prompt was trimmed."""
+    """None if its prompt was trimmed."""
     size: int = 0
-    """Bytes of its body, as far as they are known."""
+    """Bytes of its body, as far as known."""
     recall: RecallOffer | None = None
-    """Whether the model was offered tools for recall, or why not; None: it holds no prompt."""
+    """Whether the model was offered tools for recall, or why not; None if there is no prompt."""
     caller: str = ""
     run_id: str = ""
-    """Of the caller's; empty: it is not known."""
+    """The caller's run id; empty if unknown."""
     path: str = ""
-    """Of its URL, without the query; empty: it has none."""
+    """The path of its URL, without the query; empty if it has none."""
 
     @property
     def is_large(self) -> bool:
-        """Whether it may be worth trimming. What the provider stores counts as large: its body has only what is new."""
+        """Whether it may be worth trimming.
+
+        Conversations stored by the provider count as large: the body has only new items.
+        """
         return self.size >= LARGE_BYTES or self.untrimmed is Untrimmed.STORED_BY_PROVIDER
 
     @property
@@ -137,7 +140,7 @@ class Handled:
 
 
 def untrimmed_by(error: BaseException) -> Untrimmed:
-    """Return why a request goes on untrimmed that could not be trimmed for this error."""
+    """Return why a request with this error is forwarded untrimmed."""
     return next((reason for kinds, reason in _BY_ERROR if isinstance(error, kinds)), Untrimmed.INTERNAL)
 
 
@@ -149,4 +152,4 @@ _BY_ERROR: Final = (
     ((Stopping,), Untrimmed.STOPPING),
     ((Unauthenticated,), Untrimmed.UNAUTHENTICATED),
 )
-"""The first that fits."""
+"""The first match is used."""

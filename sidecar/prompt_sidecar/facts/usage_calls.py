@@ -1,4 +1,4 @@
-"""What an agent reports of a model call, and what the report taught."""
+"""An agent's report on a model call, and what was learned from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prompt_sidecar.guard.ceilings import NOTHING, CeilingUsage
 
 
 class InputCounting(StrEnum):
-    """Whether `input_tokens` holds the cached ones."""
+    """Whether `input_tokens` includes the cached ones."""
 
     AS_PROVIDER = "as_provider"
     """As the format's provider counts."""
@@ -24,11 +24,11 @@ class UsageOutcome(StrEnum):
 
     RECORDED = "recorded"
     REPEATED = "repeated"
-    """The prompt was reported on before; nothing has changed, and the answer is the first one's."""
+    """The prompt was reported before; nothing has changed, and the first answer is returned again."""
     FAILED = "failed"
     """The provider failed; the prompt is not compared with never trimming."""
     PROMPT_UNKNOWN = "prompt_unknown"
-    """No prompt of the revision is among the last; nothing has changed."""
+    """The revision is unknown or too old; nothing has changed."""
 
 
 class Calibrated(StrEnum):
@@ -36,16 +36,16 @@ class Calibrated(StrEnum):
 
     USED = "used"
     NO_COUNT = "no_count"
-    """It held no real input tokens."""
+    """It had no real input tokens."""
     MEDIA = "media"
-    """The prompt held images: their cost says nothing about the tokenizer."""
+    """The prompt had images: their cost is no evidence about the tokenizer."""
     IMPLAUSIBLE = "implausible"
     CACHE_UNTOLD = "cache_untold"
-    """Less than expected, from a provider that counts cached tokens apart, without saying how many were cached."""
+    """Fewer tokens than expected, from a provider that counts cached tokens separately, without a count of these."""
 
 
 class CacheUse(StrEnum):
-    """What the provider's cache made of the kept prefix."""
+    """How the provider's cache treated the kept prefix."""
 
     NOT_TOLD = "not_told"
     NOTHING_EXPECTED = "nothing_expected"
@@ -60,19 +60,19 @@ class ReportedRefusal:
     """The agent's report that the provider refused the prompt as too long."""
 
     message: str = ""
-    """What the provider said, verbatim."""
+    """The provider's message, verbatim."""
     limit: int = 0
-    """The limit, where the agent knows it: the whole window in tokens as the provider counts; 0: see the message."""
+    """The limit, if the agent knows it: the whole window in the provider's tokens; 0: see the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageCall:
-    """A report on one model call. Tokens as the provider counts; None: not reported."""
+    """A report on one model call. In the provider's tokens; None: not reported."""
 
     caller: str
     run_id: str
     model: str = ""
-    """The model that answered, if another than the prompt was for."""
+    """The model that answered, if it is not the model of the prompt."""
     input_tokens: int | None = None
     cached_tokens: int | None = None
     """Read from the cache."""
@@ -81,56 +81,56 @@ class UsageCall:
     counting: InputCounting = InputCounting.AS_PROVIDER
     refusal: ReportedRefusal | None = None
     revision: bytes = b""
-    """Of the answer that held the prompt; empty: the run's last prompt."""
+    """The revision of the answer with the prompt; empty: the run's last prompt."""
     failed: bool = False
-    """Whether the provider gave no answer that can be used, for another reason than the prompt's length. No count of
-    such a report is looked at, and a later one on the same prompt takes its place."""
+    """Whether the provider gave no usable answer, for another reason than the prompt's length. The counts of such a
+    report are ignored, and a later report on the same prompt replaces it."""
     cache_write_hour_tokens: int | None = None
-    """Of `cache_write_tokens`, those that are kept for an hour."""
+    """The part of `cache_write_tokens` that is kept for an hour."""
     service_tier: str = ""
-    """The tier that the call was served in, where it is not the standard one."""
+    """The tier that the call was served in, if not the standard one."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageAnswer:
-    """What a report taught. Tokens are the provider's, or our count times the factor."""
+    """The result of a report. Tokens are the provider's, or our count times the factor."""
 
     outcome: UsageOutcome
     estimated_tokens: int = 0
     """The tokens that its answer announced."""
     real_tokens: int = 0
-    """What it took, cached tokens included; 0: not reported."""
+    """The prompt's real tokens, cached ones included; 0 if not reported."""
     error: float = 0.0
     """(estimated - real) / real."""
     factor_before: float = 1.0
     factor_after: float = 1.0
     calibrated: Calibrated = Calibrated.NO_COUNT
     learned_limit: int = 0
-    """The limit that the run's refusals named, without the answer's part; 0: none."""
+    """The limit that the run's refusals named, without the answer's part; 0 if none."""
     next_limit: int = 0
     """The limit that the same prompt would have now."""
     cache: CacheUse = CacheUse.NOT_TOLD
     cached_expected: int = 0
     cached_tokens: int = 0
     cache_hit_share: float = 0.0
-    """Of the real tokens, the share read from the cache."""
+    """The share of the real tokens that was read from the cache."""
     model: str = ""
-    """The one that the prompt was for."""
+    """The prompt's model."""
     limit_named: bool | None = None
-    """Whether a refusal named a limit; None: it was no refusal."""
+    """Whether a refusal named a limit; None if it was not a refusal."""
     correction: CeilingUsage = NOTHING
-    """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
+    """What to add to the use of the run and its caller, as the prompt was counted by an estimate before."""
     recount: Recount | None = None
-    """What changes of the comparison with never trimming; None: nothing."""
+    """How the comparison with never trimming changes; None if it does not."""
     spent: Spent | None = None
-    """What the call cost; None: the provider refused the prompt, or the report was not recorded."""
+    """The cost of the call; None if the provider refused the prompt, or the report was not recorded."""
     comparison: Comparison | None = None
-    """Of the run's prompts so far, with what was reported."""
+    """The comparison of the run's prompts so far, with what was reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageFigures:
-    """A run's sums over its reports. Tokens as the provider counts."""
+    """A run's sums over its reports. In the provider's tokens."""
 
     reports: int = 0
     refusals: int = 0
@@ -142,4 +142,4 @@ class UsageFigures:
     cache_breaks: int = 0
     learned_limit: int = 0
     failures: int = 0
-    """Prompts whose provider failed, each time that this was reported. They are no `reports`."""
+    """Prompts whose provider failed, each time that this was reported. They are not counted in `reports`."""

@@ -1,9 +1,9 @@
-"""A body that is no prompt, as the guard looks at it: JSON of any kind, or lines of JSON.
+"""A body that is not a prompt, as the guard reads it: JSON of any kind, or lines of JSON.
 
     body ──► its pieces: all of it, or each line ──► their strings ──► masked one by one
 
-Nothing is known of what it means, so that every string is text: those in names of members, addresses and ids too. Only
-files in base64 are passed over, and what a signature covers is observed, as in prompts.
+Its meaning is unknown, so every string is treated as text, including member names, addresses and ids. Only files in
+base64 are skipped, and strings that a signature covers are only observed, as in prompts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from prompt_sidecar.guard.vault import OUTSIDE
 from prompt_sidecar.prompt.strings import JSON, Leaf, leaves_of_any, leaves_of_body
 
 FIELD: Final = "body"
-"""What errors name."""
+"""The field that errors name."""
 _MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some programs write before JSON."""
 _SPACE: Final = b" \t\r\n"
 
 
 class BodyPiece(NamedTuple):
-    """A part of a body: JSON, or what stands between."""
+    """A part of a body: JSON, or what is between pieces of JSON."""
 
     raw: bytes
     part: NewPart | None
-    """None: it is not JSON but white space or a mark."""
+    """None if it is not JSON but white space or a byte order mark."""
 
 
 def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> Iterator[BodyPiece]:
-    """Take a body apart; its pieces joined are the body.
+    """Split a body; its pieces joined are the body.
 
     Args:
         body: the body.
@@ -56,7 +56,7 @@ def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> It
     else:
         yield BodyPiece(rest, whole)
         return
-    for line in rest.splitlines(keepends=True):  # of bytes: at line feeds and carriage returns alone
+    for line in rest.splitlines(keepends=True):  # of bytes: splits at line feeds and carriage returns only
         check()
         try:
             part = _part(line, ()) if line.strip(_SPACE) else None

@@ -10,8 +10,8 @@ A prompt counts by its estimate until the agent reports what the provider counte
 A prompt that the provider refused as too long costs nothing. A prompt without any report is estimated: tokens of the
 kept prefix at the price of cached ones, the rest at that of written ones, and the model's messages as its output.
 
-A repeated call is measured differently for both: of a run, how often one call with the same arguments had the same
-result; of a caller, how many calls of its runs repeated an earlier one.
+Repeated calls are counted differently for the two scopes: for a run, how often one call with the same arguments had the
+same result; for a caller, how many calls of its runs repeated an earlier one.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from prompt_sidecar.providers.usage import HOUR_WRITE
 from prompt_sidecar.values import Kind, choice, number, required, setting, whole
 
 PER_MILLION: Final = 1_000_000
-"""Tokens that a price is for."""
+"""Number of tokens that a price applies to."""
 DECIMALS: Final = 12
-"""Decimals of a sum of costs: what is added and taken away again leaves nothing."""
+"""Decimals of a sum of costs: adding and subtracting the same cost leaves exactly zero."""
 AS_INPUT: Final = -1.0
 """For a price of cached or written tokens: that of plain input."""
 ANY_MODEL: Final = "*"
-"""Name of the prices of all models that no other name fits."""
+"""Name of the prices of all models that no other name matches."""
 
 
 class CeilingScope(StrEnum):
-    """Whose use a ceiling bounds."""
+    """Whose use a ceiling limits."""
 
     RUN = "run"
     CALLER = "caller"
 
 
 class CeilingKind(StrEnum):
-    """What a ceiling bounds."""
+    """What a ceiling limits."""
 
     INPUT_TOKENS = "input_tokens"
     COST = "cost"
@@ -69,7 +69,7 @@ _WORDS: Final[Mapping[CeilingKind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class CeilingUse:
-    """A configured ceiling and how much of it is used, this prompt included."""
+    """A configured ceiling and its use, this prompt included."""
 
     scope: CeilingScope
     kind: CeilingKind
@@ -89,12 +89,12 @@ class CeilingUse:
 
     @property
     def setting(self) -> str:
-        """Name of the setting that the limit is."""
+        """Name of the setting with the limit."""
         return f"ceilings.{self.scope}_{self.kind}"
 
     @property
     def words(self) -> str:
-        """The use and its limit, for an error."""
+        """Return the use and its limit, for an error."""
         return (
             f"with this prompt the {self.scope} would have used {_amount(self.used)} of {_amount(self.limit)} "
             f"{_WORDS[self.kind]}, which {self.setting} allows"
@@ -103,25 +103,25 @@ class CeilingUse:
 
 @dataclass(frozen=True, slots=True)
 class CeilingUsage:
-    """What was used: by one prompt, or by many together."""
+    """The use of one prompt, or of many together."""
 
     input_tokens: int = 0
-    """As the provider counts, cached ones included."""
+    """In the provider's tokens, cached ones included."""
     cost: float = 0.0
     """In the currency of the configured prices."""
     model_calls: int = 0
     repeated_calls: int = 0
 
     def plus(self, other: CeilingUsage) -> CeilingUsage:
-        """The sum of both."""
+        """Return the sum of both."""
         return self._each(other, add)
 
     def minus(self, other: CeilingUsage) -> CeilingUsage:
-        """The difference of both."""
+        """Return the difference of both."""
         return self._each(other, sub)
 
     def largest(self, other: CeilingUsage) -> CeilingUsage:
-        """Of each figure the larger one."""
+        """Return the larger value of each figure."""
         return self._each(other, max)
 
     def _each(self, other: CeilingUsage, both: Callable[[Any, Any], Any]) -> CeilingUsage:
@@ -164,7 +164,7 @@ class Price:
         written_hour: float = 0,
         output: float = 0,
     ) -> float:
-        """The cost of so many tokens of each kind; `written_hour`: those written to be kept for an hour."""
+        """Return the cost of tokens of each kind; `written_hour`: those written to be kept for an hour."""
         of_cached = self.input if self.cached < 0 else self.cached
         of_written = self.input if self.written < 0 else self.written
         total = plain * self.input + cached * of_cached + written * of_written + output * self.output
@@ -172,14 +172,14 @@ class Price:
 
     @property
     def highest(self) -> float:
-        """The price of a token that costs most."""
+        """Return the price of the most expensive token."""
         return max(self.input, self.cached, self.written, self.output) / PER_MILLION
 
 
 class CeilingPrices:
-    """Prices by model. A name fits all models whose names begin with it; the longest that fits is taken.
+    """Prices by model. A name matches all models whose names begin with it; the longest match is used.
 
-    Case does not matter, and neither does what a gateway puts before the last slash.
+    Case does not matter, and neither does a gateway's prefix before the last slash.
     """
 
     def __init__(self, prices: Mapping[str, Price]) -> None:
@@ -189,7 +189,7 @@ class CeilingPrices:
         return bool(self._prices)
 
     def of(self, model: str) -> Price | None:
-        """The prices of a model; None: it has none."""
+        """Return the prices of a model, or None if it has none."""
         name = model.lower()
         fits = (known for known in self._prices if name.startswith(known) or name.rpartition("/")[2].startswith(known))
         found = max(fits, key=len, default=None)
@@ -219,7 +219,7 @@ _CALLS: Final = whole(0, 10**12, "calls")
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """The ceilings that hold for a caller's runs and for the caller. A limit of 0 is none."""
+    """The ceilings for each run of a caller and for the caller. A limit of 0 is no ceiling."""
 
     run_input_tokens: int = _limit(0, _TOKENS, "Input tokens of all prompts of one run")
     run_input_tokens_action: CeilingAction = setting(
@@ -273,7 +273,7 @@ class Ceilings:
         return any(each.action is CeilingAction.REFUSE for each in self.uses(NOTHING, NOTHING))
 
     def uses(self, run: CeilingUsage, caller: CeilingUsage) -> Sequence[CeilingUse]:
-        """The ceilings that are set, with what is used of them."""
+        """Return the ceilings that are set, with the use of each."""
         found: list[CeilingUse] = []
         for scope, kind, name in _ROWS:
             limit = getattr(self, name)
@@ -283,10 +283,10 @@ class Ceilings:
         return found
 
     def left(self, uses: Iterable[CeilingUse]) -> str:
-        """A line for the model on ceilings that warn and are nearly reached; empty if none is.
+        """Return a line for the model about ceilings that warn and are nearly reached; empty if there are none.
 
         Args:
-            uses: what is used, without the prompt at hand.
+            uses: the ceilings' use without the current prompt.
         """
         near = [
             _left(use) for use in uses if use.action is CeilingAction.WARN and use.used >= self.warn_from * use.limit

@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 Check = Callable[[str, str, str], bool]
-"""Takes the value and at most `CONTEXT` characters before and after it."""
+"""Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
 GENERATION: Final = 4
-"""Counts changes of checks in this module, for the digest of rules: a check that decides otherwise finds otherwise."""
+"""Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 _EXAMINED: Final = 4_096
-"""Characters of a value that a check looks at: a longer one is as random as its beginning."""
+"""Characters of a value that a check examines: a longer one is as random as its beginning."""
 
 DECODED: Final = "decoded"
-"""The check of a text in base64: it holds what another rule finds. The scanner asks its rules."""
+"""The check of a text in base64: whether it holds what another rule finds. The scanner runs its rules on it."""
 
 IBAN_COUNTRIES: Final = {
     15: "NO",
@@ -52,12 +52,12 @@ _AFTER_PART: Final = re.compile(r"[\w/-]|\.[0-9]|[ -][0-9]")
 _CARD_NAME: Final = re.compile(r"(?i:card|pan|number|no|cc)[\w\"' .]{0,12}[:=][\"']?$")
 _NO_DIGITS: Final = re.compile("[^0-9]+")
 _DOUBLED: Final = str.maketrans("0123456789", "0246813579")
-"""The sum of the digits of a digit's double."""
+"""The digit sum of a doubled digit."""
 _CARD_LENGTHS: Final = range(13, 20)  # ISO/IEC 7812-1
 _TEMPLATE: Final = re.compile(
     r"x{5}|X{5}|\*{3}|\.{3}|(?i:example|placeholder|your[_-]|redacted|changeme|(?:key|token|secret|_)here\b)"
 )
-"""What documents write in place of a part of a key."""
+"""What documents write in place of part of a key."""
 _PLACEHOLDER: Final = re.compile(
     r"example|sample|placeholder|change[_-]?(?:me|it|this)|replace|insert|dummy|your|redacted|removed|hidden|masked|"
     r"undefined|secret|password|passwd|(?-i:x{4}|X{4})|\*{3}|\.{3}|[<>]|\$\{|\{\{|%\(|%s|^\$\w|^%\w+%$|^@\w+@$|process\.env|environ|null|none|true|false|"
@@ -77,7 +77,7 @@ _NO_SECRET: Final = re.compile(
     r"[a-z0-9_-]{0,8}"
     r"|tokeniz[a-z]{0,6}))[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
 )
-"""Names that hold one of the words for secrets and name none; at the end of the text before a value."""
+"""Names with a word for secrets that do not name a secret; at the end of the text before a value."""
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -95,7 +95,7 @@ _UUID_TOKEN: Final = re.compile(
     r"(?:=>|:{0,3}=|\?=|:[ \t]*[>|]-?|[:=][ \t]*\{\s*[\"']?(?:value|default)[\"']?[ \t]*[:=]"
     r"|,\s*[\"']Type[\"']:[ \t]*[\"']SecureString[\"'],\s*[\"']Value[\"']:|[:>|, ])[\s\"'`]{0,40}$"
 )
-"""The name of a token before a UUID: with a sign, at the head of a folded text or a block, in a parameter of SSM."""
+"""The name of a token before a UUID: with a separator, before a folded text or a block, in a parameter of SSM."""
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||(?<![A-Za-z0-9+/]{16})==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
     r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/(?![A-Za-z0-9/]*[+=])|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
@@ -104,11 +104,11 @@ _CODE: Final = re.compile(
     r"|^,?[a-z]\.[A-Za-z]\w|^[a-z]\?[a-z]\.|^\{[a-z]\w*\.|\}=[a-z];|[;}](?:const|return|let|class|case|else|break|void|var|if)\b|"
     r"\b(?:application|text|image)/[a-z]|^urn:"
 )
-"""What code, paths and templates have behind the name of a secret, and public keys of SSH."""
+"""What code, paths and templates have after the name of a secret, and public keys of SSH."""
 _PLAIN_KEY: Final = re.compile(r"(?<![A-Za-z0-9_.-])[Kk]ey[^A-Za-z0-9]{1,40}$")
-"""A name that is nothing but the word: of an object in a store as often as of a secret."""
+"""A name that consists of the word alone: as often the name of an object in a store as of a secret."""
 _ASSIGNS: Final = re.compile(r"([A-Za-z][\w.-]*)=[^=]")
-"""A name with its value, in the place of a value: an argument of a call, a member of an address."""
+"""A name with its value, in place of a value: an argument of a call, a parameter of a URL."""
 _PREFIX: Final = re.compile(r"[A-Za-z]{2,12}[_-](?:secret|passw(?:or)?d)[_-](?=[A-Za-z0-9_-]{20})", re.IGNORECASE)
 """What keys of some services begin with."""
 _TYPE: Final = re.compile(r"(?:Private|Public|Secret|Signing|Access)?(?:Key|Token|Secret|Password|Credential)s?[,;)]?$")
@@ -131,7 +131,8 @@ _COMMON: Final = (
     "tacehiloprstuy "
     "uabceilmnprst vaei waeir xept yps ze"
 )
-"""Letters with those that follow them most often: the 220 pairs that make 90 % of the words in code and documents."""
+"""Each letter with the letters that follow it most often: the 220 pairs that make 90 % of the words in code and
+documents."""
 _COMMON_PAIRS: Final = frozenset(row[0] + letter for row in _COMMON.split() for letter in row[1:])
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _LOWER_RUN: Final = re.compile(r"[a-z]{6}")
@@ -142,7 +143,7 @@ _NO_HOST: Final = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|go|rs|md
 def luhn(value: str, before: str, after: str) -> bool:
     """Whether a number of a payment card has the right check digit (ISO/IEC 7812-1, annex B).
 
-    A number inside a longer one, a decimal, a path or an identifier is none.
+    A number inside a longer one, a decimal, a path or an identifier is not a card's.
     """
     digits = _NO_DIGITS.sub("", value)
     doubled = digits[-2::-2].translate(_DOUBLED)
@@ -184,7 +185,7 @@ def jwt_in_base64(value: str, before: str, after: str) -> bool:
 
 
 def decoded(value: str) -> str | None:
-    """The text that a value is the base64 of; None if it is no text in ASCII."""
+    """Return the text that a value is the base64 of; None if that is not ASCII text."""
     plain = value.translate(_BASE64).rstrip("=")
     try:
         data = base64.b64decode(plain[: len(plain) - (len(plain) % 4 == 1)] + "=" * (-len(plain) % 4))
@@ -200,32 +201,32 @@ def private_pem(value: str, before: str, after: str) -> bool:
 
 
 def email(value: str, before: str, after: str) -> bool:
-    """Whether an address may be a person's: its host is no file, and it is no URL's user."""
+    """Whether an address may be a person's: its host is not a file name, and it is not the user of a URL."""
     del after
     return _NO_HOST.search(value.lower()) is None and not value.lower().startswith("git@") and not before.endswith("//")
 
 
 def phone(value: str, before: str, after: str) -> bool:
-    """Whether an international number has the digits that E.164 asks for."""
+    """Whether an international number has the number of digits that E.164 requires."""
     del before, after
     return 8 <= sum(character.isdigit() for character in value) <= 15
 
 
 def key(value: str, before: str, after: str) -> bool:
-    """Whether a key of a known form is filled in: not the one of a document, such as `ghp_xxxx…`."""
+    """Whether a key of a known form is a real one, not a document's placeholder such as `ghp_xxxx…`."""
     del before, after
     body = value[:_EXAMINED]
     return _TEMPLATE.search(body) is None and entropy(body) >= 2.5
 
 
 def random(value: str, before: str, after: str) -> bool:
-    """Whether a value of no known form is as random as keys are, and no placeholder."""
+    """Whether a value of no known form is as random as keys are, and not a placeholder."""
     del before, after
     return is_random(value[:_EXAMINED])
 
 
 def url_password(value: str, before: str, after: str) -> bool:
-    """Whether the password of a URL is one, though it may be weak: no placeholder, and no port of a host."""
+    """Whether the password of a URL is one, even a weak one: not a placeholder, and not the port of a host."""
     del after
     user = re.search(r"//([^/:]*):$", before)
     return (
@@ -238,14 +239,14 @@ def url_password(value: str, before: str, after: str) -> bool:
 
 
 def assignment(value: str, before: str, after: str) -> bool:
-    """Whether what follows the name of a secret is one: random, and no code, path or placeholder."""
+    """Whether the text after the name of a secret is one: random, and not code, a path or a placeholder."""
     whole, value = value, value.rstrip(".,;:=&?!")[:_EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith("urn:"):
         return False
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
         return False
     if _UUID.fullmatch(value):
-        # A token is often the name of a place in a list; in capitals it is what programs are given to start with.
+        # `token` often names a position in a list; in capitals it is a variable that programs are started with.
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
     if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8) or is_identifier(value):
         return False
@@ -253,13 +254,13 @@ def assignment(value: str, before: str, after: str) -> bool:
 
 
 def listed(value: str, before: str, after: str) -> bool:
-    """Whether the value of a member that stands behind the name of a secret is one, as `assignment` decides."""
+    """Whether the value of a member after the name of a secret is one, as `assignment` decides."""
     name = _LISTED_NAME.search(before)
     return assignment(value, f"{name[1]}=" if name else before, after)
 
 
 def named(value: str, before: str, after: str) -> bool:
-    """Whether what stands behind the name of a secret is one: generated, or a password as people make them."""
+    """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
     if after[:1] in {"(", "[", "{"} or is_code(value) or _NO_SECRET.search(before):
         return False
@@ -273,7 +274,7 @@ def named(value: str, before: str, after: str) -> bool:
 
 
 def line(value: str, before: str, after: str) -> bool:
-    """Whether the rest of a line behind the name of a secret is one: of all characters, and no code."""
+    """Whether the rest of a line after the name of a secret is one: of all characters, and not code."""
     return named(value, before, after) or (_NO_SECRET.search(before) is None and not is_code(value) and is_mixed(value))
 
 
@@ -283,25 +284,25 @@ def column(value: str, before: str, after: str) -> bool:
 
 
 def argument(value: str, before: str, after: str) -> bool:
-    """Whether what a command is given as a secret is one: though it may be weak, it is no placeholder and no code."""
+    """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
     if len(value) < 6 or is_code(value) or _NO_SECRET.search(before):
         return False
     if (_DOTTED.search(value) and _TYPE.search(value)) or (
-        value.startswith("(") and ")" not in value and not is_typed(value)  # a remark behind a name in prose
+        value.startswith("(") and ")" not in value and not is_typed(value)  # a remark after a name in prose
     ):
         return False
     return is_generated(value) or is_typed(value) or is_mixed(value)
 
 
 def sentence(value: str, before: str, after: str) -> bool:
-    """Whether what a sentence calls a secret is one."""
+    """Whether the text that a sentence calls a secret is one."""
     return named(value.rstrip("\"'`,"), before, after) or argument(value, before, after)
 
 
 def is_code(value: str) -> bool:
-    """Whether a value is code, a path or a template, and not one that holds an equals sign by chance."""
+    """Whether a value is code, a path or a template, and does not hold an equals sign by chance."""
     if _CODE.search(value):
         return True
     assigns = _ASSIGNS.match(value)
@@ -324,7 +325,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_generated(value: str) -> bool:
-    """Whether characters follow each other as generators of keys and passwords draw them."""
+    """Whether consecutive characters look as if a generator of keys and passwords had drawn them."""
     value = value[:_EXAMINED]
     if len(value) < 8 or len(set(value)) < 5 or is_placeholder(value) or _NUMBERED.search(value):
         return False
@@ -351,24 +352,24 @@ def is_typed(value: str) -> bool:
 
 
 def is_mixed(value: str) -> bool:
-    """Whether a value has letters, digits and marks in a mixture that no words have."""
+    """Whether a value mixes letters, digits and punctuation as no words do."""
     value = value[:_EXAMINED]
     return is_typed(value) and not is_wordlike(value) and entropy(value) >= 2.6
 
 
 def is_wordlike(value: str, share: float = 0.65) -> bool:
-    """Whether most neighbouring letters are such as words have: of random letters a third are, of words nearly all."""
+    """Whether most neighbouring letters are common pairs of words: a third are in random text, nearly all in words."""
     if _changes(value[:_EXAMINED]) >= 0.6 or sum(map(str.isdigit, value[:_EXAMINED])) >= 0.3 * len(value):
         return False
     pairs = _LETTER_PAIRS.findall(value.lower()[:_EXAMINED])
-    # In hexadecimal digits hardly two letters meet.
+    # In hexadecimal digits letters are rarely adjacent.
     return len(pairs) >= max(1, (len(value) - 1) // 4) and sum(pair in _COMMON_PAIRS for pair in pairs) >= share * len(
         pairs
     )
 
 
 def is_identifier(value: str) -> bool:
-    """Whether a value is a name that code gives, with a number in it perhaps: words make up most of it."""
+    """Whether a value is an identifier of code, perhaps with a number in it: words make up most of it."""
     if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
         return False
     words = _WORDS.findall(value[:_EXAMINED])
@@ -380,7 +381,7 @@ def is_identifier(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Whether characters follow each other as at random, and not as in words, names and numbers."""
+    """Whether consecutive characters look random, and not like words, names and numbers."""
     if len(value) < 8 or _PLACEHOLDER.search(value) or (_LOWER_RUN.search(value) and len(value) < 24):
         return False
     if is_placeholder(value):
@@ -388,18 +389,19 @@ def is_random(value: str) -> bool:
     digits = sum(character.isdigit() for character in value)
     letters = sum(character.isalpha() for character in value)
     if not digits or not letters:
-        # Without digits only a long mixture of both cases is no word; 20 random letters have a digit 97 times in 100.
+        # Without digits only a long mixture of both cases is not a word; 20 random letters have a digit 97 times in
+        # 100.
         return bool(letters) and len(value) >= 20 and _changes(value) >= 0.35 and entropy(value) >= 3.5
     return _changes(value) >= 0.2 and entropy(value) >= 2.6
 
 
 def _changes(value: str) -> float:
-    """How often a character is of another class than the one before: lower, upper, digit, other."""
+    """Return how often a character is of another class than the one before: lower, upper, digit, other."""
     return (len(_CLASSES.findall(value)) - 1) / max(len(value) - 1, 1)
 
 
 def entropy(value: str) -> float:
-    """Shannon entropy of the value's characters, in bits a character."""
+    """Return the Shannon entropy of the value's characters, in bits a character."""
     if not value:
         return 0.0
     size = len(value)

@@ -1,4 +1,4 @@
-"""How the tables of rules for secrets are written: a row of them, and made-up examples of keys."""
+"""How the tables of rules for secrets are written: a row of the tables, and made-up examples of keys."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _ALPHABETS: Final = {
     "digits": "4928371650",
 }
 END: Final = r"(?:[^A-Za-z0-9_-]|$)"
-"""The end of a value whose last character may be a dash. It is not part of the value."""
+"""The end of a value whose last character may be a dash. The end is not part of the value."""
 
 
 def fake(length: int, alphabet: str = "word") -> str:
-    """Characters that look like those of a key, the same at each call."""
+    """Return characters that look like those of a key, the same at each call."""
     letters = _ALPHABETS[alphabet]
     return (letters * (length // len(letters) + 1))[:length]
 
 
 def fake_uuid() -> str:
-    """Digits that look like those of a UUID."""
+    """Return digits that look like those of a UUID."""
     return "-".join(fake(length, "hex") for length in (8, 4, 4, 4, 12))
 
 
@@ -40,7 +40,7 @@ def secret(
     near: str = "",
     names: str = "",
 ) -> Rule:
-    r"""A rule for secrets, as the row of a table: masked under `enforce`; its `kind` is its name unless it is given.
+    r"""Return a rule for secrets, as a table's row: masked under `enforce`; `kind` is the name unless given.
 
     A pattern that begins with `\b` also begins after an underscore, and one that ends with it ends before one.
     """

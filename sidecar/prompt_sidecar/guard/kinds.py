@@ -1,13 +1,13 @@
 r"""The rules for secrets and personal data.
 
-Patterns follow what providers publish of the form of their keys: a prefix, an alphabet, a length. For values without
-such a form, as passwords are, a rule asks for a name in front of the value and for a random value.
+Patterns follow the published form of providers' keys: a prefix, an alphabet, a length. For values without such a form,
+such as passwords, a rule requires a name before the value and a random value.
 
-Two habits keep the finds whole and apart. A pattern begins with `\b`, which takes no character, so that two keys with
-one character between them are both found. It ends with `END` where its last character may be none of a word. Values
-are ASCII, so that no rule finds anything in a mask, which is enclosed in `⟦` and `⟧`.
+Two conventions keep finds complete and separate. A pattern begins with `\b`, which takes no character, so that two keys
+with one character between them are both found. It ends with `END` where its last character may not be a word character.
+Values are ASCII, so that no rule finds anything in a mask, which is enclosed in `⟦` and `⟧`.
 
-Examples are made up: `fake` spells that they are, and puts them together when the module is loaded.
+Examples are made up: `fake` marks them as such, and builds them when the module is loaded.
 """
 
 from __future__ import annotations
@@ -408,10 +408,9 @@ _NAMED: Final = (
 _THEN_VALUE: Final = (
     r"[A-Za-z0-9_.-]{0,24}[\"'\\]{0,3}[ \t\r\n,\\nrt]{0,32}[\"'\\]{0,3}(?i:[a-z]{0,10}value)[\"'\\]{0,3}[ \t]{0,3}[:=]"
 )
-"""What follows the name of a secret in lists of names and values: the end of the name, and the member with the value.
-Between them may be a line end, or one in a string."""
+"""As many bytes as characters remain: no more than needed, and each step covers at least a quarter of the rest."""
 _NUMBER: Final = r"(?:[0-9]{1,6}(?:[ \t]{0,2}[|:]|\t|-|→)[ \t]{0,8})?"
-"""The number of a line, as tools that read files write it before each: `cat -n`, `grep -n`, an agent's own tool."""
+"""A line number, as tools that read files write it before each line: `cat -n`, `grep -n`, an agent's own tool."""
 _BLOCK: Final = "rsa private key".upper()
 _GENERAL: Final = (
     secret(
@@ -516,7 +515,7 @@ _GENERAL: Final = (
 
 
 def _iban_pattern() -> str:
-    """Each country's IBANs at their length, in groups of four or in one piece."""
+    """Return a pattern for each country's IBANs at their length, in groups of four or unseparated."""
     by_length = (
         f"(?:{'|'.join(countries.split())})[0-9]{{2}}(?: ?[A-Z0-9]){{{length - 4}}}"
         for length, countries in sorted(IBAN_COUNTRIES.items())

@@ -1,17 +1,17 @@
 r"""The rules for text that imitates what only the sidecar or the provider writes, and how such text is broken.
 
-It is no attack by itself, and an attack needs none of it. The rules count and mark what has no business in a tool's
-output; they do not stop injection.
+Such text is not an attack by itself, and an attack does not need it. The rules count and mark text that does not belong
+in a tool's output; they do not stop injection.
 
 **Imitations in other letters.** A phrase is found in any of the letters that are, or look like, its own: those that
 NFKC and case folding turn into them (`ｅ`, `𝐞`, `E`), and those of a small table of other scripts (Cyrillic `е`).
-Characters that nobody sees may stand between. Each letter of a phrase is a class of characters in the pattern, so
-that the text is read once and as it is, whatever it is written in. Only phrases are treated so: a class for each
-letter of every word would find itself everywhere.
+Invisible characters may be between them. Each letter of a phrase is a class of characters in the pattern, so that the
+text is read once and unchanged, whatever its script. Only phrases are treated this way: a class for each letter of
+single words would match everywhere.
 
-**Defanging** makes a change that people and models see, and after which no rule matches there: a middle dot behind
-the first character of what was found, `<·|im_start|>`; before a role, `·System:`; and for invisible characters their
-number. No pattern matches across the dot, so that defanging again changes nothing.
+**Defanging** makes a change that people and models see, and after which no rule matches there: a middle dot after the
+first character of the find, `<·|im_start|>`; before a role, `·System:`; and for invisible characters their number. No
+pattern matches across the dot, so that defanging again changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
 
 DOT: Final = "·"
-"""Breaks what was found. Visible, harmless in every language, and in none of the patterns."""
+"""The character that breaks a find. Visible, harmless in every language, and in none of the patterns."""
 
 _FOLDED: Final = (
     *((0x80, 0x250), (0x2B0, 0x2FF), (0x1D00, 0x1DC0), (0x2000, 0x2190), (0x2460, 0x2500), (0x2C60, 0x2C80)),
@@ -33,7 +33,7 @@ _FOLDED: Final = (
     *((0x37E, 0x37F), (0x1FEF, 0x1FF0), (0x1CCD6, 0x1CCFA), (0x1FBF0, 0x1FBFA)),
     *((0xFB29, 0xFB2A), (0x107A5, 0x107A6)),
 )
-"""Where the characters are that NFKC and case folding turn into one of ASCII."""
+"""The ranges of characters that NFKC and case folding turn into ASCII."""
 _OTHER_SCRIPTS: Final = {
     "a": "аαɑ",
     "b": "ЬВΒвƅ",
@@ -71,13 +71,13 @@ _OTHER_SCRIPTS: Final = {
 }
 """Look-alikes in other scripts, a few for each character: those that are drawn alike in common fonts."""
 _UNSEEN: Final = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u2060-\u2064\ufeff"
-"""What may stand unseen between letters, as a class: soft hyphen, joiners, zero-width spaces, marks of direction."""
+"""Invisible characters between letters, as a class: soft hyphen, joiners, zero-width spaces, marks of direction."""
 
 
 def folded(text: str) -> str:
-    """A text as its look-alikes are compared: in ASCII where each of its characters is, or looks like, one.
+    """Return a text for comparing look-alikes: in ASCII if all of its characters are, or look like, ASCII ones.
 
-    By single characters, as normalising a whole text takes quadratic time on long runs of combining marks.
+    Works on single characters, as normalising a whole text takes quadratic time on long runs of combining marks.
     """
     return "".join(_FOLDS.get(character) or character.lower() for character in text)
 
@@ -104,7 +104,7 @@ def _class(characters: Iterable[str]) -> str:
 
 
 def spread(phrase: str) -> str:
-    """The pattern of a phrase in all letters that are, or look like, its own; a space is any space."""
+    """Return the pattern of a phrase in all letters that are, or look like, its own; a space matches any space."""
     between = f"[{_UNSEEN}]*"
     parts = []
     for character in phrase:
@@ -114,17 +114,17 @@ def spread(phrase: str) -> str:
 
 
 _ESCAPED_OPENING: Final = r"(?i:\\u005b|\\u\{0{0,4}5b\}|\\x5b|%5b|&#0{0,4}91;|&#x0{0,3}5b;|&lbrack;|&lsqb;)"
-"""A bracket that opens as programs write it: escapes of JSON and Python, percent codes, entities of HTML."""
+"""An opening bracket as programs escape it: JSON, Python, percent encoding, HTML entities."""
 _ESCAPED_SPACE: Final = r"(?:[ \t]+|%20|\+)"
-"""A space as text or an address writes it."""
+"""A space in a text or a URL."""
 
 
 _DASH: Final = r"(?i:-|—|\\u2014|%e2%80%94|&mdash;|&#8212;|&#x2014;)"
-"""The dash of a label, and as programs write it."""
+"""The dash of a label, plain or escaped by programs."""
 
 
 def _escaped(phrase: str) -> str:
-    """The pattern of a label whose bracket is an escape; its words are in ASCII, as programs escape signs first."""
+    """Return the pattern of a label with an escaped bracket; words are in ASCII, as programs escape signs first."""
     words = _ESCAPED_SPACE.join(
         _DASH if word == "-" else re.escape(word) for word in phrase.removeprefix("[").split(" ")
     )
@@ -157,7 +157,7 @@ _ESCAPED_MASK: Final = (
     r"(?i:\\u27e6|%E2%9F%A6|\\342\\237\\246|&#10214;|&#x27e6;|&lobrk;)[A-Za-z0-9_]{1,40}(?::|(?i:%3A))[A-Za-z0-9]{6,20}"
     r"(?i:\\u27e7|%E2%9F%A7|\\342\\237\\247|&#10215;|&#x27e7;|&robrk;)"
 )
-"""A mask as programs write it: escapes of JSON and of a shell, percent codes, entities of HTML."""
+"""A mask as programs escape it: JSON, shell, percent encoding, HTML entities."""
 _LABELS: Final = f"(?:{'|'.join(map(spread, ('[found: ', '[tasks: ', '[notice: ')))})"
 _ESCAPED_ANSWER: Final = (
     rf"{_ESCAPED_OPENING}(?i:found|tasks|notice)(?::|(?i:%3a)){_ESCAPED_SPACE}[^\]\n]{{0,200}}"
@@ -166,7 +166,7 @@ _ESCAPED_ANSWER: Final = (
     rf"{_ESCAPED_SPACE}[0-9][0-9,]{{0,9}}{_ESCAPED_SPACE}(?i:matching)"
 )
 _PLAIN_FOUND: Final = r"\[(?i:found): [0-9][0-9,]{0,9} of [0-9][0-9,]{0,9} matching items"
-"""How the answers of the sidecar's own tools begin (`recall/tag.py`)."""
+"""The beginnings of answers of the sidecar's own tools (`recall/tag.py`)."""
 _ROLE: Final = "(?i:system|developer|assistant|human|user|ai|tool)"
 _OF_ROLE: Final = "(?i:[ _-]?(?:message|prompt|instructions?|note|notice|override|update|reminder|response|result))"
 RULES: Final[Sequence[Rule]] = (
@@ -295,9 +295,9 @@ RULES: Final[Sequence[Rule]] = (
 """Every rule for look-alikes."""
 
 _BEFORE: Final = frozenset({"role_line"})
-"""Rules whose find is broken before its first character, since the place in the line is what makes it one."""
+"""Rules whose finds are broken before their first character, since its place in the line makes it a find."""
 _COUNTED: Final = frozenset({"invisible_tags", "bidi_control", "zero_width_run"})
-"""Rules whose find is replaced by the number of its characters, as a change among them would not be seen."""
+"""Rules whose finds are replaced by the number of their characters, as a change among them would be invisible."""
 
 
 def defang(text: str, finds: Sequence[Find]) -> str:

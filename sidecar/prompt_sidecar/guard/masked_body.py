@@ -1,7 +1,7 @@
-"""The masked body: what was sent, with what is masked in its place.
+"""The masked body: what was sent, with masked text in its place.
 
-What is sent again unchanged keeps its masked form, so that only what is new is written, and the masked
-bodies of two prompts begin alike where the prompts do.
+What is sent again unchanged keeps its masked form, so that only new parts are written, and the masked bodies of two
+prompts begin with the same bytes where the prompts do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prompt_sidecar.prompt.body import Span, Split, equal_slice
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The last prompt, as it was sent and as it was masked; one object if nothing was."""
+    """The last prompt, as it was sent and as it was masked; one object if nothing was masked."""
 
     sent: Split
     masked: Split
@@ -24,14 +24,14 @@ class Before:
 def masked_body(
     sent: Split, before: Before | None, members: Mapping[str, bytes], messages: Mapping[int, bytes], *, carry: bool
 ) -> Split:
-    """The body with what is masked in the place of what was sent; the very one that was sent if nothing ever was.
+    """Return the body with masked parts in place of the sent ones; the same object if nothing was ever masked.
 
-    With `carry` what is neither in `members` nor in `messages`, as it came before, is as it was masked then.
+    With `carry`, unchanged parts that are neither in `members` nor in `messages` keep their earlier masked form.
     """
     was = before.masked if before is not None and before.masked is not before.sent else None
     kept = first = shift = 0
     if was is not None and before is not None and carry and _begins_alike(sent, before.sent):
-        kept = min(sent.same, len(was))  # they are the very bytes of the last prompt, and so are their masked ones
+        kept = min(sent.same, len(was))  # the bytes are those of the last prompt, and so are the masked ones
         first = sent.ends[kept - 1]
         shift = was.ends[kept - 1] - first
     replaced = [(sent.starts[index], sent.ends[index], new) for index, new in messages.items()]
@@ -71,7 +71,7 @@ def masked_body(
 
 
 def same_at_start(split: Split, known: Split | None, same: int = 0) -> int:
-    """How many messages at the start are those of a known body; `same`: so many are, as is known."""
+    """Return how many first messages equal those of a known body; `same`: at least as many are known to."""
     if known is None or known.is_object != split.is_object or known.is_text != split.is_text:
         return same
     bound = min(len(split), len(known))
@@ -81,12 +81,12 @@ def same_at_start(split: Split, known: Split | None, same: int = 0) -> int:
 
 
 def are_same(one: Split, other: Split) -> bool:
-    """Whether two bodies are the same; one of a call that had to end is known up to some message only."""
+    """Whether two bodies are the same; the body of an interrupted call is only known up to some message."""
     return len(one) == len(other) and one.raw == other.raw
 
 
 def _begins_alike(one: Split, other: Split) -> bool:
-    """Whether two bodies are the same bytes up to the last message that they have in common."""
+    """Whether two bodies are equal up to the last message that they share."""
     if not one.same or len(other) < one.same:
         return False
     return one.raw.startswith(memoryview(other.raw)[: other.ends[one.same - 1]])
@@ -95,7 +95,7 @@ def _begins_alike(one: Split, other: Split) -> bool:
 def _carried(  # noqa: PLR0917 - what came again, and what did not
     sent: Split, before: Before, was: Split, kept: int, members: AbstractSet[str], messages: AbstractSet[int]
 ) -> Iterable[tuple[int, int, bytes]]:
-    """What was masked in the last prompt and came again as it was, after the messages that are kept."""
+    """Yield what was masked in the last prompt and sent again unchanged, after the messages that are kept."""
     for name, span in sent.fields.items():
         raw = sent.field(name)
         if name not in members and before.sent.field(name) == raw and (new := was.field(name)) is not None:
@@ -108,14 +108,14 @@ def _carried(  # noqa: PLR0917 - what came again, and what did not
 
 
 class _Moved:
-    """Where ascending offsets of a body are once some ranges of it are replaced."""
+    """Where increasing offsets of a body are after some ranges of it were replaced."""
 
     def __init__(self, replaced: Sequence[tuple[int, int, bytes]], shift: int) -> None:
         self._replaced, self._shift = replaced, shift
         self._next = 0
 
     def at(self, offset: int) -> int:
-        """Of an offset outside these ranges, or at one of their ends."""
+        """Return the new offset of one outside these ranges, or at one of their ends."""
         while self._next < len(self._replaced) and self._replaced[self._next][1] <= offset:
             start, end, new = self._replaced[self._next]
             self._shift += len(new) - (end - start)

@@ -1,20 +1,20 @@
-"""Masking: a prompt as it was sent becomes the one that everything behind the guard sees.
+"""Masking: turns the prompt that was sent into the one that everything behind the guard sees.
 
     sent ──► what is new ──► its strings ──► rules, known values ──► masks ──► the same prompt, masked
              (by bytes)      (prompt/strings.py)   (vault.py)
 
-Everything that is recorded, decided, returned or reported is made of the masked prompt, so no value can be in any of
-it. What is sent is compared byte for byte with what was sent last: only what is new is looked at, so a call without
+Everything that is recorded, decided, returned or reported is derived from the masked prompt, so no value can be in any
+of it. The prompt is compared byte for byte with the previous one: only new parts are examined, so a call without
 anything new costs nothing, and a prompt in which nothing is found is passed on as the same bytes.
 
-Messages are masked in their order. A value that was found once is masked in every later text of its run, wherever it
-stands; not in earlier ones, which a provider has seen, so that a process that sees the whole history at once makes the
-same prompt as one that saw it grow. Masked text is masked to itself: nothing is found in a mask, and what is left of a
-text is searched again until nothing more is found.
+Messages are masked in their order. A value that was found once is masked everywhere in the later texts of its run; not
+in earlier ones, which a provider has seen, so that a process that sees the whole history at once makes the same prompt
+as one that saw it grow. Masking is idempotent: nothing is found in a mask, and the rest of a text is searched again
+until nothing more is found.
 
 Nothing is refused for a value that cannot be masked, as the next prompt would hold it again, and the run would end
-there for good: what a signature covers goes on as it came and is reported. Only a rule that a user has set to `refuse`
-refuses, and `guard.fail_closed`.
+there for good: text that a signature covers is forwarded unchanged, and the find is reported. Only a rule that a user
+has set to `refuse`, and `guard.fail_closed`, refuse a prompt.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ from prompt_sidecar.trim.ids import ID_CHARACTERS
 TOGETHER_BYTES: Final = 1_048_576
 """Characters of texts that are scanned at once: some milliseconds, after which a call may end."""
 TOGETHER: Final = 256
-"""Messages that are scanned at once, likewise: in short ones it is finding their strings that takes the time."""
+"""Messages that are scanned at once, likewise: in short ones most time is spent on finding their strings."""
 TOGETHER_TEXTS: Final = 1_000
 """Texts that are scanned at once, likewise: a message may have tens of thousands of short ones."""
 ROUNDS: Final = 6
-"""How often what is left of a text is searched again; two rounds find nothing in all but made-up texts."""
+"""How often the rest of a text is searched again; except in made-up texts, two rounds find nothing more."""
 _HOLDS_TEXT: Final = frozenset({b'"', b"[", b"{"})
 """First bytes of members that may hold text."""
 SCAN_BOUND: Final = "guard.scan_seconds"
 _UNCHANGED: Final = frozenset({StringUse.OBSERVED, StringUse.SIGNED})
-"""Strings in which a value that a later message shows stays as it is."""
+"""Uses of strings in which a value that a later message shows stays unmasked."""
 
 
 class ActionTaken(StrEnum):
-    """What was done about what a rule found."""
+    """The action that was taken on a find of a rule."""
 
     OBSERVED = "observed"
     MASKED = "masked"
@@ -80,12 +80,12 @@ class ActionTaken(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotedFinding:
-    """What a rule found in one string; never the text."""
+    """A find of a rule in one string; never the text."""
 
     message: int
-    """Index among the messages sent; -1: in a member of the body."""
+    """Index among the messages sent; -1 if it is in a member of the body."""
     member: str
-    """The body's member, where it is in no message."""
+    """The body's member, if it is not in a message."""
     path: Path
     rule: str
     action: ActionTaken
@@ -94,45 +94,45 @@ class NotedFinding:
 
 @dataclass(frozen=True, slots=True)
 class MaskedPrompt:
-    """A prompt behind the guard."""
+    """A prompt after the guard."""
 
     split: Split
-    """What was sent, if nothing is masked."""
+    """The sent prompt itself, if nothing is masked."""
     noted: Sequence[NotedFinding] = ()
-    """What was found in what is new."""
+    """Finds in the new parts."""
     originals: Mapping[int, bytes] = field(default_factory=dict)
-    """Messages in which something was defanged, by index, as they were before that: masked, and no more."""
+    """Messages in which something was defanged, by index, before that: masked only."""
 
 
 class _MaskingInputs(NamedTuple):
-    """What decides, besides the prompt, what the guard makes of it."""
+    """What decides, in addition to the prompt, what the guard does with it."""
 
     format: str
     masks: bool
     rules: bytes
-    """Their digest."""
+    """Digest of the rules."""
     knows: bool
     lost: int
     changes: int
-    """Of the run's values."""
+    """The number of changes of the run's values."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a call has done of masking a prompt, for the retry of one that had to end."""
+    """The progress of masking a prompt, for the retry of an interrupted call."""
 
     sent: Split
     state: _MaskingInputs
     parts: dict[tuple[int, str], NewPart] = field(default_factory=dict)
-    """The messages and members that were scanned, wholly or in part; none any more once the prompt is masked."""
+    """The messages and members that were scanned, wholly or in part; empty once the prompt is masked."""
     masked: MaskedPrompt | None = None
     """The prompt, once it is masked."""
     messages: int = 0
-    """So many messages and members were scanned."""
+    """Number of messages and members that were scanned."""
     characters: int = 0
-    """Of texts that were scanned."""
+    """Characters of texts that were scanned."""
     texts: int = 0
-    """So many were scanned."""
+    """Number of texts that were scanned."""
 
     @property
     def worth_keeping(self) -> bool:
@@ -141,29 +141,29 @@ class Progress:
 
     @property
     def bytes(self) -> int:
-        """What it keeps in addition to the masked prompt."""
+        """Bytes that it keeps in addition to the masked prompt."""
         return len(self.sent.raw) if self.masked is not None and self.masked.split is not self.sent else 0
 
 
 @dataclass(slots=True)
 class RunGuard:
-    """What the guard remembers of a run besides its values. A run is used under its lock."""
+    """What the guard remembers of a run in addition to its values. A run is used under its lock."""
 
     other_keys: Sequence[bytes] = ()
-    """What the run's key would be by the sidecar's other keys."""
+    """The run's keys derived from the sidecar's other keys."""
     masks: bool = False
-    """Whether its prompts are masked: from then on for good."""
+    """Whether its prompts are masked: once set, for the rest of the run."""
     lost: int = 0
-    """How often its values had been evicted at the last prompt: those that it has now are to be found again."""
+    """How often its values had been evicted at the last prompt: the values that it has now must then be found again."""
     known: KnownValues | None = None
     changes: int = -1
-    """Of the run's values, when `known` was made."""
+    """The number of changes of the run's values when `known` was made."""
     reported: dict[bytes, None] = field(default_factory=dict)
-    """Digests of what was reported of texts outside the history."""
+    """Digests of findings that were reported for texts outside the history."""
 
 
 class Masker:
-    """Masks one prompt of a run. What it puts into the vault it can take back."""
+    """Masks one prompt of a run. Values it adds to the vault can be removed again (`take_back`)."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Masker:
         fail_closed: bool = False,
         knows: bool = False,
     ) -> None:
-        """Take the rules and the run: its name in the vault, its key, and what is remembered of it.
+        """Take the rules and the run: its name in the vault, its key, and its remembered state.
 
         `knows`: the run has been answered before, so that the masks in its prompts are known.
         """
@@ -190,15 +190,15 @@ class Masker:
         self._names = Names(rules)
         self._known_outside: KnownValues | None = None
         self.progress: Progress | None = None
-        """What was done so far of the prompt."""
+        """The progress with the prompt."""
 
     @property
     def masks(self) -> bool:
-        """Whether anything is masked; else it is only looked."""
+        """Whether anything is masked; otherwise finds are only observed."""
         return self._state.masks
 
     def take_back(self) -> None:
-        """Forget the values that only this prompt had."""
+        """Remove the values that only this prompt has added."""
         self._vault.take_back(self._run, self._added)
         self._state.known = self._known_outside = None
         self._added = []
@@ -212,7 +212,7 @@ class Masker:
         stands: Callable[[bytes], bool],
         done: Progress | None = None,
     ) -> MaskedPrompt:
-        """Mask a prompt. When `check` ends the call, `progress` is what was done of it.
+        """Mask a prompt. When `check` ends the call, `progress` has the work done so far.
 
         Args:
             sent: what was sent; its `same` refers to `before.sent`.
@@ -220,10 +220,10 @@ class Masker:
             format_: the format of both.
             check: called now and then; what it raises ends the call.
             stands: whether a masked message is part of the run's history already.
-            done: what an earlier call has done of a prompt that may be the same.
+            done: the progress of an earlier call with what may be the same prompt.
 
         Raises:
-            GuardRefused: a rule finds something whose action is to refuse, or did not have the time to look.
+            GuardRefused: a rule finds something whose action is to refuse, or did not have the time to search.
             InvalidJson: a message can be read in two ways, and is nested too deeply.
         """
         lost = self._vault.lost(self._run)
@@ -242,7 +242,7 @@ class Masker:
         return masked
 
     def mask_task(self, text: str, where: str) -> str:
-        """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused, as `mask`."""
+        """Mask a text outside of prompts. `where`: its field, for an error. Raises GuardRefused, as `mask`."""
         part = NewPart(OUTSIDE, "", where, b"", (Leaf(0, (), text, StringUse.TEXT),), JSON)
         parsed = self._taken_apart(text, StringUse.TEXT, "")
         self._look([*parsed.all()])
@@ -252,7 +252,7 @@ class Masker:
     def mask_body(
         self, body: bytes, texts: Collection[str], check: Callable[[], None]
     ) -> tuple[bytes, Sequence[NotedFinding]]:
-        """Mask a body that is no prompt of a run. The same object if nothing is masked.
+        """Mask a body that is not a prompt of a run. Returns the same object if nothing is masked.
 
         Args:
             body: JSON, or lines of JSON.
@@ -274,7 +274,7 @@ class Masker:
         return b"".join(made) if is_masked else body, noted
 
     def _pieces(self, some: Sequence[BodyPiece], check: Callable[[], None]) -> Sequence[bytes]:
-        """Pieces of a body, masked."""
+        """Return pieces of a body, masked."""
         strings = [(index, leaf) for index, piece in enumerate(some) if piece.part for leaf in piece.part.leaves]
         changes: dict[int, dict[int, Sequence[TextEdit]]] = {}
         for few in _some(strings):
@@ -291,7 +291,7 @@ class Masker:
         ]
 
     def _edits(self, part: NewPart, leaf: Leaf, text: Text) -> Sequence[TextEdit]:
-        """The edits that mask a string outside a history."""
+        """Return the edits that mask a string outside a history."""
         self._take_values(part, leaf, text)
         if leaf.use is StringUse.OBSERVED:
             return ()
@@ -300,7 +300,7 @@ class Masker:
         return self._masked(text, _TextPlace(part, leaf, set()))
 
     def _begun(self, sent: Split, format_: Format, lost: int, done: Progress | None) -> Progress:
-        """What an earlier call has done of the very prompt, if it would be done alike now."""
+        """Return an earlier call's progress with the same prompt, if the same rules and values apply now."""
         changes = self._vault.changes(self._run)
         state = _MaskingInputs(format_.name, self.masks, self._rules.digest, self._knows, lost, changes)
         alike = done is not None and done.state == state and done.sent.raw == sent.raw
@@ -318,7 +318,7 @@ class Masker:
         format_: Format,
         stands: Callable[[bytes], bool],
     ) -> MaskedPrompt:
-        """The masked prompt, of what is new in it and was scanned; `known`: the last one, if its values are known."""
+        """Return the masked prompt from its scanned new parts; `known`: the last one, if its values are known."""
         if not parts and (before is None or before.sent is before.masked):
             return MaskedPrompt(sent)
         members: dict[str, bytes] = {}
@@ -349,11 +349,11 @@ class Masker:
     # -- what is new -------------------------------------------------------------------------------------------------
 
     def _known_part(self, message: int, member: str) -> NewPart | None:
-        """A message or member that an earlier call has begun to scan, of the very same body."""
+        """Return a message or member of the same body that an earlier call has begun to scan."""
         return self.progress.parts.get((message, member)) if self.progress is not None else None
 
     def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[NewPart]:
-        """The body's members that are new, the system prompt first."""
+        """Yield the body's new members, the system prompt first."""
         names = sorted(sent.fields, key=lambda name: name != system)
         for name in names:
             raw = sent.field(name) or b""
@@ -367,7 +367,7 @@ class Masker:
     def _messages(
         self, sent: Split, before: Before | None, format_: Format, check: Callable[[], None]
     ) -> Iterable[NewPart]:
-        """The messages that are new. `check` comes before each long one, which is decoded in one go."""
+        """Yield the new messages. `check` is called before each long one, which is decoded at once."""
         for index in range(sent.same if before is not None else 0, len(sent)):
             if before is not None and equal_slice(sent, before.sent, index):
                 continue
@@ -384,11 +384,11 @@ class Masker:
             except AmbiguousJson:
                 leaves = ambiguous_leaves(raw, where)
             except InvalidRequest:
-                continue  # reading it says what is wrong
+                continue  # the reader reports what is wrong
             yield NewPart(index, "", where, raw, leaves, format_.strings)
 
     def _leaves(self, raw: bytes, name: str, *, apart: bool) -> Sequence[Leaf]:
-        """The strings of a member; `apart`: of one besides the system prompt."""
+        """Return the strings of a member; `apart`: it is not the system prompt."""
         where = f"{FIELD}.{name}"
         try:
             if apart:
@@ -403,7 +403,7 @@ class Masker:
             return ()
 
     def _scan(self, parts: Iterable[NewPart], check: Callable[[], None], progress: Progress) -> Sequence[NewPart]:
-        """Have the rules look at all texts, some at a time."""
+        """Let the rules scan all texts, some at a time."""
         scanned: list[NewPart] = []
         begun: list[NewPart] = []
         waiting: list[Text] = []
@@ -459,7 +459,7 @@ class Masker:
             text.finds = self._outside_masks(text.text, finds) if finds else ()
 
     def _taken_apart(self, text: str, use: StringUse, name: str, depth: int = 0) -> Text:
-        """A text, with the strings in it; `name`: of the member that it is the value of."""
+        """Return a text, with the strings in it if it is JSON; `name`: of the member that it is the value of."""
         inner = None
         if use is not StringUse.OBSERVED and depth < MAX_NESTED and (use is StringUse.ARGUMENTS or "\\" in text):
             strings = nested(text, keys=use is not StringUse.ARGUMENTS)
@@ -472,7 +472,7 @@ class Masker:
         return Text(text, inner, (), self._names[name])
 
     def _found(self, texts: Sequence[Text], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
-        """What the rules find in texts, and in those behind the names of secrets."""
+        """Return the finds of the rules in texts, and in those after the names of secrets."""
         found = self._rules.scan([each.text for each in texts], watch)
         named = [index for index, each in enumerate(texts) if each.name]
         if not named:
@@ -482,7 +482,7 @@ class Masker:
         return [resolved([*finds, *more[index]]) if more.get(index) else finds for index, finds in enumerate(found)]
 
     def _outside_masks(self, text: str, finds: Sequence[Find]) -> Sequence[Find]:
-        """The finds that touch no mask, however it is written; those of forged ones may, where values are known."""
+        """Return the finds outside masks, in any form; finds in forged masks are kept if values are known."""
         found = [((start, end), text[end - ID_CHARACTERS - 1 : end - 1]) for start, end in places(text)]
         found += [((each.start, each.end), each.id) for each in written(text) if each.spelling != "plain"]
         if not found:
@@ -501,7 +501,7 @@ class Masker:
     # -- one message or member ---------------------------------------------------------------------------------------
 
     def _part(self, part: NewPart, stands: Callable[[bytes], bool]) -> bytes:
-        """A message or member, masked."""
+        """Return a message or member, masked."""
         known = self._known()
         later: set[str] = set()
         changes: dict[int, Sequence[TextEdit]] = {}
@@ -528,16 +528,17 @@ class Masker:
         return as_before if as_before != made and stands(as_before) else made
 
     def _observe(self, part: NewPart, leaf: Leaf, text: Text, known: KnownValues) -> None:
-        """Note the known values in a string that must not be changed, but for those that a rule has found there."""
+        """Record the known values in a string that must not be changed, except those that a rule has found there."""
         spans = [(find.start, find.end) for find in text.finds]
         for start, end, value in known.find(leaf.text):
             if part.message >= value.first and not any(start < last and first < end for first, last in spans):
                 self._note(part, leaf, value.rule, ActionTaken.OBSERVED)
 
     def _as_signed(self, part: NewPart, leaf: Leaf, text: Text, known: KnownValues) -> Sequence[TextEdit]:
-        """The edits that make a signed call's arguments what the model wrote: values that it knew as masks only.
+        """Return edits that restore what the model wrote in a signed call's arguments: masks of values it never saw.
 
-        They are in the call because they were put back for the agent's tool. What the model wrote itself stays.
+        The values are in the call because they were put back for the agent's tool. Values that the model wrote itself
+        stay.
         """
         if text.inner is not None:
             changes = {place: self._as_signed(part, leaf, each, known) for place, each in text.inner}
@@ -549,7 +550,7 @@ class Masker:
         return [TextEdit(start, end, value.mask) for start, end, value in kept]
 
     def _take_values(self, part: NewPart, leaf: Leaf, text: Text) -> None:
-        """Put what the rules mask into the vault, and note what they only observe.
+        """Add values that the rules mask to the vault, and record finds that are only observed.
 
         Raises:
             GuardRefused: a rule finds something whose action is to refuse.
@@ -576,13 +577,13 @@ class Masker:
                     self._take(find.rule, each.value(find), part)
 
     def _defanged(self, part: NewPart, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
-        """A masked message whose results are broken where a rule says so; the words of users and models stay."""
+        """Return a masked message with its results defanged where a rule says so; users' and the model's words stay."""
         if not part.imitates or stands(raw):
             return raw
         try:
             found = part.strings.leaves(raw, part.where)
         except AmbiguousJson:
-            return raw  # it is not taken apart, so nothing in it is a result
+            return raw  # it is not decoded, so nothing in it counts as a result
         leaves = [leaf for leaf in found if leaf.use is StringUse.TEXT]
         results = [item.path for item in format_.read(raw, part.where).items if item.kind is ItemKind.RESULT]
         changes: dict[int, Sequence[TextEdit]] = {}
@@ -600,11 +601,11 @@ class Masker:
         return part.strings.changed(raw, changes)
 
     def _is_ours(self, part: NewPart, leaf: Leaf) -> bool:
-        """Whether what looks like text of the sidecar may be that: in the system prompt, or an answer of its tools."""
+        """Whether text that looks like the sidecar's may be that: in the system prompt, or an answer of its tools."""
         return part.message < 0 or recognise(self._key, leaf.text, self._state.other_keys) is not None
 
     def _take(self, rule: Rule, text: str, part: NewPart) -> Value:
-        """A value in the vault. Where that has no room the value has its mask, and no tool gets it back."""
+        """Add a value to the vault. Without room there the value is still masked, but no tool gets it back."""
         value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.first))
         if value is None:
             return Value(rule.kind, mint(self._key, text), text, rule.name, part.first)
@@ -617,7 +618,7 @@ class Masker:
         return value
 
     def _was_masked(self, text: str, part: NewPart) -> bool:
-        """Whether a text is a value that the model knew as a mask only when it wrote a message."""
+        """Whether a text is a value that the model knew only as a mask when it wrote a message."""
         return any(value.text == text and _knew_as_mask(value, part) for *_, value in self._known().find(text))
 
     def _known(self) -> KnownValues:
@@ -627,13 +628,13 @@ class Masker:
         return state.known
 
     def _outside(self) -> KnownValues:
-        """The values that were found outside the history alone."""
+        """Return the values that were found outside the history only."""
         if self._known_outside is None:
             self._known_outside = KnownValues(self._vault.values(self._run), of_tasks=True)
         return self._known_outside
 
     def _masked(self, text: Text, at: _TextPlace, short: Sequence[Value] = ()) -> Sequence[TextEdit]:
-        """The edits that put masks into a text. `short` are values that are masked where they are a whole string."""
+        """Return the edits that put masks into a text. `short`: values that are masked only as a whole string."""
         if text.inner is not None:
             here = [
                 self._take(find.rule, text.value(find), at.part)
@@ -656,7 +657,7 @@ class Masker:
         return edits
 
     def _round(self, text: str, finds: Sequence[Find], at: _TextPlace, short: Sequence[Value]) -> Sequence[TextEdit]:
-        """The edits that mask what the rules found and what is known."""
+        """Return the edits that mask finds of the rules and known values."""
         spans = [
             (find.start, find.end, self._take(find.rule, text[find.start : find.end], at.part))
             for find in finds
@@ -685,23 +686,23 @@ class Masker:
 
 @dataclass(frozen=True, slots=True)
 class _TextPlace:
-    """Where a text stands that is masked."""
+    """The place of a text that is masked."""
 
     part: NewPart
     leaf: Leaf
     later: set[str]
-    """Gathers the ids of values that were found in a later message than this one."""
+    """Collects the ids of values that were found in a later message than this one."""
     earlier_only: bool = False
     """Whether such values stay unmasked."""
 
 
 def _knew_as_mask(value: Value, part: NewPart) -> bool:
-    """Whether the model knew a value as a mask only when it wrote a message. Outside a history that is assumed."""
+    """Whether the model knew a value only as a mask when it wrote a message. Outside a history that is assumed."""
     return part.first == OUTSIDE or value.first < part.message
 
 
 def _together(found: Iterable[BodyPiece]) -> Iterable[Sequence[BodyPiece]]:
-    """Pieces of a body in their order, some at a time."""
+    """Yield the pieces of a body in order, some at a time."""
     begun: list[BodyPiece] = []
     size = texts = 0
     for piece in found:
@@ -715,7 +716,7 @@ def _together(found: Iterable[BodyPiece]) -> Iterable[Sequence[BodyPiece]]:
 
 
 def _some(strings: Sequence[tuple[int, Leaf]]) -> Iterable[Sequence[tuple[int, Leaf]]]:
-    """Strings in their order, some at a time."""
+    """Yield strings in order, some at a time."""
     begun: list[tuple[int, Leaf]] = []
     size = 0
     for each in strings:
@@ -732,7 +733,7 @@ def _in(find: Find, spans: Sequence[tuple[int, int]]) -> bool:
 
 
 def _apart(spans: list[tuple[int, int, Value]], masks: Sequence[tuple[int, int]]) -> list[tuple[int, int, Value]]:
-    """Those that overlap neither a mask nor each other: the leftmost, of these the longest."""
+    """Return the spans that overlap neither a mask nor each other: the leftmost, of these the longest."""
     kept: list[tuple[int, int, Value]] = []
     end = other = 0
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
@@ -745,7 +746,7 @@ def _apart(spans: list[tuple[int, int, Value]], masks: Sequence[tuple[int, int]]
 
 
 def _again(masked: MaskedPrompt, was: Split, sent: Split, before: Before | None) -> MaskedPrompt:
-    """A masked prompt whose call had to end, for the retry of that; `was`: as that had sent it."""
+    """Reuse the masked prompt of an interrupted call for its retry; `was`: what the interrupted call sent."""
     if masked.split is was:
         return replace(masked, split=sent)
     known = before.masked if before is not None else None

@@ -2,9 +2,10 @@
 
     ⟦github_token:k7x2m9qa4t⟧
 
-The kind is that of the rule that found the value. The id is a keyed hash of caller, run and value: the same value has
-the same mask in every prompt of its run and in every process that has the key, a value of another run has another one,
-and nobody can tell the value from it or make one up. A mask is only a label; its value is in the vault.
+The kind is taken from the rule that found the value. The id is a keyed hash of caller, run and value: the same value
+has the same mask in every prompt of its run and in every process that has the key, a value of another run has another
+one, and without the key nobody can derive the value from a mask or forge one. A mask is only a label; its value is in
+the vault.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ _WRITTEN: Final = re.compile(
     r"\\342\\237\\247",
     re.IGNORECASE,
 )
-"""A mask as programs write it: plainly, as JSON's or JavaScript's escape, in a URL, and as the shell quotes it."""
+"""A mask, plain or as programs escape it: in JSON or JavaScript, in a URL, by the shell."""
 _FIRST: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\237\\246", re.IGNORECASE)
 
 
 def mask(kind: str, mask_id: str) -> str:
-    """The mask's text."""
+    """Return the mask's text."""
     return f"{OPENING}{kind}:{mask_id}{CLOSING}"
 
 
 def mint(of_run: bytes, value: str) -> str:
-    """The id of a value's mask in the run that the key is of."""
+    """Return the id of a value's mask in the run of the key."""
     return spelled(blake2b(value.encode(), key=of_run, digest_size=ID_CHARACTERS, person=b"mask").digest())
 
 
 def places(text: str) -> list[tuple[int, int]]:
-    """Start and end of everything in a text that looks like a mask, ours or not."""
+    """Return start and end of everything in a text that looks like a mask, ours or not."""
     return [found.span() for found in _MASK.finditer(text)] if OPENING in text else []
 
 
@@ -61,7 +62,7 @@ class FoundMask(NamedTuple):
     spelling: str
 
     def spelled(self, value: str) -> str:
-        """The value, escaped as the mask is."""
+        """Return the value, escaped as the mask is."""
         if self.spelling == "json":
             return orjson.dumps(value).decode()[1:-1]
         if self.spelling == "url":
@@ -70,7 +71,7 @@ class FoundMask(NamedTuple):
 
 
 def written(text: str) -> Iterator[FoundMask]:
-    """The masks in a text, however they are escaped, from left to right."""
+    """Yield the masks in a text, however they are escaped, from left to right."""
     if _FIRST.search(text) is None:
         return
     for found in _WRITTEN.finditer(text):

@@ -1,10 +1,10 @@
-r"""Rules for values that only a name tells: passwords, and keys without a form of their own.
+r"""Rules for values that only a name identifies: passwords, and keys without a form of their own.
 
-A value is found behind a name of a secret (`WORDS`), if its check takes it for one. The rules differ in what stands
-between both: an assignment, a member of a list, a column, an option of a command.
+A value is found after the name of a secret (`WORDS`), if its check accepts it. The rules differ in what is between the
+two: an assignment, a member of a list, a column, an option of a command.
 
-All of them are looked for where a word for secrets precedes something that may be a value (`NEAR`). That is
-written for text as it comes, with codes in it (`reading`), and lets more through than any of the rules.
+All of them are looked for where a word for secrets precedes something that may be a value (`NEAR`). That pattern is for
+raw text with escapes in it (`reading`), and matches more than any of the rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BLANKS: Final = "[ \t\x7f]{0,24}"
 _SET: Final = _QUOTES + r"\]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANKS
 _PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
 _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
-"""All that is printed but blanks, quotes and the backslash."""
+"""All printable characters except blanks, quotes and the backslash."""
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|=3D|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
@@ -48,7 +48,7 @@ NEAR: Final = (
     r"(?i:cookie:)|:(?:[0-9]{2,5}|\*):[A-Za-z0-9_.*-]+:[A-Za-z0-9_.*-]+:[!-~]{6}|"
     r"\b[Kk]ey (?:is|was)[ :]{1,2}[\"'`]?[A-Za-z0-9_-]*[a-z][0-9]|" + HIDDEN + "|" + _BASE64_TEXT
 )
-"""What each text with a find of these rules has, but for some. Repetitions without an end have fewer states."""
+"""What almost every text with a find of these rules has. Repetitions without an upper limit have fewer states."""
 _FOREIGN: Final = (
     r"(?i:contraseña|mot de passe|passwort|kennwort|senha|wachtwoord|пароль|密码|密碼|パスワード|비밀번호|"
     r"şifre|parola(?: d.ordine)?|hasło|"
@@ -66,8 +66,8 @@ _BEFORE_QUOTED: Final = (
     r"[\"'`]?[ \t](?:is|to)[ \t]",
     r"=[ \t]?\([\"'][^\s\"']{1,40}[\"'],[ \t]*",
 )
-"""What may be between a name and a value in quotes: a sign, as in settings and code; the rest of a member of a list of
-names and values; the beginning of a block about one name; an attribute; words of a sentence; the user of a pair."""
+"""What may be between a name and a quoted value: an operator, as in settings and code; the rest of a member of a list
+of names and values; the beginning of a block about one name; an attribute; words of a sentence; the user of a pair."""
 _BEFORE_PLAIN: Final = (
     _SET,
     r"[\"']?:[ \t]*[>|][+-]?[ \t]*\n[ \t]+",
@@ -75,7 +75,7 @@ _BEFORE_PLAIN: Final = (
     ">",
     r"[ \t]+--body[ \t=]+",
 )
-"""The same for a value without quotes: a sign, a folded text of YAML, the next member, the end of a tag, an option."""
+"""The same for an unquoted value: an operator, a folded text of YAML, the next member, the end of a tag, an option."""
 _SAMPLE: Final = "q7Xk2v" + "ZpR9w"
 """A made-up password."""
 
@@ -242,4 +242,4 @@ RULES: Final[Sequence[Rule]] = (
         check="decoded",
     ),
 )
-"""Each with the action that it has under `guard.mode = enforce`."""
+"""Each rule with its action under `guard.mode = enforce`."""

@@ -35,7 +35,7 @@ _KIND: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 def _actions() -> Kind:
-    """Actions of rules and groups."""
+    """Return the kind of a setting with actions of rules and groups."""
 
     def check(value: object) -> tuple[str, ...]:
         said: tuple[str, ...] = _ACTIONS.check(value)
@@ -55,7 +55,7 @@ def _actions() -> Kind:
 
 
 def _pairs() -> Kind:
-    """Pairs of a tool and a kind of value."""
+    """Return the kind of a setting with pairs of a tool and a kind of value."""
 
     def check(value: object) -> tuple[str, ...]:
         said: tuple[str, ...] = _PAIRS.check(value)
@@ -76,7 +76,7 @@ def _pairs() -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class UserRule:
-    """A rule of the user's own: one of `[[guard.rules]]`. `rules.faults` tells what else is wrong with one."""
+    """A user's own rule: one of `[[guard.rules]]`. `rules.faults` reports its other errors."""
 
     name: str = required(text(40), "The rule's name, of lower-case letters, digits and underscores.")
     pattern: str = required(
@@ -107,7 +107,7 @@ class UserRule:
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """What the guard looks for in new text, and what it does about it."""
+    """What the guard looks for in new text, and what it does about finds."""
 
     mode: str = setting(
         AUDIT,

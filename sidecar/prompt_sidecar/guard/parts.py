@@ -1,4 +1,4 @@
-"""A new message or member of a body as the guard looks at it: its strings, and what the rules find in them."""
+"""A new message or member of a body, as the guard reads it: its strings, and the finds of the rules in them."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ class NewPart:
     where: str
     """The field of the request, for an error."""
     raw: bytes | memoryview
-    """A view where it is long, until it is masked."""
+    """A memoryview if it is long, until it is masked."""
     leaves: Sequence[Leaf]
     strings: Strings
     texts: list[Text] = field(default_factory=list)
-    """One for each leaf."""
+    """One text for each leaf."""
     scanned: int = 0
-    """The rules have looked at so many of them."""
+    """Number of texts that the rules have scanned."""
     imitates: bool = False
-    """Whether it holds something to be defanged."""
+    """Whether it has something to be defanged."""
     apart: bool = False
-    """Whether it is a member of the body besides system prompt and history, which the next prompt need not have."""
+    """Whether it is a member of the body other than system prompt and history, which the next prompt need not have."""
 
     @property
     def first(self) -> int:
-        """`Value.first` of what is found in it: what only a member apart holds is masked outside the history alone."""
+        """`Value.first` of values found in it: those of a separate member are masked outside the history only."""
         return OUTSIDE if self.apart else self.message
 
     def written(self, changes: Changes) -> bytes:
-        """Its bytes with other texts."""
+        """Return its bytes with other texts."""
         raw = bytes(self.raw)
         return self.strings.changed(raw, changes) if changes else raw
 
 
 @dataclass(slots=True)
 class Text:
-    """A text, and if it is JSON the strings in it."""
+    """A text, and if it is JSON, the strings in it."""
 
     text: str
     inner: Sequence[tuple[int, Text]] | None
     finds: Sequence[Find] = ()
     name: str = ""
-    """Of the member that it is the value of, if a rule is for such names."""
+    """Name of the member that it is the value of, if a rule is for such names."""
 
     def all(self) -> Iterable[Text]:
-        """This one and all in it."""
+        """Yield this text and all in it."""
         yield self
         for _, each in self.inner or ():
             yield from each.all()
 
     def value(self, find: Find) -> str:
-        """What was found, decoded if the text is JSON."""
+        """Return what was found, decoded if the text is JSON."""
         value = self.text[find.start : find.end]
         if self.inner is None or "\\" not in value:
             return value
@@ -76,7 +76,7 @@ class Text:
 
 
 class Names(dict[str, str]):
-    """Names of members that were met: themselves if a rule is for such names, else empty."""
+    """Names of members that occurred: the name itself if a rule is for such names, else empty."""
 
     def __init__(self, rules: RuleSet) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Names(dict[str, str]):
 
 
 def name_of(leaf: Leaf) -> str:
-    """The name of the member that a string is the value of, or in the list of."""
+    """Return the name of the member whose value, or list of values, a string belongs to."""
     for step in reversed(leaf.path):
         if isinstance(step, str):
             return step
@@ -96,7 +96,7 @@ def name_of(leaf: Leaf) -> str:
 
 
 def refusal(part: NewPart, rule: str) -> GuardRefused:
-    """The error for a find of a rule whose action is to refuse."""
+    """Return the error for a find of a rule whose action is to refuse."""
     return GuardRefused(
         f"{part.where}: the rule {rule} finds something, and its action is to refuse; remove what it finds, or give "
         "the rule another action (guard.actions)",

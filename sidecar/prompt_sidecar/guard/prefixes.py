@@ -1,7 +1,7 @@
-r"""Rules for keys that a prefix tells, with an alphabet and a length behind it: a row for each.
+r"""Rules for keys with a known prefix, followed by a known alphabet and length: a row for each.
 
-The forms are those that the services publish, or that maintained scanners ask for (betterleaks, kingfisher; read in
-November 2026). Where both differ, the wider one stands here: a prefix of its own makes a find by chance unlikely.
+The forms are those that the services publish, or that maintained scanners require (betterleaks, kingfisher; read in
+November 2026). Where these differ, the wider form is used: a distinctive prefix makes a find by chance unlikely.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CLASSES: Final = {
 
 
 _NEAR: Final = 16
-"""Characters behind a prefix that are looked for first: fewer make a smaller automaton."""
+"""Characters after a prefix that are searched for first: fewer make a smaller automaton."""
 
 
 def _row(
     name: str, prefix: str, alphabet: str, least: int, most: int = 0, *, shown: str = "", check: str = "key"
 ) -> Rule:
-    """A rule for a prefix (RE2) and what follows it; `shown` is the prefix in the example, if it is another text.
+    """Return a rule for a prefix (RE2) and what follows; `shown`: the example's prefix, if that differs.
 
-    Without `most` the value has no longest length.
+    Without `most` the value may have any length.
     """
     plain = shown or prefix.replace("\\", "")
     characters = f"[{_CLASSES[alphabet]}]"
@@ -94,4 +94,4 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("unkey_key", "unkey_", "word", 20, 32, check="random"),
     _row("flyio_macaroon", r"FlyV1[ \t]+(?:fm[12][ar]?_)?", "listed", 60, shown="FlyV1 fm2_"),
 )
-"""Each with the action that it has under `guard.mode = enforce`."""
+"""Each rule with its action under `guard.mode = enforce`."""

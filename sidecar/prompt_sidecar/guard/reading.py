@@ -1,11 +1,10 @@
-r"""Text as a person reads it: what a terminal, a string or an address writes as codes is what it stands for.
+r"""Text as a person reads it: codes of terminals, strings and URLs are replaced by what they represent.
 
-A rule asks for a name, a sign and a value. In a log they may stand as `\"password\": \"…\"`, in an address as
-`password%3D…`, on a terminal with colours in between. `read` puts in the place of each code what it stands for, as long
-as the code was, so that places stay what they are. `joined` takes out what divides one string into two: a line that
-goes on, two strings side by side, a soft break of quoted-printable. `written` puts single characters in the place of
-codes that may be a part of a value, as in `ghp\u005f…` and `https%3A%2F%2F…`. `cells` writes what stands under the
-name of a secret in a table as `name = value`.
+A rule requires a name, an operator and a value. In a log they may be written `\"password\": \"…\"`, in a URL
+`password%3D…`, on a terminal with colours between them. `read` replaces each code by what it represents, at the same
+length, so that offsets do not change. `joined` removes what divides one string into two: a continued line, two adjacent
+strings, a soft break of quoted-printable. `written` replaces codes that may be part of a value by single characters, as
+in `ghp\u005f…` and `https%3A%2F%2F…`. `cells` writes a cell below the name of a secret in a table as `name = value`.
 
 Each is one pass, linear in the text.
 """
@@ -32,12 +31,12 @@ _WRITTEN: Final = re.compile(
     r"|\\+(?:u00(?P<unicode>[2-7][0-9A-Fa-f])|u\{0{0,4}(?P<braced>[2-7][0-9A-Fa-f])\}|x(?P<hex>[2-7][0-9A-Fa-f]))"
 )
 _HOLDS_WRITTEN: Final = re.compile(r"\\(?:u00[2-7]|u\{|x[2-7])|%3[Aa]%2[Ff]%2[Ff]")
-"""What a text has that `written` is for: percent codes only in whole addresses, as others stay a part of values."""
+"""Texts that need `written`: percent codes only in whole addresses, as others stay part of values."""
 HIDDEN: Final = (
     r"[A-Za-z0-9]\\+u(?:00|\{0*)(?:5[fF]|2[b-fB-F])\}?[A-Za-z0-9]|"
     r"%3[Aa]%2[Ff]%2[Ff][^\s\"'&]*(?:hook|%40|%3[DdFf])"
 )
-"""Where a value may go on behind a code that `written` reads, and where an address is one whole code. RE2."""
+"""Where a value may continue after a code that `written` reads, and where an address is wholly encoded. RE2."""
 _TABLE: Final = re.compile(
     r"^(?P<names>[^\n]*\|[^\n]*|[ \t]*[A-Za-z0-9_.-]+[ \t]*)\n[ \t]*[|+]?[-+|: \t]*--[-+|: \t]*\n"
     r"(?P<rows>(?:[^\n]*\|[^\n]*(?:\n|$)|[ \t]*[^\s|()]+[ \t]*(?:\n|$))+)",
@@ -45,7 +44,7 @@ _TABLE: Final = re.compile(
 )
 """A table as psql, mysql and Markdown write it: names, a line of dashes, rows."""
 _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): ord(" ")}
-"""Characters that divide, and what replaces them: an ampersand divides members of an address, but not words."""
+"""Characters that separate, and their replacements: an ampersand separates parameters of a URL, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
 _JOINT: Final = re.compile(
@@ -55,7 +54,7 @@ _JOINT: Final = re.compile(
 
 
 def read(data: bytes) -> bytes:
-    """Return the text with what its codes stand for, as long as it was; the same object if it has none."""
+    """Return the text with each code replaced at the same length; the same object if it has none."""
     return _CODE.sub(_meaning, data)
 
 
@@ -87,28 +86,28 @@ class Joined:
 
     text: str
     ends: Sequence[int]
-    """Where each joint was, in the text without them."""
+    """Where each joint was, as offsets in the text without joints."""
     lengths: Sequence[int]
-    """Of all joints before one, and with it."""
+    """Total length of all joints before one, including it."""
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the range in the text with its joints of one without; None if no joint was inside it."""
+        """Return the range, in the text with joints, of a range without; None if no joint was inside it."""
         if bisect_right(self.ends, start) == bisect_right(self.ends, end - 1):
             return None
         return self.place(start), self.place(end - 1) + 1
 
     def place(self, at: int) -> int:
-        """Return the place in the text with its joints of a character."""
+        """Return the offset, in the text with joints, of a character."""
         before = bisect_right(self.ends, at)
         return at + (self.lengths[before - 1] if before else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Written(Joined):
-    """A text with one character in the place of each code; joints are what codes take up beyond that."""
+    """A text with one character in place of each code; joints are the rest of each code's length."""
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the range in the text with its codes of one without: the whole of a code at its end."""
+        """Return the range, in the text with codes, of a range without: a code at its end is included whole."""
         return self.place(start), self.place(end)
 
 
@@ -120,10 +119,10 @@ class Cells:
     begins: Sequence[int]
     """Where each value begins in this text."""
     places: Sequence[int]
-    """Where it begins in the table."""
+    """Where each value begins in the table."""
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the range in the table of one in a value; None for others."""
+        """Return the range in the table of a range inside a value; None for others."""
         number = bisect_right(self.begins, start) - 1
         if number < 0 or "\n" in self.text[self.begins[number] : end]:
             return None
@@ -132,13 +131,13 @@ class Cells:
 
 
 def joined(text: str) -> Joined | None:
-    """Return a text without its joints; None if it has none."""
+    """Return a text without its joints, or None if it has none."""
     pieces, ends, lengths = _without(text, _JOINT, lambda _: "")
     return Joined("".join(pieces), ends, lengths) if ends else None
 
 
 def written(text: str) -> Written | None:
-    """Return a text with what its codes stand for, one character each; None if it has none that hide values."""
+    """Return a text with one character for each code, or None if it has no codes that hide values."""
     if _HOLDS_WRITTEN.search(text) is None:
         return None
     pieces, ends, lengths = _without(text, _WRITTEN, lambda code: chr(int(code[code.lastgroup or 0], 16)))
@@ -146,7 +145,7 @@ def written(text: str) -> Written | None:
 
 
 def cells(text: str) -> Cells | None:
-    """Return the contents of tables with a line of dashes under their names; None if there is none."""
+    """Return the contents of tables with a line of dashes below their names, or None if there is none."""
     pieces: list[str] = []
     begins: list[int] = []
     places: list[int] = []
@@ -171,7 +170,7 @@ def cells(text: str) -> Cells | None:
 def _without(
     text: str, codes: re.Pattern[str], stands: Callable[[re.Match[str]], str]
 ) -> tuple[Sequence[str], Sequence[int], Sequence[int]]:
-    """Return the pieces of a text with what replaces codes, where the codes end in it, and what they took beyond."""
+    """Return the parts of a text with codes replaced, where the codes end in it, and how much shorter it became."""
     pieces: list[str] = []
     ends: list[int] = []
     lengths: list[int] = []

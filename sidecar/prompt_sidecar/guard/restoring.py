@@ -1,11 +1,12 @@
-"""Giving values back: the masks in a call's arguments become values again, where the settings allow it.
+"""Restoring values: masks in a call's arguments are replaced by their values, where the settings allow it.
 
-A list names pairs of a tool and a kind of value. Without one nothing is given back: text that a tool returned can make
-a model call any tool with any mask, and must get no more than the mask for it.
+A list names pairs of a tool and a kind of value. Without the list nothing is restored: text that a tool returned can
+make a model call any tool with any mask, and that tool must receive only the mask.
 
-Only strings among the arguments are filled, never names of members. JSON in a string is taken apart, so that a value is
-escaped as often as its place asks for; where a program has escaped the mask, the value is escaped alike. Arguments that
-two parsers may read differently, such as those with a member twice, are filled like others: no other byte changes.
+Only strings among the arguments are filled, never names of members. JSON in a string is decoded, so that a value is
+escaped as often as its place requires; where a program has escaped the mask, the value is escaped in the same way.
+Arguments that two parsers may read differently, such as those with a member twice, are filled like others: no other
+byte changes.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from prompt_sidecar.prompt.strings import MAX_NESTED, values_in
 
 ANY: Final = "*"
 MOST_NAMED: Final = 100
-"""Masks without a value that are named of a call: more than any call has; the rest are counted."""
+"""Masks without a value that are listed for a call: more than any call has; further ones are only counted."""
 
 Lookup = Callable[[str], Value | None]
-"""The value of a mask's id."""
+"""Returns the value of a mask's id, or None."""
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class RestoredCall:
     unknown: int = 0
     """Masks whose value is not known in this run."""
     unknown_masks: dict[str, None] = field(default_factory=dict)
-    """Each of them once, as the sidecar writes it; the first `MOST_NAMED`."""
+    """Each unknown mask once, as the sidecar writes it; the first `MOST_NAMED`."""
 
 
 def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
@@ -53,7 +54,7 @@ def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
 
 
 def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -> RestoredCall:
-    """Fill a call's arguments; what is no JSON stays as it is.
+    """Replace masks in a call's arguments; arguments that are not JSON stay unchanged.
 
     Args:
         arguments: JSON, as the model wrote it.

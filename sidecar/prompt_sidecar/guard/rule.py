@@ -7,15 +7,15 @@ from enum import StrEnum
 from typing import Final
 
 VALUE: Final = "value"
-"""The named group of a pattern that holds what is masked; without one, the whole match is."""
+"""The named group of a pattern that is masked; without one, the whole match is."""
 
 
 BEGIN: Final = r"(?:\b|_)"
-"""How the pattern of a value with a form of its own begins: such a value also stands behind an underscore."""
+"""How the pattern of a value with a form of its own begins: such a value may also follow an underscore."""
 
 
 class RuleAction(StrEnum):
-    """What is done about what a rule finds."""
+    """The action for a find of a rule."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -43,24 +43,24 @@ class Rule:
     name: str
     """In settings, answers and metrics: lower-case letters, digits and underscores."""
     kind: str
-    """What a mask of it says: several rules may find one kind of value."""
+    """The kind that its masks show: several rules may find one kind of value."""
     group: RuleGroup
     pattern: str
     check: str = ""
-    """Name of the check in `prompt_sidecar.guard.checks` that a match must also pass; empty: none."""
+    """Name of the check in `prompt_sidecar.guard.checks` that a match must also pass; empty: no check."""
     action: RuleAction = RuleAction.OBSERVE
     example: str = ""
-    """A text in which the rule finds something. Made up, and put together when the module is loaded, so that the
-    source holds nothing that looks like a secret to a scanner."""
+    """A text in which the rule finds something. Made up, and built when the module is loaded, so that the source holds
+    nothing that looks like a secret to a scanner."""
     counterexample: str = ""
     """A text that resembles the example, and in which the rule finds nothing."""
     near: str = ""
-    """A pattern that each text with a find matches and that is cheaper to look for; empty: the pattern itself."""
+    """A pattern that each text with a find matches and that is faster to search for; empty: the pattern itself."""
     names: str = ""
-    """A pattern of names: the rule also looks at a string of structured data behind the name of its member, written
-    `name: value`, if this matches the name's end. Empty: no name matters."""
+    """A pattern of names: the rule also scans a string of structured data after its member's name, written `name:
+    value`, if this matches the name's end. Empty: no name matters."""
     in_ascii: str | None = ""
-    """The same for texts that are all ASCII; empty: `near`; None: such a text holds nothing for this rule."""
+    """The same for texts that are all ASCII; empty: `near`; None: the rule finds nothing in such a text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,13 +38,13 @@ class RuleSet:
             [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names] for rule in self.rules
         ]
         self.digest: bytes = hashlib.sha256(json.dumps([GENERATION, *said]).encode()).digest()[:16]
-        """Of all that decides what is found and what is done about it: 16 bytes."""
+        """Digest of everything that decides what is found and what is done about it: 16 bytes."""
         self._scanner = Scanner(self.rules)
         names = [f"(?:{rule.names})" for rule in self.rules if rule.names]
         self._names = re.compile(f"(?:{'|'.join(names)})$", re.ASCII) if names else None
 
     def prepare(self) -> None:
-        """Compile the rules. Raises ValueError if a pattern is no RE2 expression, or is too large."""
+        """Compile the rules. Raises ValueError if a pattern is not an RE2 expression, or is too large."""
         self._scanner.prepare()
 
     @property
@@ -53,23 +53,23 @@ class RuleSet:
         return any(rule.action is not RuleAction.OBSERVE for rule in self.rules)
 
     def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
-        """What the rules find in each text, in characters of it, by place.
+        """Return the finds in each text, in characters of the text, by place.
 
         Values of secrets and personal data do not overlap each other. Look-alikes may overlap anything; break them
         (`lookalikes.defang`) after masking, by another scan of the masked text.
 
         Args:
             texts: decoded texts.
-            watch: bounds the time for each text and counts which rules did not have it; None: no bound.
+            watch: limits the time for each text and counts rules that were skipped; None: no limit.
         """
         return self._scanner.scan(texts, watch)
 
     def names(self, name: str) -> bool:
-        """Whether a rule looks at a string of structured data behind this name of its member."""
+        """Whether a rule scans a string of structured data after this name of its member."""
         return self._names is not None and self._names.search(name[-_NAME_END:]) is not None
 
     def scan_named(self, named: Sequence[tuple[str, str]], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
-        """What the rules for names find in each text behind the name of its member, in characters of the text."""
+        """Return the finds of rules for names in each text after its member's name, in characters of the text."""
         labels = [f"{name[-_NAME_END:]}: " for name, _ in named]
         texts = [label + text for label, (_, text) in zip(labels, named, strict=True)]
         return [
@@ -83,11 +83,11 @@ class RuleSet:
 
 
 def default_rules(options: GuardOptions | None = None) -> RuleSet:
-    """The rules that come with the sidecar and the users' own, with the actions that are in force.
+    """Return the rules of the sidecar and of the user, with the actions that are in force.
 
-    Under `audit` what would be masked or defanged is observed. `faults` tells what is wrong with the options.
+    Under `audit` finds that would be masked or defanged are observed. `faults` reports errors in the options.
 
-    Raises ValueError if a pattern of a user's is no RE2 expression, or is too large.
+    Raises ValueError if a user's pattern is not an RE2 expression, or is too large.
     """
     options = options or GuardOptions()
     actions = _said(options)
@@ -99,7 +99,7 @@ def default_rules(options: GuardOptions | None = None) -> RuleSet:
 
 
 def faults(options: GuardOptions) -> Iterator[str]:
-    """What is wrong with the rules and actions of the settings, a line for each fault."""
+    """Yield what is wrong with the rules and actions of the settings, a line for each fault."""
     names = [rule.name for rule in options.rules]
     for user in options.rules:
         for fault in _faults(user):
@@ -110,7 +110,7 @@ def faults(options: GuardOptions) -> Iterator[str]:
     for name, action in _said(options).items():
         of = [rule for rule in known.values() if name in {rule.name, rule.group}]
         if not of:
-            import difflib  # only who misspells needs it
+            import difflib  # only a misspelled name needs it
 
             close = difflib.get_close_matches(name, [*known, *RuleGroup], n=1)
             meant = f"did you mean {close[0]}?" if close else "`prompt-sidecar guard --rules` lists all"
@@ -129,7 +129,7 @@ def _own(user: UserRule) -> Rule:
 
 
 def _faults(user: UserRule) -> Iterator[str]:
-    """What is wrong with one rule of a user, each to follow its name."""
+    """Yield what is wrong with one rule of a user, each as text to follow its name."""
     rule = _own(user)
     if not _NAME.fullmatch(rule.name) or not _NAME.fullmatch(rule.kind):
         yield "must have a name and a kind of 1 to 40 lower-case letters, digits and underscores"
@@ -160,7 +160,7 @@ def _faults(user: UserRule) -> Iterator[str]:
 
 
 _NAME_END: Final = 64
-"""Characters of a member's name that are looked at, from its end: what checks see before a value."""
+"""Characters of a member's name that are scanned, from its end: as many as checks see before a value."""
 MOST_INSTRUCTIONS: Final = 5_000
 """Size of a user's pattern, compiled: ten times that of the sidecar's own ordinary ones. All rules together are one
 automaton, which a single pattern must not fill."""
@@ -171,7 +171,7 @@ _ONLY: Final[Mapping[RuleAction, Sequence[RuleGroup]]] = {
     RuleAction.MASK: (RuleGroup.SECRETS, RuleGroup.PERSONAL),
     RuleAction.DEFANG: (RuleGroup.LOOKALIKES,),
 }
-"""What an action can be done about: a mask represents a value, and a broken value is of no use."""
+"""What each action can be applied to: a mask represents a value, and a broken value is useless."""
 
 
 def _said(options: GuardOptions) -> Mapping[str, RuleAction]:

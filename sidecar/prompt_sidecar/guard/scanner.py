@@ -1,14 +1,13 @@
-"""The scanner: what a set of rules finds in texts, in time linear in them.
+"""The scanner: the finds of a set of rules in texts, in linear time.
 
 Theory. Nearly all text holds nothing. So all rules together are one expression, the gate, for one pass of RE2's
 automaton over the UTF-8 of all texts, which takes as long for a hundred rules as for one. Texts are joined by a
-separator. Only a text that a match of the gate touches is looked at again: one pass tells which rules match it at all,
-and each of these makes a pass of its own. Whether a match is a find is then a
-matter of its check.
+separator. Only a text that a match of the gate touches is scanned again: one pass shows which rules match it at all,
+and each of these rules makes a pass of its own. A match is a find if it passes the rule's check.
 
-Each pass is linear, as RE2 does not backtrack, and there are at most as many as there are rules. What is found is
-defined rule by rule: the matches that do not overlap, from left to right, that pass the check. Then of values that
-overlap the leftmost goes first, of these the longest; what is masked goes before what is only observed.
+Each pass is linear, as RE2 does not backtrack, and there are at most as many as there are rules. Finds are defined rule
+by rule: the matches that do not overlap, from left to right, that pass the check. Among overlapping values the leftmost
+takes precedence, of these the longest; masked values take precedence over observed ones.
 
 Offsets are turned from bytes into characters only where something was found in a text that is not ASCII.
 """
@@ -33,42 +32,42 @@ from prompt_sidecar.guard.rule import BEGIN, VALUE, Find, Rule, RuleAction, Rule
 from prompt_sidecar.prompt.utf8 import utf8
 
 _SEPARATOR: Final = "\n\0\n"
-"""Between texts. No rule of the sidecar's own matches NUL; where one of a user's does, both texts are looked at. The
-line feeds let `^` and `$` match at the ends of each text."""
+"""Between texts. No rule of the sidecar's own matches NUL; if a user's rule does, both texts are scanned. The line
+feeds let `^` and `$` match at the ends of each text."""
 BATCH_CHARACTERS: Final = 1_048_576
 """Texts are joined up to this size: the copies then stay in the processor's cache."""
 _MASK: Final = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
 _CONTINUATION: Final = bytes(range(0x80, 0xC0))
-"""Bytes of UTF-8 that begin no character."""
+"""UTF-8 bytes that do not begin a character."""
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
 _DIVIDED: Final = (
     r"[A-Za-z0-9_-]{3}(?:=\r?\n|\\\n[+-]?[ \t]*|[\"'][ \t]*[+.]?[ \t]*(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|"
     r"[ +.])[\"'])[A-Za-z0-9_-]{3}"
 )
-"""Where a value may go on behind a joint, as `reading` joins: a soft break of quoted-printable (RFC 2045, 6.7), a line
+"""Where a value may continue after a joint (see `reading`): a soft break of quoted-printable (RFC 2045, 6.7), a line
 that goes on, strings side by side."""
 _BEGIN_IN_CODES: Final = r"(?:\b|_|\\[nrt]|%[0-9A-Fa-f][0-9A-Fa-f]|\[[0-9;]*m)"
 BEFORE: Final = 256
-"""Characters of its line before a match of the gate that rules look at."""
+"""Characters of the line before a match of the gate that rules scan."""
 LONGEST: Final = 16_384
-"""Characters of a value behind a match of the gate that rules look at."""
+"""Characters of a value after a match of the gate that rules scan."""
 AFTER: Final = 256
-"""Characters after the value: a name may stand behind it, or the next line go on with it."""
+"""Characters after the value: a name may follow it, or the next line may continue it."""
 _VALUE_END: Final = re.compile(r"[\s\"'\\]")
 _KEY_END: Final = "-----END"
-"""What the lines of a private key stand before, of which the beginning may be cut off."""
+"""What follows the lines of a private key, whose beginning may be cut off."""
 _SOURCE_MAP: Final = "sourceMappingURL="
-"""What precedes the base64 of a whole program's source, which holds its documents' examples."""
+"""What precedes a whole program's source in base64, which includes the examples of its documentation."""
 RULE_MEMORY: Final = 8_388_608
-"""The same for one rule: RE2's own default."""
+"""Bytes for the automaton of one rule: RE2's own default."""
 
 
 class Watch:
-    """The time that rules may take on one text, and which of them did not have it.
+    """The time that rules may take on one text, and the rules that were skipped when it was over.
 
     Args:
-        clock: in seconds, of the processor time of the thread that scans: a text is scanned by one.
+        clock: in seconds, processor time of the scanning thread: one thread scans a text.
         seconds: for all rules on one text.
     """
 
@@ -77,7 +76,7 @@ class Watch:
         self._seconds = seconds
         self._until = math.inf
         self.passed: Counter[str] = Counter()
-        """Texts that a rule let through because the time was over, by the rule's name."""
+        """Number of texts that a rule did not scan because the time was over, by the rule's name."""
 
     def begin(self) -> None:
         """Begin a text."""
@@ -89,41 +88,41 @@ class Watch:
 
 
 _Match = tuple[int, int, int]
-"""Where in a text a gate matches, in characters, and by which of its expressions."""
+"""Where the gate matches in a text, in characters, and by which of its expressions."""
 
 
 class _Gate:
-    """Some rules as one expression: which texts may hold something, and for which rules.
+    """Some rules as one expression, which finds the texts that may have finds, and for which rules.
 
-    What several rules share as `near` is an automaton of its own: together with the others it would have more states
+    A `near` that several rules share gets an automaton of its own: together with the others it would have more states
     than fit into its memory.
     """
 
     def __init__(self, near: Sequence[tuple[int, str]], patterns: Sequence[str]) -> None:
-        """Take the rules' indices with what is looked for in place of each, and the patterns of all rules."""
+        """Take the rules' indices with the pattern to search for in place of each, and the patterns of all rules."""
         count = Counter(each for _, each in near)
         apart = [(index, each) for index, each in near if count[each] == 1]
         shared = dict.fromkeys(each for _, each in near if count[each] > 1)
         self._of = [apart] if apart else []
-        """The rules of each expression, with what tells which of them may match a page."""
+        """The rules of each expression, with a function that returns which of them may match a page."""
         self._of += [[(index, patterns[index]) for index, each in near if each == one] for one in shared]
         self._expressions = (*([together([each for _, each in apart])] if apart else []), *shared)
 
     @cached_property
     def any(self) -> Sequence[Any]:
-        """Tell which texts match; 25 to 50 ms and 1 to 2 MB, so made for the first text, or ahead of it.
+        """Return expressions for matching texts; 25 to 50 ms and 1 to 2 MB, so made for the first text or ahead.
 
-        Raises ValueError if the expressions are none of RE2's, or too large.
+        Raises ValueError if the expressions are not RE2's, or too large.
         """
         return [_compiled(each, MEMORY, capture=False) for each in self._expressions]
 
     @cached_property
     def _which(self) -> Sequence[Any]:
-        """Tell which rules match a page; 2 MB and 25 ms, so made for the first text that any of them touches."""
+        """Return sets that show which rules match a page; 2 MB and 25 ms, so made for the first text with a match."""
         return [_set([each for _, each in rules]) for rules in self._of]
 
     def touched(self, batch: Sequence[str]) -> Iterator[tuple[int, Sequence[_Match]]]:
-        """The places of the texts that matches touch, each with where in it the matches are, in characters."""
+        """Yield the indices of the texts that matches touch, each with the matches in it, in characters."""
         joined = _SEPARATOR.join(batch)
         data = _encoded(joined)
         spans = [(*span, number) for number, each in enumerate(self.any) for span in _spans(each, data)]
@@ -146,19 +145,22 @@ class _Gate:
             yield begun, found
 
     def rules(self, data: bytes, matches: Sequence[_Match]) -> Sequence[int]:
-        """The indices of the rules that may find something on a page of a text with these matches."""
+        """Return the indices of the rules that may find something on a page of a text with these matches."""
         found: list[int] = []
         for number in {number for *_, number in matches}:
             rules = self._of[number]
             which = self._which[number].Match(data)
-            # Without an answer the automaton did not have the memory: each rule is asked.
+            # If there is no answer, the automaton lacked memory: then each rule is tried.
             places = range(len(rules)) if which is None else which
             found += [rules[place][0] for place in places if place < len(rules)]
         return sorted(found)
 
 
 def _set(patterns: Sequence[str]) -> Any:
-    """Tells which patterns match a text. The last one, which is empty, always does: without it there is no answer."""
+    """Return a set that shows which patterns match a text.
+
+    The last one is empty and always matches: without it there is no answer.
+    """
     which = re2.Set.SearchSet(_options(MEMORY, capture=False))
     for each in (*patterns, ""):
         which.Add(f"(?m){each}".encode())
@@ -167,9 +169,9 @@ def _set(patterns: Sequence[str]) -> Any:
 
 
 class _OwnPattern:
-    """One rule's own expression, compiled for the first text that may hold something for it.
+    """One rule's own expression, compiled for the first text in which the rule may find something.
 
-    All of the sidecar's rules take 1.8 MB and 0.12 s, and most sidecars meet a few of them.
+    All of the sidecar's rules take 1.8 MB and 0.12 s, and most sidecars use a few of them.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -177,17 +179,17 @@ class _OwnPattern:
 
     @cached_property
     def expression(self) -> Any:
-        """The compiled expression. Threads that need it at once may each make it: they are equal."""
+        """The compiled expression. Threads that need it at the same time may each compile it: the results are equal."""
         return _compiled(self._pattern, RULE_MEMORY)
 
     @cached_property
     def value(self) -> int:
-        """The number of the group that is the value; 0: the whole match is."""
+        """The number of the group with the value; 0: the whole match."""
         return int(self.expression.groupindex.get(VALUE.encode(), 0))
 
 
 def together(patterns: Sequence[str]) -> str:
-    """Patterns as one. Those of values with a form may stand behind a code of what `reading` reads, as text comes."""
+    """Join patterns into one. Values with a form may also follow a code that `reading` replaces, in raw text."""
     forms = [each.removeprefix(BEGIN) for each in patterns if each.startswith(BEGIN)]
     others = [f"(?:{each})" for each in patterns if not each.startswith(BEGIN)]
     if forms:
@@ -197,7 +199,7 @@ def together(patterns: Sequence[str]) -> str:
 
 
 def _spans(expression: Any, data: bytes) -> Iterator[tuple[int, int]]:
-    """Where an expression matches, in bytes."""
+    """Yield where an expression matches, in bytes."""
     match = expression.search(data)
     while match is not None:
         yield match.span()
@@ -220,20 +222,20 @@ class Scanner:
         self._gates = _Gate(near, patterns), _Gate(in_ascii, patterns)
 
     def prepare(self) -> None:
-        """Compile what each text needs, so that the first one need not wait for it.
+        """Compile what every text needs, so that the first text need not wait for it.
 
-        Raises ValueError if the rules' patterns are no RE2 expression together, or are too large; a user's pattern is
-        compiled alone when settings are checked (`rules.faults`).
+        Raises ValueError if the rules' patterns together are not an RE2 expression, or are too large; a user's pattern
+        is compiled alone when settings are checked (`rules.faults`).
         """
         for gate in self._gates:
             _ = gate.any
 
     def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
-        """The finds of each text, by their place."""
+        """Return the finds of each text, by their place."""
         found: list[Sequence[Find]] = [()] * len(texts)
         if not self._rules:
             return found
-        # Apart, as one letter that is not ASCII would widen all characters of a batch.
+        # Separately, as one non-ASCII letter would widen all characters of a batch.
         is_ascii = [text.isascii() for text in texts]
         for kind in {*is_ascii}:
             gate = self._gates[kind]
@@ -261,7 +263,7 @@ class Scanner:
         for match in alone.expression.finditer(page.data):
             start, end = map(places.character, match.span(alone.value))
             span = page.span(start, end) if start < end else None
-            if span is None:  # an empty value, or a group that took no part
+            if span is None:  # an empty value, or a group that did not match
                 continue
             value, before, after = page.around(start, end)
             if rule.check == DECODED:
@@ -272,7 +274,7 @@ class Scanner:
                 yield Find(*span, rule)
 
     def _encodes(self, value: str) -> bool:
-        """Whether a text in base64 holds a secret. One that holds another such text is not taken apart further."""
+        """Whether a text in base64 holds a secret. Base64 inside that text is not decoded further."""
         text = decoded(value)
         return text is not None and any(
             find.rule.group is RuleGroup.SECRETS and find.rule.check != DECODED for find in self.scan([text])[0]
@@ -289,12 +291,12 @@ class _Reading:
     start: int
     """Where it begins in the text."""
     read: Joined | Cells | None = None
-    """What leads back to the text, if the stretch is not read character by character."""
+    """Maps it back to the text, if the stretch is not read character by character."""
     seen: int = 0
-    """If the stretch stands as it is: how far behind it is the one that is read."""
+    """If the stretch is unchanged: the distance to its other reading, behind it."""
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """The range in the text of one on the page; None if it is found in another reading."""
+        """Return the range in the text of a range on the page; None if it is found in another reading."""
         start, end = start - self.at, end - self.at
         span = (start, end) if self.read is None else self.read.span(start, end)
         return None if span is None else (self.start + span[0], self.start + span[1])
@@ -302,7 +304,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class ScannedText:
-    """All stretches of a text that rules look at, one after the other, as they are read."""
+    """All stretches of a text that rules scan, one after the other, as they are read."""
 
     text: str
     data: bytes
@@ -312,11 +314,11 @@ class ScannedText:
     """Where each reading begins."""
 
     def reading(self, at: int) -> _Reading:
-        """The reading that a character of the page is in."""
+        """Return the reading that a character of the page is in."""
         return self.readings[bisect_right(self.begins, at) - 1]
 
     def span(self, start: int, end: int) -> tuple[int, int] | None:
-        """The range in the text of one on the page; None if it is in no reading, or was found in another anyway."""
+        """Return the range in the text of a range on the page; None if no reading, or another one, has it."""
         reading = self.reading(start)
         if end > reading.end:
             return None
@@ -325,19 +327,19 @@ class ScannedText:
         return reading.span(start, end)
 
     def _holds_code(self, start: int, end: int, seen: int) -> bool:
-        """Whether a value holds a code and does not begin with one: others are found as they are read."""
+        """Whether a value holds a code and does not begin with one: other values are found in their other reading."""
         text = self.text
         return text[start] == text[start + seen] and text[start:end] != text[start + seen : end + seen]
 
     def around(self, start: int, end: int) -> tuple[str, str, str]:
-        """A value with the text before and after it."""
+        """Return a value with the text before and after it."""
         reading = self.reading(start)
         before = self.text[max(reading.at, start - CONTEXT) : start].replace(UNSEEN, "")
         return self.text[start:end], before, self.text[end : min(reading.end, end + CONTEXT)]
 
 
 def page(text: str, matches: Sequence[_Match]) -> ScannedText:
-    """Return what rules look at in a text, by where a gate matches in it."""
+    """Return what rules scan in a text, from where the gate matches in it."""
     readings: list[_Reading] = []
     pieces: list[str] = []
     at = 0
@@ -352,7 +354,7 @@ def page(text: str, matches: Sequence[_Match]) -> ScannedText:
 
 
 def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
-    """Where rules look: what is near each match of the gate, in pieces that are apart."""
+    """Yield where rules scan: the surroundings of each match of the gate, in separate pieces."""
     begun = done = 0
     for start, end, _ in matches:
         first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
@@ -370,9 +372,9 @@ def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]
 
 
 def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
-    """How a stretch is read: with what its codes stand for, without its joints, as a table, and as it is.
+    """Yield the readings of a stretch: with codes replaced, without joints, as a table, and unchanged.
 
-    As it is, and first, only if it has codes of addresses or of HTML: they may be a part of a value.
+    The unchanged reading comes first, and only if the stretch has codes of URLs or HTML: they may be part of a value.
     """
     data = _encoded(piece)
     seen = read(data)
@@ -386,14 +388,14 @@ def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:
 
 
 class _Places:
-    """Turns places in UTF-8, which only grow from question to question, into places among its characters, and back."""
+    """Converts byte offsets in UTF-8, which only increase from call to call, to character offsets, and back."""
 
     def __init__(self, data: bytes, length: int) -> None:
         self._data = None if len(data) == length else data
         self._byte = self._character = 0
 
     def character(self, byte: int) -> int:
-        """The character that begins at a byte, or holds it."""
+        """Return the character that begins at a byte, or includes it."""
         if self._data is None:
             return byte
         if byte >= self._byte:
@@ -404,11 +406,12 @@ class _Places:
         return self._character - (byte < len(self._data) and self._data[byte] & 0xC0 == 0x80)
 
     def byte(self, character: int) -> int:
-        """The byte at which a character begins."""
+        """Return the byte at which a character begins."""
         if self._data is None:
             return character
         while self._character < character:
-            # As many bytes as there are characters to go, at least: halved at worst to a quarter at each step.
+            # As many bytes as characters remain: no more than needed, and each step covers at least a quarter of the
+            # rest.
             step = self._data[self._byte : self._byte + character - self._character]
             self._character += _begun(step)
             self._byte += len(step)
@@ -416,17 +419,17 @@ class _Places:
 
 
 def _begun(data: bytes) -> int:
-    """The characters that begin in a piece of UTF-8."""
+    """Return the number of characters that begin in a piece of UTF-8."""
     return len(data.translate(None, _CONTINUATION))
 
 
 def _encoded(text: str) -> bytes:
-    """The UTF-8 of a text. Half of a surrogate pair becomes one question mark, so that characters keep their places."""
+    """Return a text's UTF-8. A lone surrogate becomes one question mark, so that characters keep their offsets."""
     return utf8(text, "replace")
 
 
 def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:
-    """The indices in order, in pieces of about `BATCH_CHARACTERS`."""
+    """Yield the indices in order, in batches of about `BATCH_CHARACTERS`."""
     ends = list(accumulate(len(texts[index]) for index in indices))
     first = begun = 0
     while first < len(indices):
@@ -436,7 +439,7 @@ def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[
 
 
 def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
-    """The finds without those inside a mask: a rule of a user may match a mask's id."""
+    """Return the finds without those inside a mask: a user's rule may match a mask's id."""
     masks = [match.span() for match in _MASK.finditer(text)]
     starts = [start for start, _ in masks]
 
@@ -448,13 +451,13 @@ def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
 
 
 _FIRST: Final = ({RuleAction.REFUSE}, {RuleAction.MASK}, {*RuleAction} - {RuleAction.REFUSE, RuleAction.MASK})
-"""Actions in the order in which their finds go first."""
+"""Actions in the order of precedence of their finds."""
 
 
 def resolved(finds: Iterable[Find]) -> Sequence[Find]:
-    """Finds by their place, without those of secrets and personal data that overlap another: leftmost, longest.
+    """Return finds by place, without secrets and personal data that overlap another: leftmost, longest.
 
-    Those of rules that refuse go first, then those of rules that mask.
+    Finds of rules that refuse take precedence, then those of rules that mask.
     """
     kept = [find for find in finds if find.rule.group is RuleGroup.LOOKALIKES]
     values = [find for find in finds if find.rule.group is not RuleGroup.LOOKALIKES]
@@ -468,7 +471,7 @@ def resolved(finds: Iterable[Find]) -> Sequence[Find]:
 
 
 def _apart(values: Sequence[Find], taken: Sequence[Find]) -> Sequence[Find]:
-    """Those that overlap neither one before them nor one of `taken`; both are sorted."""
+    """Return the values that overlap neither an earlier one nor one of `taken`; both are sorted."""
     kept: list[Find] = []
     end = other = 0
     for find in values:
@@ -481,12 +484,12 @@ def _apart(values: Sequence[Find], taken: Sequence[Find]) -> Sequence[Find]:
 
 
 def size(pattern: str) -> int:
-    """Instructions of a pattern, compiled. Raises ValueError if it cannot be."""
+    """Return the number of instructions of a compiled pattern. Raises ValueError if it cannot be compiled."""
     return int(_compiled(pattern, RULE_MEMORY).programsize)
 
 
 def matches_nothing(pattern: str) -> bool:
-    """Whether a pattern matches the empty text, which is everywhere."""
+    """Whether a pattern matches the empty text, which occurs everywhere."""
     return _compiled(pattern, RULE_MEMORY).search(b"") is not None
 
 
@@ -497,7 +500,7 @@ def _compiled(pattern: str, memory: int, *, capture: bool = True) -> Any:
         cause = error.args[0] if error.args else b""
         raise ValueError(cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)) from None
     finally:
-        re2.purge()  # the module's cache would keep what nobody uses any more
+        re2.purge()  # the module's cache would keep expressions that are no longer used
 
 
 def _options(memory: int, *, capture: bool) -> Any:

@@ -161,7 +161,7 @@ SERVICES: Final[Sequence[Rule]] = (
         check="random",
     ),
 )
-"""Each with the action that it has under `guard.mode = enforce`."""
+"""Each rule with its action under `guard.mode = enforce`."""
 LATER: Final[Sequence[Rule]] = (
     secret("adafruit_key", r"\baio_[A-Za-z0-9]{28}\b", "aio_" + fake(28), "aio_read"),
     secret("apify_token", r"\bapify_api_[A-Za-z0-9]{36}\b", "apify_api_" + fake(36), "apify_api_url"),
@@ -279,4 +279,5 @@ LATER: Final[Sequence[Rule]] = (
     secret("rootly_key", r"\brootly_[a-f0-9]{64}\b", "rootly_" + fake(64, "hex"), "rootly_" + fake(8, "hex")),
     secret("together_key", r"\b(?P<value>tgp_v1_[A-Za-z0-9_-]{43})" + END, "tgp_v1_" + fake(43), "tgp_v1_x"),
 )
-"""The same, of keys that were found by their names before: where a name tells too, the kind of a mask stays."""
+"""The same, for keys that were found by their names before: where a name identifies them too, the kind of a mask stays.
+"""

@@ -1,8 +1,8 @@
-"""The vault: the values that masks stand for, in memory, as long as their run is known and there is room.
+"""The vault: the values behind masks, in memory, as long as their run is known and there is room.
 
-A value is put in before its mask is made, so that no mask is without a value. Where a run has no more room a value is
-not taken, and not masked. Where all runs together have none, the run that was idle for longest loses its values, all of
-them: its masks stay as they are, and when its agent sends the history again the values are found and known again.
+A value is stored before its mask is made, so that no mask is without a value. If a run has no more room, a value is not
+stored, and not masked. If all runs together have none, the run that was idle for longest loses all of its values: its
+masks stay unchanged, and when its agent sends the history again the values are found and stored again.
 """
 
 from __future__ import annotations
@@ -22,38 +22,37 @@ VALUE_BYTES: Final = 600
 RUN_BOUND: Final = "guard.run_vault_bytes"
 TOTAL_BOUND: Final = "guard.vault_bytes"
 BARE_CHARACTERS: Final = 8
-"""Least length of a value that is masked wherever it stands; a shorter one only where a rule finds it, as it could be
+"""Least length of a value that is masked everywhere; a shorter one is masked only where a rule finds it, as it could be
 any word."""
 GATE_BYTES: Final = 33_554_432
 """Memory that the expression of a run's values may take; it is built as texts need it."""
 OUTSIDE: Final = -2
-"""`first` of a value that was found in a task. It is masked in tasks only, as another process that is sent the history
-alone must mask that alike; until the history holds it, too."""
+"""`first` of a value that was found in a task. It is masked in tasks only, as another process that gets the history
+alone must mask it the same way; once the history has the value, it is masked there too."""
 NEW_VALUES: Final = 32
-"""Values that are looked for one by one before all are compiled into one expression."""
+"""Values that are searched one by one before all are compiled into one expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a mask stands for."""
+    """The value behind a mask."""
 
     kind: str
     id: str
     text: str
     rule: str
-    """The rule that found it."""
+    """The name of the rule that found it."""
     first: int
-    """Index of the message in which it was found among those sent; -1: before them, in the system prompt;
-    `OUTSIDE`."""
+    """Index of the sent message in which it was found; -1: before them, in the system prompt; `OUTSIDE`."""
 
     @property
     def mask(self) -> str:
-        """Its mask."""
+        """Return its mask."""
         return mask(self.kind, self.id)
 
     @property
     def bytes(self) -> int:
-        """What it takes in the vault."""
+        """Bytes that it takes in the vault."""
         return 4 * len(self.text) + VALUE_BYTES
 
 
@@ -68,21 +67,21 @@ class _OfRun:
 
 @dataclass(frozen=True, slots=True)
 class VaultTotals:
-    """Of all runs."""
+    """Figures of all runs."""
 
     values: int
     bytes: int
     evicted: int
-    """Values that were lost because there was no room for others, since the process began."""
+    """Values that were evicted to make room for others, since the process began."""
     refused: int
-    """Values that were not taken, likewise."""
+    """Values that were not stored for lack of room, since the process began."""
 
 
 class Vault:
     """The values of all runs. Thread-safe."""
 
     def __init__(self, total_bytes: int, run_bytes: int, reached: Callable[[str], None]) -> None:
-        """Take the bounds, in bytes as estimated, and what counts that one was reached."""
+        """Take the resource limits, in estimated bytes, and what counts that one was reached."""
         self._total_bytes, self._run_bytes = total_bytes, min(run_bytes, total_bytes)
         self._reached = reached
         self._lock = threading.Lock()
@@ -90,10 +89,10 @@ class Vault:
         self._bytes = self._values = self._evicted = self._refused = 0
 
     def put(self, run: str, key: bytes, found: Value) -> tuple[Value | None, bool]:
-        """Take a value of a run, whose id is made here. What is known of the text; None: there is no room for it.
+        """Store a value of a run and assign its id.
 
         Returns:
-            The value, and whether it is new.
+            The stored value, or None if there is no room; and whether it is new.
         """
         minted = mint(key, found.text)
         with self._lock:
@@ -104,7 +103,7 @@ class Vault:
                 return None, False
             if known is not None and (known.first != OUTSIDE or found.first == OUTSIDE):
                 return known, False
-            if known is not None:  # only a task has held it until now
+            if known is not None:  # so far only a task has had it
                 known = of_run.by_id[minted] = replace(known, first=found.first)
                 of_run.changes += 1
                 return known, True
@@ -128,7 +127,7 @@ class Vault:
             return value, True
 
     def get(self, run: str, mask_id: str, other_keys: Sequence[bytes] = ()) -> Value | None:
-        """The value of a mask, also of one that another of the run's keys made; None if it is not known."""
+        """Return the value of a mask, also of a mask made by another of the run's keys; None if it is not known."""
         with self._lock:
             of_run = self._runs.get(run)
             if of_run is None or mask_id in of_run.by_id:
@@ -137,31 +136,31 @@ class Vault:
             return next((each for each in values for key in other_keys if mint(key, each.text) == mask_id), None)
 
     def values(self, run: str) -> Sequence[Value]:
-        """All values of a run, in the order in which they were found."""
+        """Return all values of a run, in the order in which they were found."""
         with self._lock:
             of_run = self._runs.get(run)
             return () if of_run is None else tuple(of_run.by_id.values())
 
     def has_values(self, run: str) -> bool:
-        """Whether the run has any."""
+        """Whether the run has any values."""
         with self._lock:
             of_run = self._runs.get(run)
             return of_run is not None and bool(of_run.by_id)
 
     def lost(self, run: str) -> int:
-        """How often the run's values were evicted."""
+        """Return how often the run's values were evicted."""
         with self._lock:
             of_run = self._runs.get(run)
             return 0 if of_run is None else of_run.lost
 
     def changes(self, run: str) -> int:
-        """How often the run's values have changed."""
+        """Return how often the run's values have changed."""
         with self._lock:
             of_run = self._runs.get(run)
             return 0 if of_run is None else of_run.changes
 
     def take_back(self, run: str, values: Iterable[Value]) -> None:
-        """Forget values of a prompt that was not taken."""
+        """Remove the values of a prompt that was not taken."""
         with self._lock:
             of_run = self._runs.get(run)
             for value in values if of_run is not None else ():
@@ -180,7 +179,7 @@ class Vault:
                 self._values -= len(of_run.by_id)
 
     def totals(self) -> VaultTotals:
-        """What the vault holds."""
+        """Return the vault's figures."""
         with self._lock:
             return VaultTotals(self._values, self._bytes, self._evicted, self._refused)
 
@@ -193,9 +192,9 @@ class Vault:
 
 
 class KnownValues:
-    """Where known values are in texts, whether or not a rule finds them there. Grows; not thread-safe.
+    """Finds known values in texts, whether or not a rule finds them there. Values can be added; not thread-safe.
 
-    All but the newest are one expression, so that a text without any is passed over in one pass.
+    All but the newest are one expression, so that a text without any takes one pass.
     """
 
     def __init__(self, values: Iterable[Value], *, of_tasks: bool = False) -> None:
@@ -206,7 +205,7 @@ class KnownValues:
         self._holds = _gate(self._values)
 
     def add(self, value: Value) -> None:
-        """Take one more."""
+        """Add a value."""
         if self._is_for_this(value) and value.text not in self._values:
             self._values[value.text] = value
             self._new.append(value)
@@ -214,7 +213,7 @@ class KnownValues:
                 self._holds, self._new = _gate(self._values), []
 
     def find(self, text: str) -> list[tuple[int, int, Value]]:
-        """Start, end and value of each that is in a text; they may overlap."""
+        """Return start, end and value of each occurrence in a text; they may overlap."""
         found: list[tuple[int, int, Value]] = []
         for value in self._values.values() if self._holds(text) else self._new:
             at = text.find(value.text)
@@ -228,7 +227,7 @@ class KnownValues:
 
 
 def _gate(values: Iterable[str]) -> Callable[[str], bool]:
-    """What tells quickly whether a text may hold any of the values."""
+    """Return a function that quickly checks whether a text may hold any of the values."""
     literals = [re2.escape(each.encode()) for each in values]
     if not literals:
         return lambda _: False
@@ -238,7 +237,7 @@ def _gate(values: Iterable[str]) -> Callable[[str], bool]:
     options.max_mem = GATE_BYTES
     try:
         search = re2.compile(b"|".join(literals), options).search
-    except re2.error:  # too many for one expression: each is looked for
+    except re2.error:  # too many for one expression: each is searched for
         return lambda _: True
     finally:
         re2.purge()

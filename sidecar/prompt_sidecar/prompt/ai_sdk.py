@@ -5,7 +5,7 @@ A message is `{"role", "content"}` with a string or an array of parts. Calls are
 type: text and JSON, each also as an error, parts (`content`), or a denied execution. Elided JSON is not JSON any more,
 so its output becomes text.
 
-Anthropic's compaction is a text whose provider options say so; see `anthropic_messages.py`.
+Anthropic's compaction is a text with provider options that mark it; see `anthropic_messages.py`.
 
 An approval is requested next to its call and answered in a tool message. It is reported as a call and its answer, so it
 is dropped only together with its call. The body is the input of `generateText`, written as JSON. Source: the package's
@@ -151,7 +151,7 @@ def _is_image(part: dict[str, Any]) -> bool:
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    """Return the message with items replaced. Raises nothing for a message that `read` accepted."""
     edits, others, label = without_reasoning(replacements)
     values = ValuesByPath(raw)
     if edits and len(edits) == array_length(raw, ("content",)):  # a message must have content
@@ -170,7 +170,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition. The agent passes `inputSchema` through the SDK's `jsonSchema`, the rest to `tool`."""
+    """Return a tool's definition. The agent passes `inputSchema` through the SDK's `jsonSchema`, the rest to `tool`."""
     return orjson.dumps({"name": name, "description": description, "inputSchema": orjson.Fragment(parameters)})
 
 
@@ -188,7 +188,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def system_without(value: bytes, is_own: Callable[[str], bool]) -> bytes:
-    """The system prompt without our own texts that were sent back. Raises InvalidJson if it is not strict JSON."""
+    """Return the system prompt without our texts that were sent back. Raises InvalidJson if it is not strict JSON."""
     if value[:1] != b"[":
         return _as_text.without(value, is_own)
     messages = [bytes(message) for message in _raw_array.decode(value)]
@@ -197,7 +197,7 @@ def system_without(value: bytes, is_own: Callable[[str], bool]) -> bytes:
 
 
 def system_texts(value: bytes) -> list[str]:
-    """The texts of the system prompt. Raises InvalidJson if it is neither a string nor messages."""
+    """Return the texts of the system prompt. Raises InvalidJson if it is neither a string nor messages."""
     decoded = load_any(value, "json.body.system")
     messages = decoded if type(decoded) is list else [] if decoded is None else [decoded]
     if not all(type(message) in (str, dict) for message in messages):
@@ -218,7 +218,7 @@ def _no_system() -> InvalidJson:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without null members, with a string content as one text part."""
+    """Return the message without null members, with a string content as one text part."""
     kept = {name: member for name, member in value.items() if member is not None}
     if type(kept["content"]) is str:
         kept["content"] = [{"type": "text", "text": kept["content"]}]

@@ -1,4 +1,4 @@
-r"""JSON that two parsers may read differently: with a lone surrogate, the same key twice, or a number too large.
+r"""JSON that two parsers may read differently: with a lone surrogate, a repeated key, or a number too large.
 
 JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 leaves the behaviour of readers undefined
 (section 8.2), as it does for duplicate keys (section 4) and for numbers that no double holds (section 6). Providers
@@ -7,10 +7,10 @@ well as possible, with U+FFFD for a lone surrogate, null for a number that is to
 count its tokens and find its calls and results. It is recognised by its raw bytes.
 
 With lone surrogates alone all parsers find the same members in it. So its items are elided, clipped and dropped like
-any others; the original of a text with one is its raw JSON, and what an elision shows of it has U+FFFD. With two
-members of a name or a number too large it is never edited: it is returned unchanged, or dropped whole, with originals
-that have its own spelling. Only where parsers may even find other calls and answers in it, so that a provider might see
-a call without its answer, it is not dropped either.
+any others; the original of a text with one is its raw JSON, and its elided form has U+FFFD. With two members of a name
+or a number too large it is never edited: it is returned unchanged, or dropped whole, with originals that have its own
+spelling. Only where parsers may even find other calls and answers in it, so that a provider might see a call without
+its answer, it is not dropped either.
 
 The escape of a lone surrogate has six bytes and so has its replacement, and null is filled up with spaces, so offsets
 are the same in both texts.
@@ -35,20 +35,20 @@ from prompt_sidecar.prompt.readable import readable, without_large_numbers
 from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, without_lone_surrogates
 
 _NONE: Final = 0xFFFD
-"""Replaces a lone surrogate in a text that already contains every character of `_STAND_INS`; it is lost there."""
+"""Replaces a lone surrogate in a text that already has every character of `_STAND_INS`; the surrogate is lost there."""
 _SALT: Final = b"raw:"
 """Prefix of the raw bytes that are digested, so that no unambiguous message has the same identity."""
 _REPLACED: Final = "\ufffd"
-"""What a text that was read has in place of a lone surrogate; it may have come with one, too."""
+"""What replaces a lone surrogate in a text that was read; the sent text may have it, too."""
 _STAND_INS: Final = range(0xE000, 0xF900)
 """Private-use characters that replace lone surrogates while a text is edited; there are more of them than
 surrogates."""
 
 _MOST_SPELLED: Final = 8
-"""Items of a message whose originals may be raw JSON, as the whole message is searched for each. Where there are more,
-their originals are texts, and only that of the message has its spelling."""
+"""Items of a message whose originals may be raw JSON, as the whole message is searched for each. If there are more,
+their originals are texts, and only the message's own original has its spelling."""
 _HOLDS_ALL: Final = frozenset({ItemKind.OPAQUE, ItemKind.REASONING})
-"""Items that may be a whole message, or a block of which nothing is left out."""
+"""Items that may be a whole message, or a complete block."""
 
 Argument = TypeVar("Argument")
 
@@ -62,7 +62,7 @@ def load_any(raw: bytes, field: str) -> Any:
 
 
 def _tolerant_reader(read: MessageReader) -> MessageReader:
-    """A reader that accepts ambiguous messages too; see the module."""
+    """Return a reader that accepts ambiguous messages too; see the module."""
 
     def read_any(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
         try:
@@ -74,7 +74,7 @@ def _tolerant_reader(read: MessageReader) -> MessageReader:
         single = _without_doubles(clear, field)
         message = read(single, field, identify)
         few = sum(map(_is_spelled, message.items)) <= _MOST_SPELLED
-        if few and single is paired:  # there is nothing else than lone surrogates
+        if few and single is paired:  # it has nothing but lone surrogates
             items = tuple(item._replace(spelled=_is_spelled(item) and not item.raw_json) for item in message.items)
             droppable = not _has_unclear_ids(message)
         else:
@@ -91,14 +91,14 @@ def _tolerant_reader(read: MessageReader) -> MessageReader:
 
 
 def _is_spelled(item: Item) -> bool:
-    """Whether an item's original has to be its raw JSON, as its text may lack some of it."""
+    """Whether an item's original has to be its raw JSON, as its text may lack part of it."""
     return item.kind not in _HOLDS_ALL and (item.raw_json or _REPLACED in item.text)
 
 
 def _unedited(item: Item, *, spelled: bool) -> Item:
-    """An item that is only dropped; `spelled`: its original is its raw JSON, else its text.
+    """Return an item that can only be dropped; `spelled`: its original is its raw JSON, else its text.
 
-    Reasoning that its provider would reject is removed all the same.
+    Reasoning that its provider would reject is removed nevertheless.
     """
     if item.kind is ItemKind.OPAQUE:
         return item
@@ -108,18 +108,18 @@ def _unedited(item: Item, *, spelled: bool) -> Item:
 
 
 def whole_too(items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items of an ambiguous message with the message itself, which alone has all that other parsers find in it.
+    """Return an ambiguous message's items and the whole message, which alone has all that other parsers find.
 
-    Not where it is reasoning alone: that is removed in other ways than content.
+    A message of reasoning only is excluded: it is removed in other ways than content.
     """
     kinds = {item.kind for item in items}
     return items if ItemKind.OPAQUE in kinds or kinds == {ItemKind.REASONING} else (*items, WHOLE)
 
 
 def _is_droppable(read: MessageReader, message: Message, clear: bytes, single: bytes) -> bool:
-    """Whether originals have all of a message, and other parsers find the same calls and answers in it.
+    """Whether originals cover all of a message, and other parsers find the same calls and answers in it.
 
-    `clear` and `single`: its text without what strict parsers refuse, and without duplicate keys too.
+    `clear`: its text without what strict parsers refuse; `single`: without duplicate keys too.
     """
     if _has_unclear_ids(message):
         return False
@@ -130,12 +130,12 @@ def _is_droppable(read: MessageReader, message: Message, clear: bytes, single: b
 
 
 def _has_unclear_ids(message: Message) -> bool:
-    """Whether ids of calls had lone surrogates: they may be alike only here."""
+    """Whether ids of calls had lone surrogates: different ids may then look equal here."""
     return any(_REPLACED in each for each in (*message.calls, *message.answers))
 
 
 def _pairs_alike(read: MessageReader, clear: bytes, message: Message) -> bool:
-    """Whether a parser that takes the first of two members finds the same calls and answers as one for the last."""
+    """Whether a parser that uses the first of two members finds the same calls and answers as with the last."""
     try:
         other = read(orjson.dumps(json.loads(clear, object_pairs_hook=_firsts, parse_int=float)), "history", False)
     except (InvalidJson, TypeError, RecursionError):
@@ -144,12 +144,12 @@ def _pairs_alike(read: MessageReader, clear: bytes, message: Message) -> bool:
 
 
 def _firsts(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object with the first of members of one name."""
+    """Return an object with the first of each members with the same name."""
     return dict(reversed(members))
 
 
 def _restoring_surrogates(call: Callable[[bytes, Argument], bytes]) -> Callable[[bytes, Argument], bytes]:
-    """A function from a message's bytes to bytes that keeps lone surrogates, which msgspec and orjson reject."""
+    """Wrap an edit of a message's bytes so that it keeps lone surrogates, which msgspec and orjson reject."""
 
     def call_any(raw: bytes, argument: Argument) -> bytes:
         try:
@@ -176,7 +176,7 @@ def _restoring_originals(call: Callable[[bytes, Sequence[Item]], list[bytes]]) -
 
 
 def tolerant(format_: Format) -> Format:
-    """The format with a reader, a writer and a system member that accept ambiguous messages too; see the module."""
+    """Return the format with a reader, a writer and a system member that accept ambiguous messages; see the module."""
     return replace(
         format_,
         read=_tolerant_reader(format_.read),
@@ -187,7 +187,7 @@ def tolerant(format_: Format) -> Format:
 
 
 def _tolerant_member(member: SystemMember) -> SystemMember:
-    """A system member that keeps lone surrogates when our own text is added or removed."""
+    """Return a system member that keeps lone surrogates when our own text is added or removed."""
 
     def add(value: bytes | None, text: str) -> bytes:
         if value is None:
@@ -206,7 +206,7 @@ def _tolerant_member(member: SystemMember) -> SystemMember:
 
 
 def _without_doubles(raw: bytes, field: str) -> bytes:
-    """A text without duplicate keys: the last value is kept, as most languages' parsers do."""
+    """Return a text without duplicate keys: the last value is kept, as in most languages' parsers."""
     try:
         load(raw, field)
     except AmbiguousJson:
@@ -218,7 +218,7 @@ def _without_doubles(raw: bytes, field: str) -> bytes:
 
 
 def _shielded(value: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
-    """A text with other characters for lone surrogates, and the function that restores them in an edited text."""
+    """Return a text with other characters for lone surrogates, and a function that restores them after edits."""
     places = list(lone_surrogates(value))
     if not places:
         return value, lambda made: made

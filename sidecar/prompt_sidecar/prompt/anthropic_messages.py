@@ -8,9 +8,9 @@ From Opus 4.8 on models also take system messages in the history, and agents use
 restricted: it "must immediately follow a `user` turn (or an `assistant` turn ending in a server tool result), and must
 either be the last entry in `messages` or be immediately followed by an `assistant` turn", never first and never between
 a call and its result. So one is dropped with its iteration, and never alone. The page says that consecutive ones "are
-accepted and treated as a single system section"; earlier copies of it, and the page for Amazon Bedrock, do not allow
-them, so the sidecar makes none. One that changes which tools are offered (`tool_addition`, `tool_removal`) or the
-effort (`output_config`) is in force from there on, so its iteration stays.
+accepted and treated as a single system section"; earlier copies of the page, and the page for Amazon Bedrock, do not
+allow them, so the sidecar makes none. A system message that changes the offered tools (`tool_addition`, `tool_removal`)
+or the effort (`output_config`) applies from there on, so its iteration stays.
 
 Tools with `defer_loading` are not in the model's context until a `tool_reference` names them: in the result of the
 agent's own search, in that of the provider's, or in a `tool_addition`. The definition is read in its place, so that the
@@ -19,8 +19,8 @@ iteration of a reference stays.
 "When the API receives a `compaction` block, all content blocks before it are ignored" ("Compaction at a token
 threshold"): they take no tokens, and nothing of them is trimmed. Its `tool_changes` load the tools that were loaded
 before it. One whose content is null "represents a failed compaction. The server treats these as no-ops" (the provider's
-Python SDK 2.12.0, `BetaCompactionBlockParam`). The block of a compaction on demand is signed and comes first: before it
-nothing may stand.
+Python SDK 2.12.0, `BetaCompactionBlockParam`). The block of a compaction on demand is signed and must be first: nothing
+may precede it.
 
 Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
 on the model; see `thinking.py`. For models that bind thinking to the prompt before it our changing text is placed in
@@ -64,13 +64,13 @@ _THINKING: Final[Mapping[Any, str]] = {"thinking": "signature", "redacted_thinki
 _TOOL_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
 """Types of blocks that offer a tool from there on, or withdraw it."""
 _REFERENCE: Final = "tool_reference"
-"""Type of a block in whose place the model sees the definition of a tool."""
+"""Type of a block at whose place the model sees a tool's definition."""
 _SYSTEM_BLOCK: Final = "mid_conv_system"
-"""Type of a block that holds what a system message does."""
+"""Type of a block with the content of a system message."""
 _COMPACTION: Final = "compaction"
-"""Type of a block with a summary in place of all that precedes it."""
+"""Type of a block with a summary that replaces everything before it."""
 _SEALED: Final = ("encrypted_content", "signature")
-"""Its members with encrypted text."""
+"""Members of that block with encrypted text."""
 _EFFORT: Final = "output_config"
 """The member of a system message that sets the effort from there on."""
 _KNOWN: Final = frozenset({"role", "content"})
@@ -186,14 +186,14 @@ class _Reader(Gathering):
 
 
 def _changes_tools(block: dict[str, Any]) -> bool:
-    """Whether a block offers or withdraws a tool, by itself or within a block of system instructions."""
+    """Whether a block offers or withdraws a tool, by itself or inside a block of system instructions."""
     inner = block.get("content") if block.get("type") == _SYSTEM_BLOCK else None
     blocks = [block, *(inner if type(inner) is list else ())]
     return any(type(each) is dict and string(each.get("type")) in _TOOL_CHANGES for each in blocks)
 
 
 def _loaded(block: dict[str, Any]) -> Iterator[str]:
-    """Names of the tools whose definitions the model sees in the place of a block, or of references in it."""
+    """Yield names of the tools whose definitions the model sees at the place of a block, or of references in it."""
     kind, inner = string(block.get("type")), block.get("content")
     if kind == _REFERENCE:
         yield string(block.get("tool_name")) or string(block.get("name"))
@@ -223,19 +223,19 @@ def _seen(tools: Any) -> Any:
 
 
 def _definitions(tools: Any) -> dict[str, Any]:
-    """The definitions of deferred tools, by name."""
+    """Return the definitions of deferred tools, by name."""
     return {string(tool.get("name")): tool for tool in tools if _is_deferred(tool)} if type(tools) is list else {}
 
 
 def _document_text(source: dict[str, Any]) -> str:
-    """Name of the member of a document's source with text, plain or as blocks; empty if there is none, as in a PDF."""
+    """Return the member of a document's source with text, plain or as blocks; empty if there is none, as in a PDF."""
     member = {"text": "data", "content": "content"}.get(string(source.get("type")), "")
     shapes = (str,) if member == "data" else (str, list)
     return member if type(source.get(member)) in shapes else ""
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    """Return the message with items replaced. Raises nothing for a message that `read` accepted."""
     removed, others, label = without_reasoning(replacements)
     values = ValuesByPath(raw)
     edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
@@ -253,7 +253,7 @@ def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
 
 
 def add_system(value: bytes | None, text: str) -> bytes:
-    """Add a text block to the system prompt; what is there keeps its bytes.
+    """Add a text block to the system prompt; existing parts keep their bytes.
 
     Raises:
         InvalidJson: the body's `system` is neither a string nor an array.
@@ -271,19 +271,19 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def system_message(text: str) -> bytes:
-    """A system message inside the history, for models that accept one."""
+    """Return a system message inside the history, for models that accept one."""
     return orjson.dumps({"role": "system", "content": text})
 
 
 def dropping_invalid(body: Split) -> Mapping[str, bytes]:
-    """The member that asks Anthropic to drop thinking that is not valid, where the body asks for thinking.
+    """Return the member that asks Anthropic to drop invalid thinking, if the body requests thinking.
 
     Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request also needs a beta header.
     """
     value = body.field("thinking") if body.is_object else None
     try:
         thinking = load(value, f"{FIELD}.thinking") if value is not None else None
-    except AmbiguousJson:  # written again it would be another value
+    except AmbiguousJson:  # encoded again it would be another value
         return {}
     if type(thinking) is not dict or "block_binding" in thinking:
         return {}
@@ -291,7 +291,7 @@ def dropping_invalid(body: Split) -> Mapping[str, bytes]:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, a member of `tools`."""
+    """Return a tool's definition, a member of `tools`."""
     return orjson.dumps({"name": name, "description": description, "input_schema": orjson.Fragment(parameters)})
 
 
@@ -302,7 +302,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _blocks(content: Any) -> Any:
-    """Content as blocks without marks; a client may turn a string into one block to mark it."""
+    """Return content as blocks without marks; a client may turn a string into one block to mark it."""
     if type(content) is str:
         return [{"type": "text", "text": content}]
     return [_without_mark(block) for block in content] if type(content) is list else content

@@ -121,7 +121,7 @@ class _Reader(Gathering):
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    """Return the message with items replaced. Raises nothing for a message that `read` accepted."""
     removed, others, label = without_reasoning(replacements)
     edits = removed | {item.path: _value(item, text) for item, text in others.items()}
     if removed and len(removed) == array_length(raw, ("content",)):  # a message must have content
@@ -138,7 +138,7 @@ def _value(item: Item, text: Replacement) -> bytes:
 
 
 def add_system(value: bytes | None, text: str) -> bytes:
-    """Add a text block to the system prompt; what is there keeps its bytes.
+    """Add a text block to the system prompt; existing parts keep their bytes.
 
     Raises:
         InvalidJson: the body's `system` is not an array.
@@ -152,19 +152,19 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, a member of `toolConfig.tools`."""
+    """Return a tool's definition, a member of `toolConfig.tools`."""
     schema = {"json": orjson.Fragment(parameters)}
     return orjson.dumps({"toolSpec": {"name": name, "description": description, "inputSchema": schema}})
 
 
 def _kind(block: dict[str, Any]) -> tuple[str, Any]:
-    """A block's kind and value; the kind is empty unless it has exactly one member."""
+    """Return a block's kind and value; the kind is empty unless it has exactly one member."""
     present = [(name, member) for name, member in block.items() if member is not None]
     return present[0] if len(present) == 1 else ("", None)
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without cache points, which move between calls, and without null members."""
+    """Return the message without cache points, which move between calls, and without null members."""
     kept = {name: member for name, member in value.items() if member is not None}
     if type(kept.get("content")) is list:
         kept["content"] = [

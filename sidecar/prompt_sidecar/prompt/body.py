@@ -1,6 +1,6 @@
 """A request body as slices: where each message starts and ends, found at the cost of the new messages only.
 
-An agent sends its whole history at every call, so a body mostly begins like the one before. The scan therefore starts
+An agent sends its whole history at every call, so a body mostly begins like the previous one. The scan therefore starts
 from the last split: it compares bytes up to the first message that differs (a memcmp), and parses only from there on. A
 slice is never copied; a split is offsets into the body that was received.
 
@@ -70,17 +70,17 @@ class Split:
     is_text: bool = False
     """Whether the messages are a plain string; the only message is that string, quotes included."""
     _view: tuple[int, memoryview] | None = field(default=None, init=False, repr=False, compare=False)
-    """The long message that was asked for last, by its index."""
+    """The last requested long message, by its index."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def message(self, index: int) -> bytes:
-        """The raw bytes of a message."""
+        """Return the raw bytes of a message."""
         return self.raw[self.starts[index] : self.ends[index]]
 
     def text(self, index: int) -> bytes | memoryview:
-        """A message in JSON, to be decoded: a long one is not copied, and asked for again it is the same object."""
+        """Return a message's JSON for decoding: a long one is not copied, and the same object when requested again."""
         if self.ends[index] - self.starts[index] <= WRITTEN_BYTES:
             return self.message(index)
         if self._view is None or self._view[0] != index:
@@ -88,7 +88,7 @@ class Split:
         return self._view[1]
 
     def field(self, name: str) -> bytes | None:
-        """The raw JSON of a member of the body, or of one inside it (`outer.inner`); None if there is none."""
+        """Return the raw JSON of a member of the body, or of one inside it (`outer.inner`); None if there is none."""
         outer, _, inner = name.partition(".")
         span = self.fields.get(outer)
         if span is None:
@@ -138,7 +138,7 @@ def split(
 
 
 def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
-    """Make a split of separate slices, for formats whose bodies are not JSON."""
+    """Make a split from separate slices, for formats whose bodies are not JSON."""
     raw = b"".join(slices)
     ends: list[int] = []
     at = 0
@@ -153,7 +153,10 @@ def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
 
 
 def _check_text(found: Split) -> None:
-    """Raises InvalidJson if a member besides the messages is not UTF-8; messages are checked when they are read."""
+    """Check the body's text.
+
+    Raises InvalidJson if a member other than the messages is not UTF-8; messages are checked when read.
+    """
     for name, span in found.fields.items():
         decoder = getincrementaldecoder("utf-8")()
         try:
@@ -241,7 +244,7 @@ def _prefix(raw: bytes, before: Split, low: int) -> int:
 
 
 def _ends_message(raw: bytes, at: int) -> bool:
-    """Whether a value can end here: the number `1` is not the beginning of `12`, though its bytes are."""
+    """Whether a value can end here: the number `1` is not the beginning of `12`, although its bytes are."""
     at = _skip_space(raw, at)
     return raw[at : at + 1] in (b",", b"]")
 
@@ -257,13 +260,13 @@ def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list
 
 
 def members_of(raw: bytes) -> dict[str, bytes]:
-    """The members of an object, as the bytes that they came as; lone surrogates are allowed. Raises InvalidJson."""
+    """Return an object's members, as the bytes of each; lone surrogates are allowed. Raises InvalidJson."""
     fields, _, _ = _scan_object(raw, 0, None)
     return {name: raw[span.start : span.end] for name, span in fields.items()}
 
 
 def elements_of(raw: bytes) -> list[bytes]:
-    """The elements of an array, as the bytes that they came as; lone surrogates are allowed. Raises InvalidJson."""
+    """Return an array's elements, as the bytes of each; lone surrogates are allowed. Raises InvalidJson."""
     spans = _scan_array(raw, _skip_space(raw, 0), 0, "", whole=True)
     return [raw[start:end] for start, end in spans]
 
@@ -271,15 +274,15 @@ def elements_of(raw: bytes) -> list[bytes]:
 def _scan_object(
     raw: bytes, shift: int, member: str | None, check: Callable[[], None] = never, *, text: bool = False
 ) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
-    """Spans of an object's members and of its messages, and whether these are a plain string.
+    """Return spans of an object's members and of its messages, and whether these are a plain string.
 
-    `shift` is added to every offset. `member` holds the messages; None: no member does.
+    `shift` is added to every offset. `member`: the member with the messages; None if there is none.
     """
     check_slices(raw, FIELD)
     check_members(raw, FIELD, check)
     if len(raw) > WRITTEN_BYTES:
         check()
-        _key(raw, _skip_space(raw, 0) + 1)  # a name as long as that is refused before the decoder copies it
+        _key(raw, _skip_space(raw, 0) + 1)  # a name of such a length is refused before the decoder copies it
     try:
         members = _decoded(_raw_object, raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -323,7 +326,7 @@ def _scan_object(
 def _scan_array(
     text: bytes, at: int, shift: int, member: str, value: memoryview | None = None, *, whole: bool = False
 ) -> list[tuple[int, int]]:
-    """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
+    """Return spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
     if value is None:
         check_slices(text, FIELD)
     try:
@@ -346,7 +349,7 @@ def _scan_array(
 
 
 def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
-    """The name of the member that begins at `at`; None if there is none. Raises TooLarge if it is too long."""
+    """Match the name of the member that begins at `at`; None if there is none. Raises TooLarge if it is too long."""
     at = _skip_space(raw, at)
     found = _KEY.match(raw, at, at + MAX_NAME)
     if (found is None or found.end() == at + MAX_NAME) and raw[at : at + 1] == b'"':
@@ -357,7 +360,7 @@ def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
 
 
 def _inner(value: bytes, path: str) -> bytes | None:
-    """The raw JSON at a dotted path inside a member; None if it is absent."""
+    """Return the raw JSON at a dotted path inside a member; None if it is absent."""
     for name in path.split("."):
         if value[:1] != b"{":
             return None
@@ -410,7 +413,7 @@ _KNOWN_MEMBERS: Final = frozenset(
 
 
 def _malformed(error: Exception, text: bytes) -> InvalidJson:
-    """The error for malformed JSON; orjson describes lone surrogates better. Neither library quotes the text."""
+    """Return the error for malformed JSON; orjson describes lone surrogates better. Neither library quotes the text."""
     reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
     try:
         check_decoding(text, FIELD)
@@ -424,9 +427,9 @@ def _malformed(error: Exception, text: bytes) -> InvalidJson:
 
 
 def continued(before: Split, count: int, after: Split, *, is_json: bool) -> Split:
-    """The whole prompt of a delta body, which holds only the messages after the first `count` of the one before.
+    """Return the whole prompt for a delta body, which has only the messages after the previous one's first `count`.
 
-    The messages before are copied once, and keep their offsets where the head is as long as it was.
+    The earlier messages are copied once, and keep their offsets if the head has the same length.
     """
     head = after.head
     old = memoryview(before.raw)[before.starts[0] : before.ends[count - 1]] if count else memoryview(b"")

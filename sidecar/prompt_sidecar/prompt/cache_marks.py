@@ -1,6 +1,6 @@
-"""Marks at which a provider caches a prompt: found where an agent has placed them, and written where it has not.
+"""Marks at which a provider caches a prompt: recognised in an agent's prompt, or added to it.
 
-What the APIs say (read in November 2026):
+By the APIs' documentation (read in November 2026):
 
 - Anthropic, "Prompt caching": `cache_control` on a block of `system`, of a message or of `tools`, at most four in a
   request; not on thinking, and not on an empty text. At each mark a prefix is written, and one that was written at most
@@ -12,7 +12,7 @@ What the APIs say (read in November 2026):
   `instructions`, tools, or what the model said; at most four writes, one of which the API places itself at the newest
   user or tool message. `prompt_cache_options` says whether it does. `prompt_cache_key` joins requests that begin alike.
 
-A value is written again only around what is marked: all else in it keeps its bytes.
+Only the marked part of a value is encoded again: everything else in it keeps its bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from prompt_sidecar.prompt.body import elements_of, members_of
 MOST_MARKS: Final = 4
 """Marks in one request, by all three APIs."""
 _DEEPEST: Final = 4
-"""How far inside a value marks are looked for: a block in a tool's result is at the third."""
+"""Depth in a value at which marks are searched: a block in a tool's result is at the third level."""
 _HOLDERS: Final = ("content", "output", "tools")
-"""Members of blocks, messages and bodies that hold what may be marked; others hold the agent's data."""
+"""Members of blocks, messages and bodies whose values may be marked; others have the agent's data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,23 @@ class CacheMarks:
     """How prompts of a format are marked."""
 
     name: str
-    """The member that marks a block, or the only member of a block that is a mark."""
+    """The member that marks a block, or the only member of a mark's own block."""
     value: bytes
-    """Its value, as JSON."""
+    """The mark's value, as JSON."""
     as_block: bool
-    """Whether a mark is a block of its own, behind what it marks."""
+    """Whether a mark is a block of its own, after the marked block."""
     text: bytes
-    """How a part that is a text begins, up to the text, where a message's content is the text alone."""
+    """The beginning of a text part, up to the text, for messages whose content is only a text."""
     roles: frozenset[str]
     """Messages with these roles are marked."""
     at_newest: bool
     """Whether the newest message has to be marked; false: the API does it itself."""
     leads: frozenset[str]
-    """Roles of messages that are the system prompt where they lead; empty: it is a member of the body."""
+    """Roles of leading messages that are the system prompt; empty: it is a member of the body."""
     places_itself: tuple[str, ...]
-    """Members of a body by which an agent says where to cache."""
+    """Members of a body by which an agent controls caching itself."""
     takes: Callable[[str], bool]
-    """Whether a model takes marks, by its name."""
+    """Whether a model accepts marks, by its name."""
 
     def holds(self, raw: bytes) -> bool:
         """Whether an agent's value, such as a message, has a mark; False if it cannot be read."""
@@ -74,7 +74,7 @@ class CacheMarks:
         return value.get(self.name) is not None or any(self._marked(value.get(name), depth) for name in _HOLDERS)
 
     def role(self, raw: bytes) -> str:
-        """Return the role of a message; empty: it has none that can be read."""
+        """Return the role of a message; empty if it has none that can be read."""
         try:
             role = orjson.loads(members_of(raw).get("role", b'""'))
         except (InvalidJson, TooLarge, orjson.JSONDecodeError):
@@ -82,13 +82,13 @@ class CacheMarks:
         return role if type(role) is str else ""
 
     def message(self, raw: bytes) -> bytes | None:
-        """Return a message with a mark at its end; None: it cannot have one."""
+        """Return a message with a mark at its end, or None if it cannot have one."""
         try:
             members = members_of(raw)
             holder = "output" if "output" in members else "content"
             if holder == "content" and self.role(raw) not in self.roles:
                 return None
-            # What a text becomes as the output of a tool is not documented, so it stays.
+            # The effect of a text's conversion in a tool's output is not documented, so it stays a text.
             words = holder == "content" and members.get("role") != b'"tool"'
             marked = self.blocks(members.get(holder, b""), words=words)
         except (InvalidJson, TooLarge):
@@ -102,12 +102,12 @@ class CacheMarks:
             return None
 
     def blocks(self, raw: bytes, *, words: bool = True, leave: int = 0) -> bytes | None:
-        """Return an array of blocks, or a text that becomes one, with a mark; None: it cannot have one.
+        """Return an array of blocks, or a text as one, with a mark; None if it cannot have one.
 
         Args:
             raw: as JSON.
             words: whether a text may become an array.
-            leave: blocks at the end that stay behind the mark.
+            leave: number of blocks at the end that stay after the mark.
 
         Raises:
             InvalidJson: it cannot be read.
@@ -127,7 +127,7 @@ class CacheMarks:
         return b"[" + b",".join(blocks) + b"]"
 
     def _block(self, raw: bytes) -> list[bytes] | None:
-        """Return a block and its mark; None: it cannot have one."""
+        """Return a block and its mark, or None if it cannot have one."""
         raw = raw.strip()
         if raw[:1] != b"{":
             return None

@@ -1,6 +1,6 @@
 """Typed messages, `prompt_sidecar.v1.Message`, for agents with message types of their own.
 
-A slice is a message's serialised bytes, so what is not trimmed is returned unchanged, including fields of a later
+A slice is a message's serialised bytes, so untrimmed messages are returned unchanged, including fields of a later
 version. An image that is clipped becomes text: a text part, or inside a tool result an image of media type text/plain.
 """
 
@@ -120,7 +120,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
 
 
 def originals(raw: bytes, items: Sequence[Item]) -> list[bytes]:
-    """The originals of items of this message; protobuf JSON for an image or a whole message."""
+    """Return the originals of items of this message; protobuf JSON for an image or a whole message."""
     message = pb.Message.FromString(raw) if any(item.raw_json for item in items) else pb.Message()
     return [_json(message, item) if item.raw_json else utf8(item.text) for item in items]
 
@@ -138,7 +138,7 @@ def _json(message: pb.Message, item: Item) -> bytes:
 
 
 def leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
-    """The strings of a message that are or may be text. Places are indices of parts. Raises InvalidJson."""
+    """Return the strings of a message that are or may be text. Places are indices of parts. Raises InvalidJson."""
     found: list[Leaf] = []
     for index, part in enumerate(_parse(raw, field).parts):
         kind = part.WhichOneof("kind")
@@ -163,7 +163,7 @@ def leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
 
 
 def changed(raw: bytes, changes: Changes) -> bytes:
-    """The message with other texts in some of its parts."""
+    """Return the message with other texts in some of its parts."""
     if not changes:
         return raw
     message = pb.Message.FromString(raw)
@@ -184,12 +184,12 @@ def changed(raw: bytes, changes: Changes) -> bytes:
 
 
 def system_message(text: str) -> bytes:
-    """A system message."""
+    """Return a system message."""
     return pb.Message(role=pb.ROLE_SYSTEM, parts=[pb.Part(text=text)]).SerializeToString(deterministic=True)
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, plain: the agent puts it into its own types."""
+    """Return a plain tool definition: the agent converts it to its own types."""
     return orjson.dumps({"name": name, "description": description, "parameters": orjson.Fragment(parameters)})
 
 

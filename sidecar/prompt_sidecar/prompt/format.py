@@ -1,7 +1,7 @@
 """Formats: how messages are read and written, and where the sidecar's own text may be placed.
 
 A format is one file with one `Format` value, and one row in `formats.py`. It only describes the shape of messages and
-bodies: no stage, no run and no server asks which format it is dealing with.
+bodies: no stage, no run and no server depends on a particular format.
 
 Our own text is placed in the history as messages where the format allows system messages anywhere and the provider does
 not store them, else in the body's system member (`system`), else it is returned to the caller. Each format says so
@@ -36,7 +36,7 @@ class MessageReader(Protocol):
     """Decodes a message."""
 
     def __call__(self, raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
-        """Decode `raw`, which is a view only where it is long; `field` is the request field to name in an error.
+        """Decode `raw`, which is a view only if it is long; `field` is the request field to name in an error.
 
         Without `identify` the identity is empty. Only for messages that were read before, as it skips the checks.
         """
@@ -47,12 +47,12 @@ class Variant(Protocol):
     """Selects the variant of a format for a body."""
 
     def __call__(self, body: Split, model: str = "", /) -> Format:
-        """The variant for a body and model; `model` is empty if it is not known."""
+        """Return the variant for a body and model; `model` is empty if unknown."""
         ...
 
 
 class ReasoningRule(Enum):
-    """When a provider accepts that reasoning is no longer in a prompt."""
+    """When a provider accepts a prompt from which reasoning was removed."""
 
     KEPT = "kept"
     """Only where its whole message is dropped."""
@@ -64,10 +64,10 @@ class ReasoningRule(Enum):
 
 
 class Compaction(Enum):
-    """What a provider does with messages before its newest compaction in a prompt. They are never trimmed."""
+    """How a provider treats messages before its newest compaction in a prompt. They are never trimmed."""
 
     DROPS = "drops"
-    """It drops them, so they take no tokens."""
+    """The provider drops them, so they take no tokens."""
     READS = "reads"
     """The model reads them, and they take tokens like all others."""
 
@@ -80,7 +80,7 @@ class Stands(Enum):
     INSIDE = "inside"
     """In a system message inside the history, where a cut was made."""
     OUTSIDE = "outside"
-    """In the body's system member; returned to the caller where a body has none."""
+    """In the body's system member; returned to the caller if a body has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class Placement:
     """Where our own text is placed in the prompts of a format."""
 
     directives: Stands = Stands.OUTSIDE
-    """What never changes in a run."""
+    """The place of the text that never changes in a run."""
     lists: Stands = Stands.OUTSIDE
-    """The registry, and the placeholder of dropped iterations."""
+    """The place of the registry, and of the placeholder of dropped iterations."""
     message: Callable[[str], bytes] | None = None
     """Write a system message; None if all our text is placed outside."""
     after_user: bool = False
@@ -98,17 +98,17 @@ class Placement:
 
     @classmethod
     def inside(cls, message: Callable[[str], bytes]) -> Placement:
-        """Of a format that allows system messages anywhere."""
+        """Return the placement of a format that allows system messages anywhere."""
         return cls(Stands.LEADING, Stands.INSIDE, message)
 
     @classmethod
     def leading(cls, message: Callable[[str], bytes]) -> Placement:
-        """Of a format whose system messages must precede all others."""
+        """Return the placement of a format whose system messages must precede all others."""
         return cls(Stands.LEADING, Stands.LEADING, message)
 
     @classmethod
     def divided(cls, message: Callable[[str], bytes]) -> Placement:
-        """Of a format with a system member, and system messages only between user and assistant messages."""
+        """Return the placement for a system member, and system messages only between user and assistant messages."""
         return cls(Stands.OUTSIDE, Stands.INSIDE, message, after_user=True)
 
     @property
@@ -126,16 +126,18 @@ class SystemMember:
     """The body's member for the system prompt, in formats where it is not the leading system messages."""
 
     names: tuple[str, ...]
-    """Its accepted names; the first is used where a body has none of them."""
+    """Its accepted names; the first is used if a body has none of them."""
     add: Callable[[bytes | None, str], bytes]
-    """Add our own text to its value (None: the body has none). Raises InvalidJson for an unsupported shape."""
+    """Adds our own text to its value (None: the body has none). Raises InvalidJson for an unsupported shape."""
     without: Callable[[bytes, Callable[[str], bool]], bytes]
-    """Its value without our own texts that were sent back; the same bytes if there are none. Raises InvalidJson."""
+    """Returns its value without our own texts that were sent back; the same bytes if there are none. Raises
+    InvalidJson."""
     texts: Callable[[bytes], list[str]]
-    """The texts in its value whose tokens count; other values as compact JSON. Raises InvalidJson."""
+    """Returns the texts in its value whose tokens count; other values as compact JSON. Raises InvalidJson."""
     one_text: bool = False
     """Whether its value is one text, which a provider reads again as a whole, with tools and messages behind it, when
-    ours at its end changes. Of blocks, those before ours stay cached, and so do the tools, which come first."""
+    ours at its end changes. In an array of blocks, those before ours stay cached, and so do the tools, which are first.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +145,10 @@ class DeferredTools:
     """How an agent offers tools whose definitions the model does not see until a message loads them."""
 
     seen: Callable[[Any], Any]
-    """What the model sees from the first message on, of a decoded member with tools."""
+    """Returns what the model sees from the first message on of a decoded member with tools."""
     definitions: Callable[[Any], Mapping[str, Any]]
-    """What it sees in addition once a message has the name of a tool in `Message.loads`; empty where a message that
-    loads a tool holds its definition."""
+    """Returns what it sees in addition once a message has the name of a tool in `Message.loads`; empty if a message
+    that loads a tool has its definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +173,16 @@ class Format:
     messages_field: str = MESSAGES
     """The body's member for the messages."""
     text_message: bool = False
-    """Whether the messages may be a plain string; `read` then gets the string, quotes included. Such a prompt is one
-    user message, and the `variant` for it must have the placement `OUTSIDE`."""
+    """Whether the messages may be a plain string; `read` then receives the string, quotes included. Such a prompt is
+    one user message, and the `variant` for it must have the placement `OUTSIDE`."""
     tool_fields: tuple[str, ...] = ()
     """The body's members for tool schemas, whose tokens count; `outer.inner` for a nested one."""
     deferred: DeferredTools | None = None
-    """How tools in these members are deferred; None: all are seen from the first message on."""
+    """How tools in these members are deferred; None: all are visible from the first message on."""
     reserve_fields: tuple[str, ...] = ()
     """The body's members for the output limit in tokens, the most common first; dotted as `tool_fields`."""
     is_json: bool = True
-    """Whether a body is JSON; otherwise messages come as slices."""
+    """Whether a body is JSON; otherwise messages are given as slices."""
     strings: Strings = JSON
     """How the strings of its messages are found and changed."""
     single: bool = False
@@ -190,14 +192,15 @@ class Format:
     bound: Format | None = None
     """The variant for models that bind reasoning to the prompt before it; None if there are no such models."""
     as_sent: Format | None = None
-    """The variant that numbers the texts of one result in the order in which they were sent, for runs that began so;
-    None: it numbers no texts in the order of their names (`structured.py`)."""
+    """The variant that numbers the texts of one result in the order in which they were sent, for runs that began that
+    way; None if the format numbers no texts by name (`structured.py`)."""
     numbers_as_sent: bool = False
-    """Whether it is such a variant."""
+    """Whether this is such a variant."""
     reasoning: ReasoningRule = ReasoningRule.CLOSED_TURNS
     """When reasoning may be absent."""
     drop_invalid: Callable[[Split], Mapping[str, bytes]] | None = None
-    """The members that ask the provider to drop thinking that is not valid after the prompt; None: there are none."""
+    """Returns the members that ask the provider to drop thinking that is invalid after the prompt; None if there are
+    none."""
     call_tokens: int = CALL_TOKENS
     """Framing tokens of a call, and of a result."""
     alternating: bool = False
@@ -205,16 +208,16 @@ class Format:
     reasoning_messages: bool = False
     """Whether reasoning is a message of its own, which is dropped to remove it."""
     compaction: Compaction | None = None
-    """What becomes of messages before a provider's compaction; None: its messages hold none."""
+    """How messages before a provider's compaction are treated; None if its messages have none."""
     cache_marks: CacheMarks | None = None
-    """How a prompt is marked where its provider caches it; None: it is not."""
+    """How a prompt is marked for the provider's cache; None if it is not."""
     cache_key: str = ""
-    """The body's member that joins requests which begin alike; empty: there is none."""
+    """The body's member that groups requests with the same beginning; empty if there is none."""
     takes_cache_key: Callable[[str], bool] = bool
-    """Whether a model takes it, by its name."""
+    """Whether a model accepts it, by its name."""
 
     def original(self, raw: bytes, item: Item) -> bytes:
-        """The original of one item of a message; see `originals`."""
+        """Return the original of one item of a message; see `originals`."""
         return self.originals(raw, [item])[0]
 
     @property
@@ -223,7 +226,7 @@ class Format:
         return f"{FIELD}.{self.messages_field}" if self.is_json else "conversation.messages"
 
     def member(self, body: Split) -> tuple[str, bytes | None]:
-        """Name of the system member as it is in the body, else its first name, and its value (None: absent)."""
+        """Return the system member's name in the body, else its first name, and its value (None if absent)."""
         if self.system is None:
             return "", None
         for name in self.system.names:

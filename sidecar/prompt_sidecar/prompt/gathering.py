@@ -30,7 +30,7 @@ class Gathering(ABC):
     """Gathers the items of one message in order."""
 
     takes: ClassVar[str] = "a string or an array"
-    """What a content may be, in words."""
+    """Accepted types of a content, in words."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -45,19 +45,19 @@ class Gathering(ABC):
         self.compacts = False
         """Whether a compaction was read."""
         self._unseen = 0, 0
-        """Items, and calls and answers, before it, if the model does not see them."""
+        """Numbers of items, and of calls and answers, before it, if the model does not see them."""
 
     @abstractmethod
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         """Read one part, which is at `path`. Raises InvalidJson if its shape is not the format's."""
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
-        """Take a text."""
+        """Add a text."""
         if text:
             self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
 
     def content(self, content: Any, field: str, name: str = "content") -> None:
-        """Read the content in a member, which is a string or an array of parts.
+        """Read the content of a member: a string or an array of parts.
 
         Raises:
             InvalidJson: it is neither, or a part is not an object.
@@ -70,7 +70,7 @@ class Gathering(ABC):
             raise InvalidJson(f"{field}.{name} must be {self.takes}", field=f"{field}.{name}")
 
     def parts(self, parts: Any, path: Path, field: str) -> None:
-        """Read an array of parts. Raises InvalidJson if it is none, or one is not an object."""
+        """Read an array of parts. Raises InvalidJson if it is not an array, or a part is not an object."""
         for part, at, where in each_object(parts, path, field):
             self.part(part, at, where)
 
@@ -90,9 +90,9 @@ class Gathering(ABC):
         """Read a provider's compaction.
 
         Args:
-            part: what of it counts as JSON.
+            part: the part of it that counts as JSON.
             encrypted: its encrypted text.
-            drops: whether the provider drops what precedes it in the message.
+            drops: whether the provider drops everything before it in the message.
         """
         self.compacts = True
         if drops:
@@ -107,7 +107,7 @@ class Gathering(ABC):
         return bool(self.other) or self.more or not self.items
 
     def message(self, identity: bytes, *, media: int = 0, identified: bool = False, final: bool = False) -> Message:
-        """The message, once all parts are read; `media`: how many it has besides its images."""
+        """Return the message, once all parts are read; `media`: how many media it has in addition to its images."""
         if self.is_opaque():
             self.items.append(WHOLE)
         return Message(
@@ -132,7 +132,7 @@ def each_object(value: Any, path: Path, field: str) -> Iterator[tuple[dict[str, 
     """Yield the objects in an array, each with its path, and with the request field to name in an error.
 
     Raises:
-        InvalidJson: it is no array, or an element is not an object.
+        InvalidJson: it is not an array, or an element is not an object.
         TooLarge: it has too many elements.
     """
     if type(value) is not list:
@@ -148,7 +148,7 @@ def each_object(value: Any, path: Path, field: str) -> Iterator[tuple[dict[str, 
 def reasoning_items(
     path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
 ) -> list[Item]:
-    """The items of a block of reasoning: the block and each readable text in it; one item for a plain text.
+    """Return the items of a block of reasoning: the block and each readable text in it; one for a plain text.
 
     Args:
         path: the block's path.
@@ -189,7 +189,7 @@ Comparable = Callable[[dict[str, Any]], Any]
 
 
 def loaded(raw: bytes | memoryview, field: str, *, identify: bool) -> dict[str, Any]:
-    """The message as an object. `identify` is false only for one that was loaded before. Raises InvalidJson."""
+    """Return the message as an object. `identify` is false only for one that was loaded before. Raises InvalidJson."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
@@ -197,7 +197,7 @@ def loaded(raw: bytes | memoryview, field: str, *, identify: bool) -> dict[str, 
 
 
 def role_of(value: dict[str, Any], field: str, roles: Mapping[str, Role]) -> Role:
-    """The role of a message. Raises InvalidJson if it is not a string."""
+    """Return the role of a message. Raises InvalidJson if it is not a string."""
     name = value.get("role")
     if type(name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
@@ -205,5 +205,5 @@ def role_of(value: dict[str, Any], field: str, roles: Mapping[str, Role]) -> Rol
 
 
 def identity_of(value: dict[str, Any], comparable: Comparable, *, identify: bool) -> bytes:
-    """The identity; empty if `identify` is false."""
+    """Return the identity; empty if `identify` is false."""
     return identity(comparable(value)) if identify else b""

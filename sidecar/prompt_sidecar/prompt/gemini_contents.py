@@ -161,7 +161,7 @@ class _Reader(Gathering):
         _each(media, (*path, kind, "parts"), f"{field}.parts", lambda each, at, _: self._medium(each, at, of))
 
     def _medium(self, part: dict[str, Any], path: Path, of: Item) -> None:
-        """Read a part of a result, which holds media: an image, a plain text file, or an unknown kind."""
+        """Read a part of a result with media: an image, a plain text file, or an unknown kind."""
         if (found := _plain(part)) is not None:
             (kind, member), text = found
             self.items.append(of._replace(path=(*path, kind, member), text=text, cited=True))
@@ -175,7 +175,7 @@ class _Reader(Gathering):
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    """Return the message with items replaced. Raises nothing for a message that `read` accepted."""
     removed, others, label = without_reasoning(replacements)
     edits = removed | {item.path: _value(item, text or "") for item, text in others.items()}
     if ("parts",) in removed:  # one part in place of an array of one
@@ -196,7 +196,7 @@ def _value(item: Item, text: str) -> bytes:
 
 
 def _as_plain(image: dict[str, Any], text: str) -> dict[str, Any]:
-    """A plain text file in place of an image in a function response, whose parts must be media.
+    """Return a plain text file in place of an image in a function response, whose parts must be media.
 
     It keeps the name by which the response may refer to it.
     """
@@ -209,7 +209,7 @@ def _as_plain(image: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _plain(part: dict[str, Any]) -> tuple[tuple[str, str], str] | None:
-    """Path and text of a plain text file in a function response's part; None for any other part."""
+    """Return path and text of a plain text file in a function response's part; None for any other part."""
     found = _member(part, _INLINE)
     if found is None or _type(found[1]) != _PLAIN or type(data := found[1].get("data")) is not str:
         return None
@@ -239,7 +239,7 @@ def _member_name(value: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _member(value: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[str, Any]] | None:
-    """The first of these members that is present, with its name, if it is an object."""
+    """Return the first of these members that is present and an object, with its name, or None."""
     name = _member_name(value, names)
     return None if name is None or type(value[name]) is not dict else (name, value[name])
 
@@ -254,7 +254,7 @@ def _each(parts: Any, path: Path, field: str, take: Callable[[dict[str, Any], Pa
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message and its parts without null members, which some clients write and others leave out."""
+    """Return the message and its parts without null members, which some clients write and others omit."""
     kept = _without_null(value)
     parts = kept.get("parts")
     if type(parts) is list:
@@ -273,7 +273,7 @@ def _without_null(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, a member of `functionDeclarations` of one of the `tools`."""
+    """Return a tool's definition, a member of `functionDeclarations` of one of the `tools`."""
     return orjson.dumps({"name": name, "description": description, "parametersJsonSchema": orjson.Fragment(parameters)})
 
 
@@ -282,7 +282,7 @@ _SYSTEM_PARTS: Final = f"{_SYSTEM}.parts"
 
 
 def add_system(value: bytes | None, text: str) -> bytes:
-    """Add a text part to the system prompt; what is there keeps its bytes.
+    """Add a text part to the system prompt; existing parts keep their bytes.
 
     Raises:
         InvalidJson: the body's system instruction is not an object with parts.
@@ -299,7 +299,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
-    """The system prompt without our own parts; null if nothing else is left.
+    """Return the system prompt without our own parts; null if nothing else is left.
 
     Raises:
         InvalidJson: the body's system instruction is not an object with parts.
@@ -317,13 +317,16 @@ def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
 
 
 def system_texts(value: bytes) -> list[str]:
-    """The texts of the system prompt; other parts as compact JSON. Raises InvalidJson as the above do."""
+    """Return the texts of the system prompt; other parts as compact JSON.
+
+    Raises InvalidJson as the functions above do.
+    """
     parts = _system_parts(value)
     return [] if parts is None else block_texts(parts, _SYSTEM_PARTS)
 
 
 def _system_parts(value: bytes) -> bytes | None:
-    """The raw parts of a system instruction, an array or one object; None if it has none."""
+    """Return the raw parts of a system instruction, an array or one object; None if it has none."""
     decoded = load_any(value, _SYSTEM)
     if decoded is None:
         return None
@@ -333,7 +336,7 @@ def _system_parts(value: bytes) -> bytes | None:
 
 
 def _variant(split: Split, _: str = "") -> Format:
-    """The variant for a body with a stored cache: the system prompt is there, and the provider rejects another."""
+    """Return the variant for a body with a stored cache, whose system prompt is there: the provider rejects another."""
     cached = any(split.field(name) not in (None, b"null", b'""') for name in ("cachedContent", "cached_content"))
     return _CACHED if cached else FORMAT
 

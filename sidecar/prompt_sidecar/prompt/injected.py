@@ -1,9 +1,9 @@
-"""Texts that agents' frameworks put into a history in mid-run, told by their exact form.
+"""Texts that agents' frameworks put into a history in mid-run, recognised by their exact form.
 
-They stand where a user's words or a developer's instructions stand, and are neither: a framework writes them, and of
-some kinds the newest says all that counts. Only a whole text counts, from its opening to its closing tag, in a message
-of the role that its framework uses, in the format that the agent speaks. A tag inside of another text, in a tool's
-output or in what the model says is text like any other.
+They are in the place of a user's words or a developer's instructions, and are neither: a framework writes them, and for
+some kinds only the newest one matters. Only a whole text counts, from its opening to its closing tag, in a message of
+the role that its framework uses, in the agent's format. A tag inside another text, in a tool's output or in the model's
+text is ordinary text.
 
 The table below has what was read in openai/codex (`codex-rs/core/src/context`: each fragment has a role and its
 markers; `world_state` says what is sent again when) and in recorded sessions of Claude Code. Not in it, although they
@@ -31,14 +31,14 @@ _ELEMENT: Final = re.compile(r"^  <([a-z_]{1,40})[ >]", re.MULTILINE)
 
 
 class Injected(NamedTuple):
-    """What a text that a framework put in is."""
+    """The kind of a text that a framework put into a history."""
 
     agent: str
     kind: bytes
-    """A digest, the same for texts of which the newest replaces the others."""
+    """A digest that is the same for texts of which the newest replaces the others."""
     certain: bool
-    """Whether the form tells the agent. Otherwise the text counts only in a run that is known to be the agent's: by
-    such a text before it, or by any text of the agent's in the run's opening."""
+    """Whether the form identifies the agent. Otherwise the text counts only in a run that is known to be the agent's:
+    by such a text before it, or by any text of the agent in the run's opening."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Form:
     role: Role
     tag: str
     begins: re.Pattern[str]
-    """What follows the opening tag; its groups are part of the kind."""
+    """The text after the opening tag; its groups are part of the kind."""
     certain: bool = True
     elements: bool = False
-    """Whether a later one replaces only one that has the same elements, as one may state what has changed alone."""
+    """Whether a later text replaces only one with the same elements, as it may state changes only."""
 
     def match(self, role: Role, text: str) -> Injected | None:
-        """Tell whether a text has the form. Takes linear time."""
+        """Return the kind of a text in this form, or None. Takes linear time."""
         if role is not self.role or not text.startswith(self._opening) or not text.rstrip().endswith(self._closing):
             return None
         begins = self.begins.match(text, len(self._opening))
@@ -64,7 +64,7 @@ class Form:
         parts = [self.agent, self.tag, *(group or "" for group in begins.groups())]
         if self.elements:
             names = _ELEMENT.findall(text)
-            if "environments" in names:  # it lists those that have changed
+            if "environments" in names:  # it lists the changed ones
                 return None
             parts += sorted(names)
         kind = blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8).digest()
@@ -87,25 +87,25 @@ FORMS: Final[Mapping[str, Sequence[Form]]] = {
     "openai_responses": (
         # model_switch_instructions.rs: all instructions of the model that is used from there on.
         _form(CODEX, Role.SYSTEM, "model_switch", "\nThe user was previously using a different model\\."),
-        # permissions_instructions.rs: sandbox and approvals, whole each time they change.
+        # permissions_instructions.rs: sandbox and approvals, complete each time they change.
         _form(CODEX, Role.SYSTEM, "permissions instructions", "\n"),
         # collaboration_mode.rs: "any previous instructions for other modes are no longer active".
         _form(CODEX, Role.SYSTEM, "collaboration_mode", ""),
-        # skill_instructions.rs: the newest of a skill's replaces the ones before.
+        # skill_instructions.rs: the newest of a skill replaces the earlier ones.
         _form(CODEX, Role.USER, "skill", f"\n<name>({_NAME})</name>\n<path>({_NAME})</path>\n", certain=False),
-        # environment.rs: elements that have not changed may be absent.
+        # environment.rs: unchanged elements may be absent.
         _form(CODEX, Role.USER, "environment_context", "\n  <[a-z_]", certain=False, elements=True),
     ),
     "anthropic_messages": (
-        # What a background task reports: the newest of a task.
+        # Reports of background tasks: the newest of each task.
         _form(CLAUDE_CODE, Role.USER, "task-notification", f"\n<task-id>({_NAME})</task-id>\n"),
     ),
 }
-"""By format; see the file's docstring for the sources."""
+"""By format; see the module's docstring for the sources."""
 
 
 def injected(format_name: str, role: Role, text: str) -> Injected | None:
-    """Tell which framework put a whole text of a message of this role in; None: none that is known."""
+    """Return which framework put a whole text of a message of this role into a history, or None if none is known."""
     if not text.startswith("<"):
         return None
     found = (form.match(role, text) for form in FORMS.get(format_name, ()))

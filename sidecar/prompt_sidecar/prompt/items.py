@@ -53,7 +53,7 @@ checked."""
 
 
 def check_parts(parts: Sized, field: str) -> None:
-    """Raises TooLarge if a message has more than `MAX_PARTS` parts."""
+    """Check the number of parts. Raises TooLarge if a message has more than `MAX_PARTS`."""
     if len(parts) > MAX_PARTS:
         raise TooLarge(
             f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field, bound="message.parts"
@@ -68,7 +68,7 @@ provider's own counts: 0.21 to 0.30 for the signatures of Claude's thinking bloc
 
 
 def opaque_tokens(text: str) -> int:
-    """Estimated tokens that the provider counts for encrypted text, such as a signature in base64."""
+    """Return the estimated tokens that the provider counts for encrypted text, such as a signature in base64."""
     return round(len(text) * OPAQUE_TOKENS)
 
 
@@ -77,7 +77,7 @@ NO_ID: Final = "name:"
 
 
 def pairing_id(call_id: str, tool: str) -> str:
-    """The key that pairs a call with its result where calls may have no id: the id, else the tool's name."""
+    """Return the key that pairs a call with its result if calls may have no id: the id, else the tool's name."""
     return call_id or NO_ID + tool
 
 
@@ -87,7 +87,7 @@ SNAPSHOT_CLOSING: Final = "</EXTERNAL-CONTENT>"
 
 
 def text_kind(role: Role, text: str) -> ItemKind:
-    """SNAPSHOT if it is a user's text with a page between both tags, else TEXT."""
+    """Return SNAPSHOT if it is a user's text with a page between both tags, else TEXT."""
     if role is Role.USER and (opening := text.find(SNAPSHOT_OPENING)) >= 0:
         body = text.find(">", opening)
         if body >= 0 and text.find(SNAPSHOT_CLOSING, body) >= 0:
@@ -113,19 +113,19 @@ class Item(NamedTuple):
     tool: str = ""
     """The tool's name, if the message contains it."""
     result: int = -1
-    """Index of the tool result in the message that the item belongs to; -1 outside results."""
+    """Index, in the message, of the tool result that the item belongs to; -1 outside results."""
     free_text: bool = False
-    """For arguments: whether they are free text, as a custom tool takes, rather than JSON. They are clipped to
-    nothing."""
+    """For arguments: whether they are free text, as for a custom tool, rather than JSON. They are clipped to nothing.
+    """
     fixed: bool = False
-    """Whether it is never edited, because the provider signed it or refers to places in it; only dropped with its
+    """Whether it is never edited, because the provider signed it or refers to offsets in it; only dropped with its
     message."""
     opaque: int = 0
     """Tokens of its encrypted text, which no tokenizer can count; see `opaque_tokens`."""
     spelled: bool = False
     """Whether the original of a text is its raw JSON, as its UTF-8 would lack a part of it: an unpaired surrogate."""
     cited: bool = False
-    """For a result: whether it is the text of a document or a file, which others refer to by its places."""
+    """For a result: whether it is the text of a document or a file, to whose offsets other parts refer."""
 
     def __hash__(self) -> int:
         """Hash of the path, which is unique in a message; hashing the text would read all of it."""
@@ -151,7 +151,8 @@ class Message(NamedTuple):
     role: Role
     items: tuple[Item, ...]
     identity: bytes
-    """16 bytes of SHA-256 over the decoded content; attackers choose the content, so the hash must be cryptographic."""
+    """16 bytes of SHA-256 over the decoded content; attackers may choose the content, so the hash must be
+    cryptographic."""
     calls: tuple[str, ...] = ()
     """Ids of the calls that the message makes, in order."""
     answers: tuple[str, ...] = ()
@@ -167,18 +168,18 @@ class Message(NamedTuple):
     ambiguous: bool = False
     """Whether two parsers may read it differently: it is returned unchanged, or dropped whole."""
     untouchable: bool = False
-    """Whether they may find other calls or answers in it, too: it is not dropped either."""
+    """Whether they may also find other calls or answers in it: then it is not dropped either."""
     tied: bool = False
-    """Whether it is a system message of a provider that restricts where one is accepted: it goes with its iteration."""
+    """Whether it is a system message of a provider that restricts their places: it is dropped with its iteration."""
     in_force: bool = False
-    """Whether it changes what applies from there on, such as which tools are offered: its iteration is not dropped."""
+    """Whether it changes what applies from there on, such as the offered tools: its iteration is not dropped."""
     final: bool = False
-    """Whether the provider takes nothing after it."""
+    """Whether the provider accepts nothing after it."""
     loads: tuple[str, ...] = ()
-    """Names of deferred tools whose definitions the model sees from there on; see `Deferred`."""
+    """Names of deferred tools whose definitions the model sees from there on; see `DeferredTools`."""
     compacts: bool = False
-    """Whether it holds a provider's compaction, which takes the place of what precedes it; see `Compaction`."""
+    """Whether it has a provider's compaction, which replaces everything before it; see `Compaction`."""
     unseen_items: int = 0
     """Number of its first items that the model does not see, as they precede a compaction in it."""
     unseen_calls: int = 0
-    """Of its calls and answers, those that precede it as well."""
+    """Number of its calls and answers that precede it as well."""

@@ -35,7 +35,8 @@ PIECE_CHARACTERS: Final = 262_144
 """Characters of a string that are brought into canonical form at once."""
 
 _AMBIGUOUS: Final = ("surrogate in string", "infinity when parsed as double")
-"""Ends of orjson's messages for a lone surrogate, which tells it from invalid UTF-8, and for a number too large."""
+"""Ends of orjson's messages for a lone surrogate, which distinguishes it from invalid UTF-8, and for a number too
+large."""
 _STYLE_BYTES: Final = 64
 """Bytes of a text that are searched for spaces after colons, as Python's json writes them."""
 _UNUSUAL: Final = (b'\\\\":', b" :", b"\t:", b"\r:", b"\n:")
@@ -45,7 +46,7 @@ _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class _Decoded(threading.local):
-    """The long text that was decoded last in this thread, within `decoded_once`."""
+    """The last long text that was decoded in this thread, within `decoded_once`."""
 
     keeps = False
     text: bytes | memoryview | None = None
@@ -57,9 +58,9 @@ _DECODED: Final = _Decoded()
 
 @contextmanager
 def decoded_once() -> Iterator[None]:
-    """Within it, a long text that `load` is given twice in a row, as the same object, is decoded once.
+    """Within this context, a long text passed to `load` twice in a row, as the same object, is decoded once.
 
-    Decoding ten megabytes takes 40 ms. Nobody may change what is decoded.
+    Decoding ten megabytes takes 40 ms. The decoded value must not be changed.
     """
     _DECODED.keeps = True
     try:
@@ -81,7 +82,7 @@ def load(raw: bytes | memoryview, field: str) -> Any:
     raw = bytes(raw)
     check_decoding(raw, field)
     value = _decode(raw, field)
-    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding.
+    # Compact JSON mostly equals its decoded value encoded again; then no duplicate key was lost in decoding.
     try:
         if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
@@ -93,8 +94,8 @@ def load(raw: bytes | memoryview, field: str) -> Any:
 def _load_long(raw: bytes | memoryview, field: str) -> Any:
     """Decode a long text.
 
-    Written again it would take twice its bytes, and a search for marks takes ten times as long as reading its
-    structure, which bounds the cost of decoding and counts the keys.
+    Encoding it again would take twice its bytes, and a search for marks takes ten times as long as reading its
+    structure, which limits the cost of decoding and counts the keys.
     """
     if _DECODED.text is raw:
         return _DECODED.value
@@ -134,7 +135,7 @@ def load_again(raw: bytes | memoryview) -> Any:
 
 
 def canonical(value: Any, field: str = "json.body") -> bytes:
-    """The same bytes for all texts that decode alike: sorted keys, numbers as JavaScript's doubles.
+    """Return the same bytes for all texts with the same decoded value: sorted keys, numbers as JavaScript's doubles.
 
     Raises:
         InvalidJson: nested more deeply than can be written; names `field`.
@@ -148,12 +149,12 @@ def canonical(value: Any, field: str = "json.body") -> bytes:
 
 
 def digest(canonical_bytes: bytes) -> bytes:
-    """The identity of a canonical text."""
+    """Return the identity of a canonical text."""
     return sha256(canonical_bytes).digest()[:DIGEST_BYTES]
 
 
 def identity(value: Any) -> bytes:
-    """As `digest(canonical(value))`, without a copy of its long strings: canonical, each would take twice its bytes.
+    """Return `digest(canonical(value))`, without copying long strings: each would take twice its bytes.
 
     Raises:
         InvalidJson: nested more deeply than can be written.
@@ -161,7 +162,7 @@ def identity(value: Any) -> bytes:
     try:
         if not _is_long(value):
             return digest(canonical(value))
-        _keys(value)  # for the depth
+        _keys(value)  # to check the depth
         hashed = sha256()
         long: set[int] = set()
         _find_long(value, long)
@@ -182,7 +183,7 @@ def _is_long(value: Any) -> bool:
 
 
 def _find_long(value: Any, found: set[int]) -> bool:
-    """As `_is_long`; notes the `id` of each part that is, in one walk over all of them."""
+    """As `_is_long`; adds the `id` of each long part to `found`, in one walk over all of them."""
     kind = type(value)
     if kind is str:
         is_long = len(value) > PIECE_CHARACTERS
@@ -195,7 +196,7 @@ def _find_long(value: Any, found: set[int]) -> bool:
 
 
 def _write_canonical(value: Any, long: Collection[int], write: Callable[[bytes], object]) -> None:
-    """Write the canonical text of a value, long strings in pieces; `long` has the `id` of each part that holds one."""
+    """Write the canonical text of a value, long strings in pieces; `long` has the `id` of each part with one."""
     kind = type(value)
     if id(value) not in long:
         write(canonical(value))
@@ -216,12 +217,12 @@ def _write_canonical(value: Any, long: Collection[int], write: Callable[[bytes],
 
 
 class ValuesByPath:
-    """The values of a text, by their paths. Each array and object on the way is read once, for all of them together."""
+    """The values of a text, by their paths. Each array and object on the way is read once for all of them together."""
 
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
         self._inside: dict[Path, Any] = {}
-        """What was read of the values that hold others: their elements or members, views of the text."""
+        """Elements or members of the arrays and objects that were read: views of the text."""
 
     def at(self, path: Path) -> bytes:
         """Return the raw JSON of the value at `path`."""
@@ -240,12 +241,12 @@ class ValuesByPath:
 
 
 def value_at(raw: bytes, path: Path) -> bytes:
-    """Return the raw JSON of the value at `path`; for several, `ValuesByPath` takes less time."""
+    """Return the raw JSON of the value at `path`; for several paths, `ValuesByPath` takes less time."""
     return ValuesByPath(raw).at(path)
 
 
 def array_length(raw: bytes, path: Path) -> int:
-    """Number of elements of the array at `path`."""
+    """Return the number of elements of the array at `path`."""
     return len(_raw_array.decode(value_at(raw, path)))
 
 
@@ -281,12 +282,12 @@ def splice(raw: bytes | msgspec.Raw, edits: Mapping[Path, bytes | None]) -> byte
 
 
 def too_deep(field: str) -> InvalidJson:
-    """The error for a value that is nested more deeply than any provider's."""
+    """Return the error for a value that is nested more deeply than any provider's."""
     return InvalidJson(f"{field} is nested more than {MAX_DEPTH} levels deep", field=field)
 
 
 def _reason(error: orjson.JSONDecodeError) -> str:
-    """The library's reason without the position; it never quotes the input."""
+    """Return the library's reason without the position; it never quotes the input."""
     return str(error).split(": line ", 1)[0]
 
 
@@ -316,7 +317,7 @@ def _refuse_other_keys(colons: int, value: Any, field: str) -> None:
 
 
 def _keys(value: Any, depth: int = 1) -> int:
-    """The keys in a decoded value. Raises RecursionError where it is deeper than orjson writes."""
+    """Count the keys in a decoded value. Raises RecursionError if it is deeper than orjson writes."""
     kind = type(value)
     if kind is not dict and kind is not list:
         return 0

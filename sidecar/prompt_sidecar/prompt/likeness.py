@@ -2,8 +2,8 @@
 
 A history of another format is mostly JSON of an accepted shape: its calls and results are unknown blocks, which are
 kept unchanged, and the prompt never gets smaller. So a message is rejected if it *is* of another format: if it has a
-call, a result or parts as only that format writes them, with all required members. Unknown blocks are none of these and
-are accepted. Content that several formats share, such as a plain text, decides nothing.
+call, a result or parts in a form that only that format has, with all required members. Unknown blocks have no such form
+and are accepted. Content that several formats share, such as a plain text, decides nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MARKS: Final[Mapping[str, tuple[bytes, ...]]] = {
 }
 """Bytes that a message of a format contains: without those of another format, nothing is decoded."""
 _MCP_BLOCKS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
-"""Types of what a tool's result consists of (modelcontextprotocol.io, schema 2025-06-18, `ContentBlock`)."""
+"""Types of blocks in a tool's result (modelcontextprotocol.io, schema 2025-06-18, `ContentBlock`)."""
 _FOREIGN: Final = {
     named: re.compile(b"|".join(re.escape(mark) for other, marks in _MARKS.items() if other != named for mark in marks))
     for named in _MARKS
@@ -60,7 +60,7 @@ def check_message(raw: bytes | memoryview, named: str, field: str) -> None:
     """Reject a message of another format that the reader of the format `named` has accepted.
 
     Raises:
-        WrongFormat: it is of another format, which the message names.
+        WrongFormat: it is of another format, which the error names.
         InvalidJson: it is of one of several other formats.
     """
     foreign = _FOREIGN.get(named)
@@ -95,12 +95,12 @@ def check_result(value: Mapping[str, Any]) -> None:
 
 
 def message_format(value: Mapping[str, Any]) -> str:
-    """The only format that a message can be in; empty if there are several, or no known one."""
+    """Return the only format that a message can be in; empty if there are several, or no known one."""
     return next((name for name, is_one in _IS.items() if is_one(value)), "")
 
 
 def likely_format(body: bytes, named: str) -> str:
-    """The format that a body, which is invalid in `named`, looks like; empty if none."""
+    """Return the format that a body, which is invalid in `named`, looks like; empty if none."""
     if len(body) > HINT_BYTES:
         return ""
     try:
@@ -112,7 +112,7 @@ def likely_format(body: bytes, named: str) -> str:
 
 
 def format_by_members(members: Collection[str]) -> str:
-    """The format of a body by the names of its members, as far as they show it."""
+    """Return the format of a body by the names of its members, as far as they show it."""
     if "contents" in members:
         return GEMINI
     if "input" in members:
@@ -123,13 +123,13 @@ def format_by_members(members: Collection[str]) -> str:
 
 
 def format_of_bare(messages: Iterable[Any]) -> str:
-    """The format of messages without a body, of those that have a `content`: blocks of tools are Anthropic's alone."""
+    """Return the format of messages without a body, by those with a `content`: blocks of tools are only Anthropic's."""
     kinds = (block.get("type") for message in messages if type(message) is dict for block in _blocks(message))
     return ANTHROPIC if any(kind in ("tool_use", "tool_result") for kind in kinds) else CHAT
 
 
 def wrong_format(field: str, named: str, looks: str) -> WrongFormat:
-    """The error with both formats."""
+    """Return the error with both formats."""
     return WrongFormat(
         f"{field} is not in the format {named.upper()}, which json.format says: it looks like {looks.upper()}",
         field="json.format",
@@ -154,7 +154,7 @@ def _of_slices(slices: Iterable[msgspec.Raw]) -> str:
 
 
 def _of_messages(messages: Iterable[Any]) -> str:
-    """The format of the first message that can be in one only, else of a plain one."""
+    """Return the format of the first message that can be in one only, else of a plain one."""
     found = [value for value in messages if type(value) is dict]
     certain = next((name for name in map(message_format, found) if name), "")
     if certain or not found:
@@ -168,7 +168,7 @@ def _of_messages(messages: Iterable[Any]) -> str:
 
 
 def _of_typed(kinds: Sequence[Any]) -> str:
-    """The format whose elements have these types and no role: items of Responses, or blocks of a tool's result."""
+    """Return the format with elements of these types and no role: items of Responses, or a tool result's blocks."""
     if not all(type(kind) is str for kind in kinds):
         return ""
     return MCP if set(kinds) <= _MCP_BLOCKS else RESPONSES

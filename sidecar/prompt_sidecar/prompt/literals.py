@@ -1,7 +1,7 @@
 r"""JSON texts whose strings are changed in place: an edit changes a range of a string's characters, no other byte.
 
-Strings are known by their place: which string literal of the text it is, names of members counted. That is the order in
-which a walk of the decoded value meets them, in any spelling.
+A string is identified by its place: the number of the string literal in the text, names of members included. A walk of
+the decoded value visits strings in that order, in any spelling.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _NAMES: Final = re.compile(rb"[ \t\r\n]*+:")
 _TOKEN: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
 )
-"""Of a literal: an escape, which is one character, or characters that are not escaped."""
+"""A token of a literal: an escape, which is one character, or characters that are not escaped."""
 
 
 class TextEdit(NamedTuple):
-    """Characters `start` to `end` of a text become another text."""
+    """A replacement of characters `start` to `end` of a text."""
 
     start: int
     end: int
@@ -32,11 +32,11 @@ class TextEdit(NamedTuple):
 
 
 Changes = Mapping[int, Sequence[TextEdit]]
-"""Edits of strings by their place; those of one string in order, and apart from each other."""
+"""Edits of strings by their place; those of one string in order, without overlaps."""
 
 
 def applied(text: str, edits: Sequence[TextEdit]) -> str:
-    """A text with its edits."""
+    """Return a text with its edits."""
     pieces: list[str] = []
     at = 0
     for edit in edits:
@@ -46,7 +46,7 @@ def applied(text: str, edits: Sequence[TextEdit]) -> str:
 
 
 def changed(raw: bytes, changes: Changes) -> bytes:
-    """JSON with edits in the strings at some places; see the module."""
+    """Return JSON with edits in the strings at some places; see the module."""
     if not changes:
         return raw
     pieces: list[bytes] = []
@@ -65,7 +65,7 @@ def changed(raw: bytes, changes: Changes) -> bytes:
 
 
 def values_of_text(raw: bytes) -> Sequence[tuple[int, str]]:
-    """The strings of a JSON text that are no names of members, with their places."""
+    """Return the strings of a JSON text that are not names of members, with their places."""
     return [
         (place, orjson.loads(literal[0]))
         for place, literal in enumerate(_LITERAL.finditer(raw))
@@ -74,7 +74,7 @@ def values_of_text(raw: bytes) -> Sequence[tuple[int, str]]:
 
 
 def nested_edits(text: str, changes: Changes) -> Sequence[TextEdit]:
-    """Edits of strings in a text that is JSON, as edits of the text."""
+    """Return edits of strings in a text that is JSON, as edits of the text."""
     found: list[TextEdit] = []
     for place, literal in enumerate(_LITERAL_TEXT.finditer(text)):
         edits = changes.get(place)
@@ -87,7 +87,7 @@ def nested_edits(text: str, changes: Changes) -> Sequence[TextEdit]:
 
 
 def _escaped(inside: str, edits: Sequence[TextEdit]) -> Sequence[TextEdit]:
-    """Edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
+    """Return edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
     place = _Offsets(inside)
     return [
         TextEdit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits
@@ -95,14 +95,14 @@ def _escaped(inside: str, edits: Sequence[TextEdit]) -> Sequence[TextEdit]:
 
 
 class _Offsets:
-    """Where the characters of a string, asked for in order, are in its literal."""
+    """Offsets of a string's characters in its literal, requested in order."""
 
     def __init__(self, inside: str) -> None:
         self._tokens = _TOKEN.finditer(inside) if "\\" in inside else None
         self._from = self._to = self._at = self._end = 0
 
     def of(self, index: int) -> int:
-        """The offset in the literal of the character with this index, or of the literal's end."""
+        """Return the offset in the literal of the character with this index, or of the literal's end."""
         if self._tokens is None:
             return index
         while index >= self._to:

@@ -1,9 +1,9 @@
-r"""Decodes a JSON text that mostly is one long string, or a few, in pieces.
+r"""Decodes a JSON text that consists mostly of one or a few long strings, in pieces.
 
-A decoder holds the interpreter's lock until it is done: 80 ms for 35 MB. So the inside of each long string is taken
-out, a mark is decoded in its place, and what was taken out is decoded in pieces, between which other threads can run.
+A decoder holds the interpreter's lock until it is done: 80 ms for 35 MB. So the content of each long string is removed,
+a mark is decoded in its place, and the removed content is decoded in pieces, between which other threads can run.
 
-A string may be cut wherever no escape is cut: before a backslash that follows another character, as that begins an
+A string may be cut wherever no escape is split: before a backslash that follows another character, as that begins an
 escape, and before any other character that has no backslash among the five bytes before it, as an escape has six at
 most. The two escapes of one character, such as `\ud83d\ude42`, and the bytes of one stay together.
 """
@@ -27,9 +27,9 @@ PIECE_BYTES: Final = 2_097_152
 LEAST_BYTES: Final = 8 * PIECE_BYTES
 """Texts with fewer bytes in long strings are decoded at once, in 40 ms, which takes less memory for some of them."""
 _CUT: Final = re.compile(rb"(?<=[^\\])\\(?!u[dD][c-fC-F])|(?<=[^\\]{5})[\x00-\x5b\x5d-\x7f\xc0-\xff]")
-"""Begins where a string may be cut."""
+"""Matches where a string may be cut."""
 _SEARCHED: Final = 4_096
-"""Bytes in which a place to cut is looked for. Only so many backslashes in a row have none."""
+"""Bytes in which a place to cut is searched. Only that many backslashes in a row have none."""
 
 
 def decode_in_pieces(
@@ -38,13 +38,13 @@ def decode_in_pieces(
     loads: Callable[[bytes | bytearray], Any] | None = None,
     check: Callable[[], None] = never,
 ) -> Any:
-    """Decode in pieces; None: that cannot be done, or it is not JSON.
+    """Decode in pieces. Returns None if that is impossible, or if the text is not JSON.
 
     Args:
         raw: the text.
         within: which bytes are within strings, from `structure.shape`.
-        loads: decodes a piece, and what is left without the long strings; of what is no JSON it gives None, or raises a
-            JSONDecodeError, as orjson's does, which is the default.
+        loads: decodes a piece, and the rest without the long strings; if it is not JSON it returns None, or raises a
+            JSONDecodeError, as orjson's, which is the default.
         check: called between two pieces; what it raises ends the decoding.
     """
     loads = loads or orjson.loads
@@ -75,14 +75,14 @@ def _cuts(raw: bytes | memoryview, within: range) -> Sequence[int]:
         found = _CUT.search(bytes(raw[at : at + _SEARCHED]))
         if found is not None:
             places.append(at + found.start())
-        else:  # all are backslashes, two of which are one character
+        else:  # all are backslashes, each pair of which is one character
             before = bytes(raw[places[-1] : at])
             places.append(at + (len(before) - len(before.rstrip(b"\\"))) % 2)
     return places[1:]
 
 
 def _piece(loads: Callable[[bytes], Any], check: Callable[[], None], text: bytes) -> str:
-    """Decode a piece of a string. Raises JSONDecodeError: it is none."""
+    """Decode a piece of a string. Raises JSONDecodeError if it is not one."""
     check()
     piece = loads(text)
     if type(piece) is not str:
@@ -93,7 +93,7 @@ def _piece(loads: Callable[[bytes], Any], check: Callable[[], None], text: bytes
 def _put_back(
     raw: bytes | memoryview, value: Any, mark: str, taken: Mapping[str, Sequence[int]], piece: Callable[[bytes], str]
 ) -> Any:
-    """Return the value with all that was taken out; None: some is not in a string that is a value."""
+    """Return the value with the removed contents restored; None if one is not in a string that is a value."""
     whole = [value]
     waiting: list[Any] = [whole]
     left = len(taken)
@@ -114,8 +114,8 @@ def _put_back(
 def _joined(pieces: Iterable[str], most: int) -> str:
     """Join pieces of no more than `most` characters.
 
-    As long as they are ASCII they are collected in memory that goes back to the system at once. Freed in the heap, they
-    would stay there, between blocks that are still used: a call of 35 MB took 3.3 times its bytes in place of 2.7.
+    While they are ASCII they are collected in memory that is returned to the system at once. In the heap, freed pieces
+    would stay between blocks that are still used: a call of 35 MB took 3.3 times its bytes in place of 2.7.
     """
     others: list[str] = []
     try:

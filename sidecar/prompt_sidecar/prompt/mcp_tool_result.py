@@ -46,7 +46,7 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     reader = _Reader(Role.TOOL)
     reader.parts(value.get("content", []), ("content",), f"{field}.content")
     again = _repeats(value) if value.get(_STRUCTURED) is not None else ()
-    if again:  # a text that is condensed would take the structured content with it
+    if again:  # condensing the text would remove the structured content with it
         reader.items = [item._replace(cited=item.cited or item.path[1] in again) for item in reader.items]
     elif value.get(_STRUCTURED) is not None:
         text = shown_json(value[_STRUCTURED], field)
@@ -69,7 +69,7 @@ class _Reader(Gathering):
 
 
 def _item(block: dict[str, Any], path: Path) -> Item | None:
-    """The trimmable item of a block; None if it has none."""
+    """Return the trimmable item of a block; None if it has none."""
     kind, resource = block.get("type"), block.get("resource")
     if kind == "text" and type(block.get("text")) is str:
         return Item(ItemKind.RESULT, (*path, "text"), block["text"], result=0)
@@ -82,7 +82,7 @@ def _item(block: dict[str, Any], path: Path) -> Item | None:
 
 
 def _repeats(value: Mapping[str, Any]) -> tuple[int, ...]:
-    """Indices of text blocks that repeat the structured content."""
+    """Return indices of text blocks that repeat the structured content."""
     structured = canonical(value[_STRUCTURED])
     found: list[int] = []
     for index, block in enumerate(value.get("content", ())):
@@ -98,7 +98,7 @@ def _repeats(value: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the result with items replaced. Raises nothing for a result that `read` took."""
+    """Return the result with items replaced. Raises nothing for a result that `read` accepted."""
     if not replacements:
         return raw
     value = load_again(raw)
@@ -119,7 +119,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
 
 
 def _without_structured(raw: bytes, text: str) -> bytes:
-    """The result with a text block in place of its structured content, or without either if the text is empty."""
+    """Return the result with a text block for its structured content, or without either if the text is empty."""
     members = _raw_object.decode(raw)
     del members[_STRUCTURED]
     if text:
@@ -130,7 +130,7 @@ def _without_structured(raw: bytes, text: str) -> bytes:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition as an MCP server lists it."""
+    """Return a tool's definition as an MCP server lists it."""
     return orjson.dumps({"name": name, "description": description, "inputSchema": orjson.Fragment(parameters)})
 
 

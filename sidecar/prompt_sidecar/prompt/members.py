@@ -1,7 +1,7 @@
-"""A request body as its members, each as the bytes that it came as: what is not changed is sent on unchanged.
+"""A request body as its members, each with its bytes: members that are not changed are forwarded unchanged.
 
-Agents cut texts at any place, and half of a character is an escape that the libraries reject: it stays as it came, and
-is read as U+FFFD.
+Agents cut texts anywhere, and a lone surrogate is an escape that the libraries reject: it is kept unchanged, and read
+as U+FFFD.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _WRITE: Final = msgspec.json.Encoder()
 _SPACE: Final = b" \t\r\n"
 _FIELD: Final = "body"
-"""What errors name."""
+"""The field that errors name."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What the decoder raises; the last one where arrays are nested too deep."""
+"""Errors of the decoder; the last one for arrays that are nested too deeply."""
 
 
 class NotJson(Exception):
@@ -37,7 +37,10 @@ class Members:
     """The members of a JSON object."""
 
     def __init__(self, body: bytes) -> None:
-        """Raises NotJson, and TooLarge where it has so many small values that taking it apart would take long."""
+        """Split the body.
+
+        Raises NotJson, and TooLarge if it has so many small values that splitting would take long.
+        """
         self._values = _members(body)
         self._body: bytes | None = body
 
@@ -45,12 +48,12 @@ class Members:
         return name in self._values
 
     def raw(self, name: str) -> bytes:
-        """Return a member's bytes; empty: it is absent."""
+        """Return a member's bytes; empty if it is absent."""
         value = self._values.get(name)
         return b"" if value is None else bytes(value)
 
     def get(self, name: str) -> Any:
-        """Return a member as JSON's types; None: it is absent, or cannot be read."""
+        """Return a member as JSON types; None if it is absent, or cannot be read."""
         value = self._values.get(name)
         return None if value is None else loads(bytes(value))
 
@@ -60,19 +63,19 @@ class Members:
         self._body = None
 
     def drop(self, name: str) -> None:
-        """Leave a member out, if there is one."""
+        """Remove a member, if there is one."""
         if self._values.pop(name, None) is not None:
             self._body = None
 
     def bytes(self) -> bytes:
-        """Return the object; as it came, unless a member was set."""
+        """Return the object; with its original bytes, unless a member was set."""
         if self._body is None:
             self._body = _WRITE.encode(self._values)
         return self._body
 
 
 def prompt_format(format_name: str, body: bytes) -> str:
-    """Return the format of a body that may be a prompt of this format; empty: it is not, as it holds no messages."""
+    """Return the format of a body that may be a prompt of this format; empty if it has no messages."""
     try:
         holds = FORMATS[format_name].messages_field in Members(body)
     except (NotJson, TooLarge):
@@ -95,12 +98,12 @@ def _members(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _has_half(raw: bytes) -> bool:
-    """Whether a text has lone surrogates, which may be all that the libraries have against it."""
+    """Whether a text has lone surrogates, which may be the only reason why the libraries reject it."""
     return without_lone_surrogates(raw) is not raw
 
 
 def loads(raw: bytes) -> Any:
-    """Return JSON text as its types; None: it cannot be read, or would take too much memory for its size."""
+    """Return JSON text as JSON types; None if it cannot be read, or would take too much memory for its size."""
     try:
         check_decoding(raw, _FIELD)
         return orjson.loads(raw)
@@ -115,14 +118,14 @@ def loads(raw: bytes) -> Any:
 
 
 def elements(raw: bytes) -> list[bytes]:
-    """Return the elements of an array; none if it is none."""
+    """Return the elements of an array; empty for anything else."""
     return list(each_element(raw))
 
 
 def each_element(raw: bytes) -> Iterator[bytes]:
-    """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied.
+    """Yield the elements of an array; nothing for anything else. Elements that are not requested are not copied.
 
-    Whether there are too many is checked where the body that they are part of is taken apart.
+    Their number is checked when the body is split.
     """
     try:
         found: Iterable[msgspec.Raw | bytes] = _ARRAY.decode(raw)
@@ -143,6 +146,6 @@ def array(values: Iterable[bytes]) -> bytes:
 
 
 def appended(raw: bytes, values: Sequence[bytes]) -> bytes:
-    """Return an array with more elements at its end, without reading those that it has."""
+    """Return an array with more elements at its end, without reading the present ones."""
     head = raw.strip(_SPACE)[:-1].rstrip(_SPACE)
     return head + (b"" if head == b"[" else b",") + b",".join(values) + b"]" if values else raw

@@ -98,7 +98,7 @@ class _Reader(Gathering):
                 self.reasoning((name,), encrypted)
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
-        """Take a text, which is a result in an answer of a tool."""
+        """Add a text, which is a result in an answer of a tool."""
         if text and self.role is not Role.TOOL:
             self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
         elif text:
@@ -147,7 +147,7 @@ class _Reader(Gathering):
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    """Return the message with items replaced. Raises nothing for a message that `read` accepted."""
     removed, others, label = without_reasoning(replacements)
     values = ValuesByPath(raw)
     edits = removed | {item.path: _value(values, item, text) for item, text in others.items()}
@@ -169,17 +169,17 @@ def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
 
 
 def system_message(text: str) -> bytes:
-    """A system message."""
+    """Return a system message."""
     return orjson.dumps({"role": "system", "content": text})
 
 
 def developer_message(text: str) -> bytes:
-    """A developer message, the system message of reasoning models."""
+    """Return a developer message, the system message of reasoning models."""
     return orjson.dumps({"role": "developer", "content": text})
 
 
 def variant(body: Split, model: str = "") -> Format:
-    """The variant for a body: where our own text may be placed depends on the model and the first message."""
+    """Return the variant for a body: where our own text may be placed depends on the model and the first message."""
     if _ONLY_LEADING.search(model) is not None:
         return _LEADING
     if _NO_SYSTEM.search(model) is not None:
@@ -197,13 +197,13 @@ def _is_developers(raw: bytes) -> bool:
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, a member of `tools`."""
+    """Return a tool's definition, a member of `tools`."""
     function = {"name": name, "description": description, "parameters": orjson.Fragment(parameters)}
     return orjson.dumps({"type": "function", "function": function})
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without cache marks, which move between calls, and without null members."""
+    """Return the message without cache marks, which move between calls, and without null members."""
     kept = {name: member for name, member in value.items() if member is not None and name not in CACHE_MARKS}
     content = kept.get("content")
     if type(content) is str:  # a client may turn it into one part to mark it

@@ -8,7 +8,7 @@ client keeps the history (`store: false`) and no item has an id, reasoning of fi
 that offer tools (`additional_tools`) stay, as system messages do. Items of unknown kinds are treated as the model's and
 never edited. A plain string in place of the array is one user message.
 
-Of deferred tools (`defer_loading`) the model always sees name and description, or those of their namespace; the rest of
+The model always sees name and description of deferred tools (`defer_loading`), or those of their namespace; the rest of
 a definition is in the `tool_search_output` that has loaded it, whose iteration stays.
 
 Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
@@ -68,9 +68,9 @@ _POINTERS: Final = ("annotations", "logprobs")
 """Members of a text part that refer to offsets in its text, which is therefore never edited."""
 _STREAMS: Final = ("stdout", "stderr")
 _LOADED: Final = "tool_search_output"
-"""An item that holds the definitions of the tools that a search has loaded."""
+"""An item with the definitions of the tools that a search has loaded."""
 _FINAL: Final = "compaction_trigger"
-"""An item that asks for the history to be compacted: "Must be the final input item"."""
+"""An item that requests a compaction of the history: "Must be the final input item"."""
 
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
@@ -115,14 +115,14 @@ def _role_of(value: dict[str, Any], kind: str) -> Role:
     if kind == ADDITIONAL_TOOLS:
         return Role.SYSTEM
     if "compaction" in kind:
-        return Role.OTHER  # it replaces what came before the history, so it is kept
+        return Role.OTHER  # it replaces everything before the history, so it is kept
     if _answers(value, kind):
         return Role.TOOL
     return _ROLES.get(string(role), Role.ASSISTANT)
 
 
 def _calls(value: dict[str, Any], kind: str) -> tuple[str, ...]:
-    """The pairing ids of calls that the client answers; tools that the provider runs have none."""
+    """Return pairing ids of calls that the client answers; tools that the provider runs have none."""
     if kind == "mcp_approval_request":
         return (f"approval:{string(value.get('id'))}",)
     call_id = value.get("call_id")
@@ -157,7 +157,10 @@ class _Reader(Gathering):
         self.call_id = next(iter((*self.calls, *self.answers)), "")
 
     def is_opaque(self) -> bool:
-        """See `Gathering`. Reasoning is one item with all its members, such as Codex's `metadata`: none is left."""
+        """See `Gathering`.
+
+        Reasoning is one item with all its members, such as Codex's `metadata`: nothing else is left.
+        """
         return not self.items or (bool(self.other) and self.kind != "reasoning")
 
     def read(self, field: str) -> None:
@@ -193,7 +196,7 @@ class _Reader(Gathering):
             self.other.append(canonical(without_mark(part)).decode())
 
     def text(self, text: str, path: Path, *, fixed: bool = False) -> None:
-        """Take a text, which is a result but in a message."""
+        """Add a text, which is a result except in a message."""
         if text and self.kind == "message":
             self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
         elif text:
@@ -227,7 +230,7 @@ class _Reader(Gathering):
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
-    """Return the item with parts replaced. Raises nothing for one that `read` took."""
+    """Return the item with parts replaced. Raises nothing for one that `read` accepted."""
     values = ValuesByPath(raw)
     return splice(raw, {item.path: _value(values, item, text) for item, text in replacements.items()})
 
@@ -241,12 +244,12 @@ def _value(values: ValuesByPath, item: Item, text: Replacement) -> bytes:
 
 
 def developer_message(text: str) -> bytes:
-    """A developer message."""
+    """Return a developer message."""
     return orjson.dumps({"type": "message", "role": "developer", "content": text})
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, a member of `tools`. It is not strict: arguments may be left out."""
+    """Return a tool's definition, a member of `tools`. It is not strict: arguments may be omitted."""
     return orjson.dumps(
         {
             "type": "function",
@@ -259,7 +262,7 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
 
 
 def _seen(tools: Any) -> Any:
-    """What the model sees of tools from the first message on; of deferred ones the name or that of their namespace."""
+    """Return what the model sees of tools from the start; of deferred ones the name or that of their namespace."""
     return [_seen_of(tool) for tool in tools] if type(tools) is list else tools
 
 
@@ -286,7 +289,7 @@ def _of_user(text: str) -> dict[str, Any]:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The item without cache marks, null members and empty lists, and with its content as parts."""
+    """Return the item without cache marks, null members and empty lists, and with its content as parts."""
     kept = {name: member for name, member in value.items() if member is not None}
     if "role" in kept and kept.get("type") in {None, "message"}:
         kept["type"] = "message"
@@ -311,7 +314,7 @@ def _parts(content: Any, kind: str) -> Any:
 
 
 def variant(body: Split, _: str = "") -> Format:
-    """The variant for a body: our text may be placed in the history unless the provider stores its items."""
+    """Return the variant for a body: our text may be placed in the history unless the provider stores its items."""
     continues = any(body.field(name) not in {None, b"null"} for name in ("previous_response_id", "conversation"))
     kept_by_client = body.field("store") == b"false" and not continues
     return _UNSTORED if kept_by_client and not body.is_text else FORMAT

@@ -19,31 +19,31 @@ _STAYS: Final = (*CACHE_MARKS, "providerOptions", "annotations", "_meta")
 """Members that do not describe a part's content: they are kept when it becomes a text."""
 _WHOLE_FROM: Final = -(2.0**63)
 _WHOLE_TO: Final = 2.0**64
-"""Between these, numbers without a decimal point are decoded as integers, so all integral numbers are written as
-such."""
+"""Between minus this and this, numbers without a decimal point are decoded as integers, so all integral numbers are
+written as such."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def without_mark(part: Any) -> Any:
-    """A part without marks of where to cache, which move between calls."""
+    """Return a part without cache marks, which move between calls."""
     return {name: member for name, member in part.items() if name not in CACHE_MARKS} if type(part) is dict else part
 
 
 def text_in_place(part: bytes, text: str, kind: str = "text") -> bytes:
-    """A text part of this type in place of another, such as an image, that keeps its cache mark and annotations."""
+    """Return a text part of this type in place of another, such as an image, with its cache mark and annotations."""
     members: dict[str, Any] = {"type": kind, "text": text}
     members |= {name: value for name, value in _raw_object.decode(part).items() if name in _STAYS}
     return msgspec.json.encode(members)
 
 
 def originals_at(raw: bytes, items: Iterable[Item]) -> list[bytes]:
-    """The originals of items of a message: the raw JSON at their paths, or their texts."""
+    """Return the originals of items of a message: the raw JSON at their paths, or their texts."""
     values = ValuesByPath(raw)
     return [values.at(item.path) if item.raw_json or item.spelled else utf8(item.text) for item in items]
 
 
 def shown_json(value: Any, field: str) -> str:
-    """JSON as text whose head and tail are shown when it is elided: sorted, compact, and independent of the encoding.
+    """Return JSON as text for elision, which shows head and tail: sorted, compact, independent of the encoding.
 
     Unlike `canonical`, which is compared and never shown, it writes integers without a decimal point and with all
     digits. (If such a number is not a double, an agent in JavaScript that re-encodes it has changed its digits.)
@@ -69,5 +69,5 @@ def _whole(value: Any) -> Any:
 
 
 def string(value: Any) -> str:
-    """The value if it is a string, else an empty string."""
+    """Return the value if it is a string, else an empty string."""
     return value if type(value) is str else ""

@@ -36,7 +36,7 @@ _KINDS: Final = (ProviderEdit.CLEAR_TOOL_USES, ProviderEdit.CLEAR_THINKING, Prov
 
 
 def edits_of_provider(body: Split) -> Sequence[ProviderEdit]:
-    """The kinds of edits that a body requests, each once, in their order."""
+    """Return the kinds of edits that a body requests, each once, in their order."""
     found: dict[ProviderEdit, None] = {}
     for place in _PLACES:
         value = body.field(place)

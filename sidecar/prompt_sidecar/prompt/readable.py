@@ -1,7 +1,7 @@
-r"""JSON text made readable for strict parsers, at unchanged offsets: what they refuse is replaced by what they take.
+r"""JSON text made readable for strict parsers, at unchanged offsets: parts that they refuse are replaced.
 
 Lone surrogates become U+FFFD (`surrogates`). A number that no double holds, such as `1e400`, is valid JSON (RFC 8259
-leaves range and precision to the reader, section 6): one reader takes it for infinity, another one refuses it. It
+leaves range and precision to the reader, section 6): one reader treats it as infinity, another one refuses it. It
 becomes `null`, which JavaScript writes in its place, and spaces.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 _TOKEN: Final = re.compile(
-    rb'"(?:[^"\\]++|\\.)*+"?'  # a string, which is passed over even if it never ends
+    rb'"(?:[^"\\]++|\\.)*+"?'  # a string, which is skipped even if it never ends
     rb"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)",
     re.DOTALL,
 )
@@ -23,12 +23,12 @@ _LARGEST: Final = 308
 
 
 def readable(raw: bytes | memoryview) -> bytes:
-    """The text with what strict parsers refuse replaced; the same object if there is none. Linear in the text."""
+    """Return the text with parts that strict parsers refuse replaced; the same object if there are none. Linear."""
     return without_large_numbers(without_lone_surrogates(bytes(raw)))
 
 
 def without_large_numbers(raw: bytes) -> bytes:
-    """The text with `null` for numbers that no double holds, as long as before; the same object if there are none."""
+    """Return the text, at the same length, with `null` for numbers too large for a double; the same object if none."""
     written: bytearray | None = None
     for found in _TOKEN.finditer(raw):
         number = found[1]

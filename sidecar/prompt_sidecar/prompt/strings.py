@@ -1,10 +1,10 @@
 """The strings of a message, and what may be done to each: changes inside a message are made on these.
 
-A message is walked as it is decoded, in the order of its text. So the n-th string met, keys included, is the n-th
-string literal of the JSON, which `literals.py` changes. The same holds for JSON inside a string, such as the arguments
-of a call, one level down.
+A decoded message is walked in the order of its text. So the n-th string visited, keys included, is the n-th string
+literal of the JSON, which `literals.py` changes. The same holds for JSON inside a string, such as the arguments of a
+call, one level down.
 
-What a string is follows from the names on its way, as providers use them: the same names mean the same in all formats.
+A string's kind follows from the names on its path, as providers use them: a name has the same meaning in all formats.
 
     text        what a user, the model or a tool wrote, and the values of calls' arguments
     arguments   JSON in a string: the strings in it are texts
@@ -37,8 +37,7 @@ from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.providers.messages import CACHE_MARKS
 
 MAX_NESTED: Final = 4
-"""Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
-it on has two."""
+"""Levels of nested JSON strings that are decoded; a call that passes JSON to a program that passes it on has two."""
 _KEPT: Final = frozenset(
     {
         *("role", "type", "id", "name", "status", "phase", "namespace", "detail", "format", "encoding", "language"),
@@ -47,18 +46,18 @@ _KEPT: Final = frozenset(
         *("server_label", "serverLabel", "file_id", "fileId", "container_id", "ttl", "model"),
     }
 )
-"""Members of a part that are no text of anybody."""
+"""Members of a part that are not text."""
 _SIGNED: Final = frozenset(
     {
         *("signature", "encrypted_content", "encryptedContent", "redactedData", "reasoningEncryptedContent"),
         *("thoughtSignature", "thought_signature", "encrypted_index", "encrypted_stdout", "redactedContent"),
     }
 )
-"""Signatures and encrypted text."""
+"""Members with signatures and encrypted text."""
 _BLOBS: Final = frozenset({"data", "bytes", "blob", "image", "file_data", "fileData", "video", "audio"})
 _ADDRESSES: Final = frozenset({"url", "uri", "image_url", "file_url", "fileUri", "file_uri", "source", "href"})
 _SPOKEN_NAMES: Final = frozenset({"system", "developer", "user", "assistant"})
-"""Roles of messages whose `name` says who speaks, and is text; that of others is the name of a tool."""
+"""Roles of messages whose `name` is the speaker's, and is text; for other roles it is the name of a tool."""
 _KNOWN_TYPES: Final = frozenset(
     {
         # Messages: docs.claude.com/en/api/messages.
@@ -76,8 +75,8 @@ _KNOWN_TYPES: Final = frozenset(
         *("error-text", "error-json", "execution-denied", "resource", "resource_link"),
     }
 )
-"""Types of parts and of objects in them, as providers' pages list them. A part of another type is read as any JSON is:
-nothing is known of its members, so none of them is passed over."""
+"""Types of parts and of objects in them, as providers' pages list them. A part of another type is read as any JSON: its
+members are unknown, so none of them is skipped."""
 _KNOWN_ENDS: Final = (
     "_call",
     "_output",
@@ -89,7 +88,7 @@ _KNOWN_ENDS: Final = (
     "-response",
 )
 _KNOWN_IN: Final = ("thinking", "reasoning", "compaction", "code_execution")
-"""How types of calls, of what answers them, and of what a model thought end, and what they hold."""
+"""Endings of the types of calls, of their answers, and of the model's thoughts, and words in these types."""
 _KNOWN_MEMBERS: Final = frozenset(
     {
         # Gemini: ai.google.dev/api/caching, Part.
@@ -104,7 +103,7 @@ _KNOWN_MEMBERS: Final = frozenset(
         *("function", "custom", "image_url", "input_audio", "file", "resource", "text", "output", "value"),
     }
 )
-"""Members that hold what a part without a type is; of another nothing is known."""
+"""Members that give the kind of a part without a type; a part with another member is unknown."""
 _SETTINGS: Final = frozenset(
     {
         *("tools", "functions", "toolConfig", "tool_config", "tool_choice", "toolChoice", "function_call"),
@@ -112,19 +111,20 @@ _SETTINGS: Final = frozenset(
         *("cached_content", *CACHE_MARKS, "providerOptions"),
     }
 )
-"""Members of a body that the provider acts on: tools with their credentials, names of what it holds. Observed alone."""
+"""Members of a body that the provider acts on: tools with their credentials, names of stored objects. Only observed."""
 _OPTIONS: Final = frozenset({*CACHE_MARKS, "providerOptions", "providerMetadata", "cachePoint", "_meta"})
 """Members for the provider, some with signatures in them."""
 _THOUGHT_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
-"""Cover the part that they are a member of, whatever it is."""
+"""Members that cover the part that has them, whatever it is."""
 _THINKING_SIGNATURES: Final = ("signature", "redactedData", *_THOUGHT_SIGNATURES)
-"""Cover reasoning. What encrypts a text of its own (`encrypted_content`) does not cover the summary next to it."""
+"""Members that cover reasoning. Encrypted text of its own (`encrypted_content`) does not cover the summary next to it.
+"""
 _WITH_SIGNATURES: Final = ("providerOptions", "providerMetadata", "extra_content")
 """Members with an object for each provider, which may hold the part's signature."""
 _DATA: Final = frozenset(
     {"input", "args", "response", "structuredContent", "json", "arguments", "action", "parameters"}
 )
-"""Members whose value is the data of a call or a result: every string in it is text, whatever its name."""
+"""Members with the data of a call or a result: every string in it is text, whatever its name."""
 _ARGUMENTS: Final = frozenset({"args", "input", "arguments"})
 """Members with a call's arguments, in parts that a signature may cover."""
 _JSON_OUTPUTS: Final = frozenset({"json", "error-json"})
@@ -133,11 +133,11 @@ _DUMMY_SIGNATURES: Final = frozenset(
     for text in ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
     for spelling in (text, base64.b64encode(text.encode()).decode())
 )
-"""What the guides offer in place of a signature; the provider does not check them."""
+"""Placeholders for a signature in the guides; the provider does not check them."""
 
 
 class StringUse(Enum):
-    """What a string is; see the module."""
+    """The kind of a string; see the module."""
 
     TEXT = "text"
     ARGUMENTS = "arguments"
@@ -150,12 +150,12 @@ class Leaf(NamedTuple):
     """One string of a message that is or may be text."""
 
     place: int
-    """Which string literal of the message it is, keys counted; in a typed message which of its fields."""
+    """The number of the string literal in the message, keys included; in a typed message the number of the field."""
     path: Path
     text: str
     use: StringUse
     prefix: str = ""
-    """Of a file: what precedes its base64."""
+    """For a file: the text before its base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,23 +163,24 @@ class Strings:
     """How the strings of a format's messages are found and changed."""
 
     leaves: Callable[[bytes | memoryview, str], Sequence[Leaf]]
-    """The strings of a message that are or may be text, in order. Raises InvalidJson; the text names the field."""
+    """Returns the strings of a message that are or may be text, in order. Raises InvalidJson; the error names the
+    field."""
     changed: Callable[[bytes, Changes], bytes]
-    """The message with other texts; all other bytes are kept."""
+    """Returns the message with other texts; all other bytes are kept."""
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def leaves_of(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
-    """The strings of a message or system prompt in JSON. Raises InvalidJson."""
+    """Return the strings of a message or system prompt in JSON. Raises InvalidJson."""
     walk = _Walk()
     walk.walk(load(raw, field), (), _Mode.PART)
     return walk.found
 
 
 def leaves_of_member(raw: bytes | memoryview, field: str, name: str) -> Sequence[Leaf]:
-    """The strings of another member of a prompt's body: text, but for what the provider acts on.
+    """Return the strings of another member of a prompt's body: text, except what the provider acts on.
 
     Raises as `leaves_of_any`.
     """
@@ -212,11 +213,11 @@ class _Mode(Enum):
 
 
 _USES: Final = {_Mode.OBSERVED: StringUse.OBSERVED, _Mode.SIGNED: StringUse.SIGNED}
-"""What strings are in a list of these modes; in others they are text."""
+"""The use of strings in a list of these modes; in other modes they are text."""
 
 
 class _Pairs(dict[str, Any]):
-    """An object with all members that its text has: of several with one name `get` knows the last, as most readers."""
+    """An object with all members of its text: for several with one name `get` returns the last, as most readers do."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -227,7 +228,7 @@ class _Pairs(dict[str, Any]):
 
 
 class _Walk:
-    """Counts the strings of a decoded value in the order of its text, and gathers those that are text."""
+    """Counts the strings of a decoded value in the order of its text, and collects those that are text."""
 
     def __init__(self) -> None:
         self.found: list[Leaf] = []
@@ -261,7 +262,7 @@ class _Walk:
                 self.walk(member, (*path, index), mode)
 
     def body(self, value: Any, texts: Collection[str]) -> None:
-        """Walk the body of a prompt, in whose members `texts` the strings are text."""
+        """Walk the body of a prompt; the strings in its members `texts` are text."""
         for name, member in value.items() if isinstance(value, dict) else ():
             self._place += 1
             self.walk(member, (name,), _Mode.PART if name in texts else _of_member(name))
@@ -277,7 +278,7 @@ class _Walk:
 
 
 def _is_observed(part: dict[str, Any]) -> bool:
-    """Whether a part is covered by a signature, or is a provider's own summary of what came before."""
+    """Whether a part is covered by a signature, or is a provider's own summary of earlier messages."""
     kind = part.get("type")
     if type(kind) is not str:
         return _is_signed(part, _THOUGHT_SIGNATURES)
@@ -288,7 +289,7 @@ def _is_observed(part: dict[str, Any]) -> bool:
 
 
 def _is_new(part: dict[str, Any]) -> bool:
-    """Whether a part is of a type that is not known."""
+    """Whether a part has an unknown type."""
     kind = part.get("type")
     if type(kind) is not str or kind in _KNOWN_TYPES or kind.endswith(_KNOWN_ENDS):
         return False
@@ -296,14 +297,14 @@ def _is_new(part: dict[str, Any]) -> bool:
 
 
 def _is_block(part: dict[str, Any], member: Any, path: Path) -> bool:
-    """Whether an object in a list says by the name of a member what it is, and this is that member."""
+    """Whether an object in a list gives its kind by the name of a member, and this is that member."""
     return (
         type(member) is not list and bool(path) and type(path[-1]) is int and "type" not in part and "role" not in part
     )
 
 
 def _is_signed(part: dict[str, Any], names: Sequence[str]) -> bool:
-    """Whether a part, or what it holds for its provider, has a signature under one of these names."""
+    """Whether a part, or its data for its provider, has a signature under one of these names."""
     if any(_is_signature(part.get(name)) for name in names):
         return True
     for member in _WITH_SIGNATURES:
@@ -326,7 +327,7 @@ def _is_signed_reasoning(part: dict[str, Any]) -> bool:
 
 
 def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
-    """What the strings of an object or list are that is a part's member."""
+    """Return the mode for the strings of an object or list that is a part's member."""
     if mode is _Mode.ANY:
         return _Mode.OBSERVED if name == "reasoningContent" and _is_signed_reasoning(part) else mode
     if mode is _Mode.PART:
@@ -343,7 +344,7 @@ def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
 
 
 def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringUse | None:
-    """What a string is that is a part's member; None: no text."""
+    """Return the use of a string that is a part's member; None if it is not text."""
     if mode is _Mode.DATA:
         return StringUse.TEXT
     if mode is _Mode.ANY:
@@ -362,7 +363,7 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringUse |
 
 
 def _of_any(part: dict[str, Any], name: str, text: str) -> StringUse | None:
-    """What a string is in a body of an unknown kind; None: a file that is no text."""
+    """Return the use of a string in a body of an unknown kind; None for a file that is not text."""
     if name in _SIGNED:
         return StringUse.OBSERVED
     if text[:5] == "data:" or name in _FILES:
@@ -371,7 +372,7 @@ def _of_any(part: dict[str, Any], name: str, text: str) -> StringUse | None:
 
 
 def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringUse | None:
-    """What a file's content or address is."""
+    """Return the use of a file's content or address."""
     is_address = "://" in text[:16] and text[:5] != "data:"
     if mode is not _Mode.PART:
         return StringUse.OBSERVED if is_address or (name in _ADDRESSES and text[:5] != "data:") else None
@@ -383,9 +384,9 @@ def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> StringU
 
 
 def _of_file(part: dict[str, Any], text: str, least: int = 0) -> StringUse | None:
-    """What a file is that is in a body: a text in base64, a text as it is, or no text.
+    """Return the use of a file in a body: a text in base64, a plain text, or None if it is not text.
 
-    `least`: characters of base64 that must be a file.
+    `least`: number of base64 characters from which it must be a file.
     """
     kind = part.get("type")
     if type(kind) is str and ("redacted" in kind or "encrypted" in kind):
@@ -398,12 +399,15 @@ def _of_file(part: dict[str, Any], text: str, least: int = 0) -> StringUse | Non
 
 
 def _prefix(text: str) -> str:
-    """What precedes the base64 of a file: nothing, or the head of its address."""
+    """Return the text before the base64 of a file: nothing, or the head of its address."""
     return text[: text.index(",") + 1] if text[:5] == "data:" else ""
 
 
 def _decoded(data: str) -> str:
-    """The text in base64, in either alphabet; empty if it is no text. Pictures and sound show it at their beginning."""
+    """Return the text in base64, in either alphabet; empty if it is not text.
+
+    Pictures and sound show it at the start.
+    """
     plain = data[len(_prefix(data)) :] if ";base64," in data[:_DATA_HEAD] else data
     try:
         start = codecs.getincrementaldecoder("utf-8")().decode(_bytes(plain[:_SAMPLE]))
@@ -430,13 +434,13 @@ def _is_base64(text: str) -> bool:
 _STANDARD: Final = str.maketrans("-_", "+/", "\r\n")
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=\r\n"
 _SAMPLE: Final = 1_024
-"""Characters of a file in base64 by which most that are no text are told; four for each three bytes."""
+"""Base64 characters of a file that are enough to recognise most non-texts; four for each three bytes."""
 _NO_TEXT: Final = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f]")
-"""Characters that no text has; a terminal's codes begin with the one that is left out."""
+"""Characters that no text has; the one that is left out begins a terminal's codes."""
 
 
 def in_string(leaf: Leaf, edits: Sequence[TextEdit]) -> Sequence[TextEdit]:
-    """Edits of a leaf's text as edits of its string; a file's content is encoded again."""
+    """Return edits of a leaf's text as edits of its string; a file's content is encoded again."""
     if leaf.use is not StringUse.FILE:
         return edits
     encoded = base64.b64encode(applied(leaf.text, edits).encode()).decode()
@@ -449,15 +453,15 @@ _TO_THE_END: Final = 1 << 62
 # -- a whole body ----------------------------------------------------------------------------------------------------
 
 LEAST_NAME: Final = 8
-"""Characters of a member's name from which on it is looked at, in a body of an unknown kind: no secret is shorter."""
+"""Least characters of a member's name that is scanned, in a body of an unknown kind: no secret is shorter."""
 _LEAST_BLOB: Final = 1_024
-"""Characters in base64 that are a file, where the name of their member says so: twenty milliseconds of sound."""
+"""Least base64 characters of a file, if the name of its member shows one: twenty milliseconds of sound."""
 
 
 def leaves_of_any(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
-    """The strings of JSON of an unknown kind: all are text, names of members too, but signed parts and files.
+    """Return the strings of JSON of an unknown kind: all are text, also member names, except signed parts and files.
 
-    Raises InvalidJson, and TooLarge where decoding it would take too much memory for its size.
+    Raises InvalidJson, and TooLarge if decoding it would take too much memory for its size.
     """
     walk = _Walk()
     walk.walk(_load_any(raw, field), (), _Mode.ANY)
@@ -465,7 +469,7 @@ def leaves_of_any(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
 
 
 def leaves_of_body(raw: bytes | memoryview, field: str, texts: Collection[str]) -> Sequence[Leaf]:
-    """The strings of a prompt's body: those in the members `texts` as in a message, others as `leaves_of_member` says.
+    """Return the strings of a prompt's body: in the members `texts` as in a message, others by `leaves_of_member`.
 
     Raises as `leaves_of_any`.
     """
@@ -483,25 +487,25 @@ def _load_any(raw: bytes | memoryview, field: str) -> Any:
 
 _FILES: Final = _BLOBS | {"b64_json"}
 _DATA_HEAD: Final = 256
-"""Characters of such an address before its data, at most."""
+"""Most characters of such an address before its data."""
 
 
 # -- JSON in a string ------------------------------------------------------------------------------------------------
 
 
 class NestedString(NamedTuple):
-    """A string of JSON in a string."""
+    """A string of JSON inside a string."""
 
     place: int
     text: str
     name: str
-    """Of the member that it is the value of, or in the list of; empty: of none, or it is itself a name."""
+    """Name of the member whose value, or list of values, it belongs to; empty if none, or if it is itself a name."""
 
 
 def nested(text: str, *, keys: bool = False) -> Sequence[NestedString] | None:
-    """The strings of a text that is a JSON object or array; None if it is neither.
+    """Return the strings of a text that is a JSON object or array; None if it is neither.
 
-    `keys`: those too that are names of members.
+    `keys`: include names of members.
     """
     start = text.lstrip(" \t\r\n")[:1]
     if start not in ("{", "["):
@@ -514,7 +518,7 @@ def nested(text: str, *, keys: bool = False) -> Sequence[NestedString] | None:
 
 
 def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
-    """The strings of a decoded value; `keys`: those too that are names of members."""
+    """Return the strings of a decoded value; `keys`: include names of members."""
     found: list[NestedString] = []
     place = 0
 
@@ -539,9 +543,9 @@ def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
 
 
 def values_in(raw: bytes) -> Sequence[tuple[int, str]] | None:
-    """The strings of JSON that are no names, with their places; None: it is no JSON.
+    """Return the strings of JSON that are not names, with their places; None if it is not JSON.
 
-    If two parsers may read it differently, its strings are those of its text: of members with the same name all.
+    If two parsers may read it differently, all strings of its text are returned, also of members with the same name.
     """
     try:
         return [(place, text) for place, text, _ in values_of(load(raw, "text"))]
@@ -558,9 +562,9 @@ def values_in(raw: bytes) -> Sequence[tuple[int, str]] | None:
 
 
 def ambiguous_leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
-    """The strings of JSON that two parsers may read differently, of members with one name all; as `leaves_of`.
+    """Return all strings of JSON that two parsers may read differently, as `leaves_of`; also of repeated members.
 
-    So whichever reading a parser chooses, each string in it was looked at. Raises InvalidJson.
+    So each string of any parser's reading is included. Raises InvalidJson.
     """
     walk = _Walk()
     walk.walk(load_all(raw, field), (), _Mode.PART)
@@ -568,7 +572,7 @@ def ambiguous_leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
 
 
 def load_all(raw: bytes | memoryview, field: str) -> Any:
-    """Decode JSON with all members of an object that have one name. Numbers are not read. Raises InvalidJson."""
+    """Decode JSON, keeping all members of an object with the same name. Numbers are not read. Raises InvalidJson."""
     plain = readable(raw)
     try:
         orjson.loads(plain)

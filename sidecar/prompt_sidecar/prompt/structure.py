@@ -4,8 +4,8 @@ A decoder creates an object for each value, however short: three megabytes of `[
 times as many bytes. It also holds the interpreter's lock until it is done. So the decoded size is first estimated from
 the commas and brackets outside strings.
 
-The text is read in windows, and only one window is copied at a time: it is split at the quotation marks that no escape
-holds, so that every second piece is outside strings. This works on any bytes; the decoder detects invalid JSON.
+The text is read in windows, and only one window is copied at a time: it is split at the quotation marks that are not
+escaped, so that every second piece is outside strings. This works on any bytes; the decoder detects invalid JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from prompt_sidecar.errors import TooLarge
 WINDOW: Final = 131_072
 """Bytes read at once, which takes a millisecond at most; other threads can run in between."""
 FEW_QUOTES: Final = 256
-"""Quotation marks of a window that are looked at one by one. Where there are more, all escapes are removed instead,
-which takes ten times as long as a search for quotation marks."""
+"""Quotation marks of a window that are examined one by one. If there are more, all escapes are removed instead, which
+takes ten times as long as a search for quotation marks."""
 COUNTED_AT_ONCE: Final = 1_048_576
 """Bytes in which a character is counted at once, so that other threads can run in between."""
 PLACE_BYTES: Final = 8
@@ -40,19 +40,20 @@ FACTOR: Final = 3
 BOUND: Final = "json.decoded_bytes"
 MAX_MEMBERS: Final = 10_000
 """Most members of a body in addition to its messages; providers' bodies have some tens. Each takes ten microseconds,
-before the call's deadline is looked at."""
+before the call's deadline is checked."""
 MEMBERS_BOUND: Final = "json.members"
 MEMBERS_DECODED: Final = 50_000
 """Members that are decoded before they are counted, as that is cheaper: a thousand take almost a millisecond."""
 _EMPTIED: Final = (b"{:}", b"{::}", b"{:::}", b"{::::}", b"[]", b"{}")
-"""Small objects and arrays, without all but their brackets and colons."""
+"""Small objects and arrays, reduced to their brackets and colons."""
 _PAIR: Final = re.compile(rb"[\[{]:*[\]}]")
 _RUN: Final = re.compile(rb"(:+)|([\[{]+)|[\]}]+")
 _NO_MARKS: Final = bytes({*range(256)} - {*b"[]{}:"})
 _SHRINKS: Final = 16
-"""Part of a window's brackets that one search must take out for another one to be made: so they are linear together."""
+"""Divisor: part of a window's brackets that one search must remove for another one to be made, so that all of them take
+linear time."""
 _MOST_RUNS: Final = 200_000
-"""Runs of brackets, or of colons, that are looked at one by one: a twentieth of a second. Where objects are not nested
+"""Runs of brackets, or of colons, that are examined one by one: a twentieth of a second. Where objects are not nested
 oddly, some hundred are left."""
 
 
@@ -65,7 +66,8 @@ class Shape(NamedTuple):
     dicts: int = 0
     strings: int = 0
     within: tuple[range, ...] = ()
-    """Bytes that are within one string, window by window; each range is of another string or another part of one."""
+    """Ranges of bytes within one string, window by window; each range is in another string or in another part of one.
+    """
 
     @property
     def decoded_bytes(self) -> int:
@@ -86,7 +88,7 @@ class Shape(NamedTuple):
 
 
 def never() -> None:
-    """A `check` that ends no call."""
+    """Check nothing: the call cannot be cancelled."""
 
 
 def shape(raw: bytes | memoryview, check: Callable[[], None] = never) -> Shape:
@@ -111,7 +113,7 @@ def shape(raw: bytes | memoryview, check: Callable[[], None] = never) -> Shape:
 
 
 def check_decoding(raw: bytes | memoryview, field: str, known: Shape | None = None) -> None:
-    """Check that decoding a text stays within its memory bound; `known`: its shape, where that was counted before.
+    """Check that decoding a text stays within its memory bound; `known`: its shape, if counted before.
 
     Raises:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
@@ -160,7 +162,7 @@ def check_members(raw: bytes, field: str, check: Callable[[], None] = never) -> 
 
 
 def refuse_members(members: int, field: str) -> None:
-    """Raises TooLarge if an object has more than `MAX_MEMBERS` members; names `field`."""
+    """Check a number of members. Raises TooLarge if an object has more than `MAX_MEMBERS`; names `field`."""
     if members > MAX_MEMBERS:
         raise TooLarge(
             f"{field} has {members:,} members; it may have {MAX_MEMBERS:,}", field=field, bound=MEMBERS_BOUND
@@ -168,7 +170,7 @@ def refuse_members(members: int, field: str) -> None:
 
 
 def members_of_object(raw: bytes, field: str, check: Callable[[], None] = never) -> int:
-    """Count the members of the object that a text is: its colons outside strings and inside one brace.
+    """Count the members of a text that is an object: its colons outside strings and inside one brace.
 
     Raises:
         TooLarge: that would take long; names `field`.
@@ -178,7 +180,7 @@ def members_of_object(raw: bytes, field: str, check: Callable[[], None] = never)
     for _, outside, _ in _outside(raw):
         check()
         marks = outside.translate(None, _NO_MARKS)
-        if not begun and marks:  # the outermost bracket is none of a pair that is taken out
+        if not begun and marks:  # the outermost bracket belongs to no pair that is removed
             begun, depth, marks = True, 1, marks[1:]
         marks = _without_inner(marks)
         for run in _RUN.finditer(marks):
@@ -198,7 +200,7 @@ def members_of_object(raw: bytes, field: str, check: Callable[[], None] = never)
 
 
 def _without_inner(marks: bytes) -> bytes:
-    """Brackets and colons without what inner brackets hold, as far as that takes time linear in them."""
+    """Return brackets and colons without the content of inner brackets, as far as that takes linear time."""
     size = 2 * len(marks)
     while size - len(marks) > size // _SHRINKS:
         size = len(marks)
@@ -209,7 +211,7 @@ def _without_inner(marks: bytes) -> bytes:
 
 
 def _at_most(raw: bytes) -> int:
-    """An upper bound of the decoded size, which counts structural characters inside strings too; cheap to compute."""
+    """Return an upper bound of the decoded size, which counts structure inside strings too; cheap to compute."""
     if DICT_BYTES * len(raw) <= FREE_BYTES:
         return 0
     lists, dicts, commas, quotes = (_count(raw, mark) for mark in (b"[", b"{", b",", b'"'))
@@ -222,7 +224,7 @@ def _count(raw: bytes, mark: bytes) -> int:
 
 
 def _outside(raw: bytes | memoryview) -> Iterator[tuple[range, bytes, int]]:
-    """Window by window, its place, the bytes outside strings, and how many quotation marks open or close strings."""
+    """Yield, by window, its place, the bytes outside strings, and how many quotation marks open or close strings."""
     at, inside = 0, 0
     while at < len(raw):
         begin = at
@@ -243,7 +245,7 @@ def _outside(raw: bytes | memoryview) -> Iterator[tuple[range, bytes, int]]:
 
 
 def _split(window: bytes) -> list[bytes]:
-    """Split at the quotation marks that no escape holds."""
+    """Split at the quotation marks that are not escaped."""
     *before, last = window.split(b'"')
     pieces: list[bytes] = []
     since: list[bytes] = []

@@ -3,10 +3,11 @@
 Usually such an object is a wrapper around texts: `{"output": "…"}`, `{"status": "ok", "report": "…"}`. Each text is
 then an item of its own, and the wrapper is kept. If it wraps a single other value (`{"error": {…}}`), that value is the
 item, so that its name is kept. Any other shape is one item, its whole JSON; when it is trimmed the rest is text, under
-the name that the providers' guides use for a plain result. Read again, a trimmed result has as many items as before.
+the name that the providers' guides use for a plain result. A trimmed result that is read again has as many items as
+before.
 
 Agents that parse and write their history may write the members of such an object in another order each time. So its
-texts are items in the order of their names, and each keeps its number, and with it what was decided about it.
+texts are items in the order of their names, and each keeps its number, and with it its decision.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _RESULT: Final = "result"
 
 
 def result_items(value: Any, path: Path, of: Item, field: str, *, as_sent: bool = False) -> list[Item]:
-    """The items of a result's value; none if it is empty.
+    """Return the items of a result's value; none if it is empty.
 
     Args:
         value: the value.
@@ -48,5 +49,5 @@ def result_items(value: Any, path: Path, of: Item, field: str, *, as_sent: bool 
 
 
 def result_value(text: str, *, whole: bool) -> bytes:
-    """The JSON that replaces a trimmed item: a text, or for a whole value an object with that text."""
+    """Return the JSON that replaces a trimmed item: a text, or for a whole value an object with that text."""
     return orjson.dumps({_RESULT: text} if whole else text)

@@ -17,7 +17,7 @@ _BACKSLASH: Final = 0x5C
 
 
 def lone_surrogates(raw: bytes) -> Iterator[int]:
-    """Offsets of the lone surrogates of a JSON text. Linear in the text, even if it is not JSON."""
+    """Yield offsets of the lone surrogates of a JSON text. Linear in the text, even if it is not JSON."""
     high = -1
     for at in _escapes(raw):
         low = raw[at + 3] in _LOW
@@ -34,7 +34,7 @@ def lone_surrogates(raw: bytes) -> Iterator[int]:
 
 
 def without_lone_surrogates(raw: bytes) -> bytes:
-    """The text with lone surrogates replaced at unchanged offsets; the same object if there are none."""
+    """Return the text with lone surrogates replaced at unchanged offsets; the same object if there are none."""
     written: bytearray | None = None
     for at in lone_surrogates(raw):
         if written is None:
@@ -44,7 +44,7 @@ def without_lone_surrogates(raw: bytes) -> bytes:
 
 
 def _escapes(raw: bytes) -> Iterator[int]:
-    """Offsets of escapes of surrogates, without those whose backslash is itself escaped."""
+    """Yield offsets of escapes of surrogates, without those whose backslash is itself escaped."""
     start = 0
     while start < len(raw):
         end = start + _AT_ONCE

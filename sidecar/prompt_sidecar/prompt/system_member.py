@@ -27,7 +27,7 @@ _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def string_member(name: str) -> SystemMember:
-    """A member that is a string: our text is appended after a blank line."""
+    """Return a member that is a string: our text is appended after a blank line."""
     field = f"json.body.{name}"
 
     def add(value: bytes | None, text: str) -> bytes:
@@ -55,7 +55,7 @@ def string_member(name: str) -> SystemMember:
 
 
 def block_member(name: str, add: Callable[[bytes | None, str], bytes]) -> SystemMember:
-    """A member that is an array of blocks, to which `add` adds our text as a block."""
+    """Return a member that is an array of blocks, to which `add` adds our text as a block."""
     field = f"json.body.{name}"
     return SystemMember(
         (name,), add, lambda value, is_own: block_without(value, is_own, field), lambda value: block_texts(value, field)
@@ -63,7 +63,7 @@ def block_member(name: str, add: Callable[[bytes | None, str], bytes]) -> System
 
 
 def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> bytes:
-    """An array of blocks without those whose `text` is ours; other values unchanged. All other bytes are kept."""
+    """Return an array of blocks without those whose `text` is ours; other values and all other bytes are unchanged."""
     if value[:1] != b"[":
         return value
     ends = [1]
@@ -83,14 +83,14 @@ def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> by
 
 
 def block_texts(value: bytes, field: str) -> list[str]:
-    """The texts of an array of blocks, or of a string; other blocks as compact JSON."""
+    """Return the texts of an array of blocks, or of a string; other blocks as compact JSON."""
     decoded = load_any(value, field)
     blocks = decoded if type(decoded) is list else [] if decoded is None else [decoded]
     return [block if type(block) is str else _text_of(block) or canonical(block, field).decode() for block in blocks]
 
 
 def add_block(value: bytes, block: bytes) -> bytes:
-    """An array with a block added at its end; all other bytes are kept."""
+    """Return an array with a block added at its end; all other bytes are kept."""
     return value[:-1] + b"," + block + b"]" if _raw_array.decode(value) else b"[" + block + b"]"
 
 

@@ -15,21 +15,21 @@ PIECE_CHARACTERS: Final = 262_144
 
 
 def utf8(text: str, errors: str = "strict") -> bytes:
-    """As `text.encode(errors=errors)`. Raises UnicodeEncodeError for half of a surrogate pair, where that is strict."""
+    """Return `text.encode(errors=errors)`. Raises UnicodeEncodeError for a lone surrogate, if `errors` is strict."""
     if len(text) <= PIECE_CHARACTERS:
         return text.encode(errors=errors)
-    written = BytesIO()  # hands out its buffer without a copy
+    written = BytesIO()  # returns its buffer without a copy
     for piece in utf8_pieces(text, errors):
         written.write(piece)
     return written.getvalue()
 
 
 def utf8_pieces(text: str, errors: str = "strict") -> Iterator[bytes]:
-    """The same, piece by piece."""
+    """Yield the same bytes piece by piece."""
     for at in range(0, len(text), PIECE_CHARACTERS):
         yield text[at : at + PIECE_CHARACTERS].encode(errors=errors)
 
 
 def utf8_size(text: str) -> int:
-    """Bytes that it has. Raises UnicodeEncodeError for half of a surrogate pair."""
+    """Return the number of UTF-8 bytes. Raises UnicodeEncodeError for a lone surrogate."""
     return len(text) if text.isascii() else sum(map(len, utf8_pieces(text)))

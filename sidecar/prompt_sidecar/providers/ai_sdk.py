@@ -1,4 +1,4 @@
-"""Messages of Vercel's AI SDK (`ModelMessage`), which no provider takes: the SDK translates them itself."""
+"""Messages of Vercel's AI SDK (`ModelMessage`), which no provider accepts: the SDK translates them itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AiSdk(FormatMessages):
         return texts_of(parts_of(message), "toolCallId") if role_of(message) == "tool" else []
 
     def compaction(self, message: Message) -> str:
-        """See `FormatMessages`. It is Anthropic's, as a text."""
+        """See `FormatMessages`. It is Anthropic's compaction, as a text."""
         return "".join(texts_of([part for part in parts_of(message) if _is_compaction(part)], "text"))
 
     def words(self, message: Message) -> Message | None:

@@ -64,7 +64,7 @@ ERROR_TYPES: Final[Mapping[int, str]] = {
 }
 """Types of errors by status."""
 INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-"""Counts of a prompt's tokens."""
+"""Members with counts of a prompt's tokens."""
 
 
 def thinks(block: Any) -> bool:
@@ -84,16 +84,16 @@ def arguments_event(index: Any, text: str) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class Pieces:
-    """A content block, as a stream's events make it."""
+    """A content block, built from a stream's events."""
 
     content: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, list[str]] = field(default_factory=dict)
-    """Pieces of its members that are texts."""
+    """Pieces of its text members."""
     input: list[str] | None = None
-    """Pieces of a call's arguments; None: there were none."""
+    """Pieces of a call's arguments; None if there were none."""
 
     def gather(self, delta: Any) -> None:
-        """Take a piece, of JSON's types."""
+        """Add a piece, as JSON types."""
         kind = member(delta, "type")
         if kind == "input_json_delta":
             self.input = self.input or []
@@ -108,11 +108,11 @@ class Pieces:
                     self.texts.setdefault(name, []).append(value)
 
     def joined(self, whole: Callable[[str], str], read: Callable[[str], Any]) -> dict[str, Any]:
-        """Return the block as its pieces make it.
+        """Return the block made from its pieces.
 
         Args:
-            whole: replaces what is left of characters that were cut in two.
-            read: returns the value of a JSON text; None: it is none.
+            whole: replaces halves of split characters.
+            read: returns the value of a JSON text, or None if it is not JSON.
         """
         for name, pieces in self.texts.items():
             self.content[name] = whole(string(self.content.get(name)) + "".join(pieces))
@@ -129,7 +129,7 @@ class _Block(TurnPart):
 
 
 class _MessageEvents(StreamedTurn):
-    """Events of messages."""
+    """Events of a stream of messages."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
@@ -187,7 +187,7 @@ class AnthropicMessages(SdkApi):
     passed: ClassVar[tuple[tuple[re.Pattern[str], PassedPrompts], ...]] = (
         (re.compile(r"/v\d+/messages/batches/?$"), PassedPrompts.BATCH),
     )
-    # The first event of a stream holds the message; the last ones what has changed since.
+    # The first event of a stream has the message; the last ones have the changes since.
     finish_reasons: ClassVar[frozenset[str]] = frozenset(
         {
             "end_turn",
@@ -236,7 +236,7 @@ class AnthropicMessages(SdkApi):
         )
 
     def compaction(self, message: Message) -> str:
-        """See `Messages`. One without content has failed."""
+        """See `Messages`. A compaction without content has failed."""
         return "".join(texts_of([part for part in parts_of(message) if has_type(part, "compaction")], "content"))
 
     def words(self, message: Message) -> Message | None:
@@ -254,9 +254,9 @@ class AnthropicMessages(SdkApi):
         return without_parts(message, "content", lambda block: thinks(block) and picked(block))
 
     def settled(self, messages: list[Message]) -> list[Message]:
-        """Move a system entry behind the user's turns that follow it, where the model's turn between was left out.
+        """Move a system entry behind the following user's turns if the model's turn between them was left out.
 
-        It may stand only after a user's turn, and last or before one of the model's: platform.claude.com,
+        It is allowed only after a user's turn, as the last message or before one of the model's: platform.claude.com,
         "Mid-conversation system messages", read on 2026-11-22.
         """
         made: list[Message] = []
@@ -303,7 +303,7 @@ class AnthropicMessages(SdkApi):
         return _MessageEvents()
 
     def turn(self, response: Any) -> list[Any]:
-        """See `SdkApi`. A turn without content is refused when it comes back."""
+        """See `SdkApi`. A turn without content is refused when it is sent back."""
         blocks = _blocks(response)
         return [{"role": "assistant", "content": blocks}] if blocks else []
 
@@ -315,7 +315,7 @@ class AnthropicMessages(SdkApi):
                 yield sdk_member(block, "id"), sdk_member(block, "name"), arguments, block
 
     def waits_otherwise(self, response: Any) -> bool:
-        """Whether the turn pauses for the provider's own tools: the caller has to send it on."""
+        """Whether the turn pauses for the provider's own tools: the caller must send it on."""
         return bool(sdk_member(response, "stop_reason") == "pause_turn")
 
     def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
@@ -325,5 +325,5 @@ class AnthropicMessages(SdkApi):
         return block | {"is_error": True} if is_error else block
 
     def joined(self, results: Sequence[Any]) -> list[Any]:
-        """Return one user message: the provider wants all results of a turn in one."""
+        """Return one user message: the provider requires all results of a turn in one."""
         return [{"role": "user", "content": list(results)}] if results else []

@@ -1,4 +1,4 @@
-"""Amazon Bedrock's Converse and ConverseStream. The path names the model; a part is known by its only member.
+"""Amazon Bedrock's Converse and ConverseStream. The path names the model; a part's only member gives its kind.
 
 Source: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html, read in November 2026.
 """
@@ -17,7 +17,7 @@ from prompt_sidecar.providers.usage import UsageMembers
 
 BEDROCK: Final = Provider("bedrock", "https://bedrock-runtime.us-east-1.amazonaws.com", telemetry_name="aws.bedrock")
 ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
-"""By which Amazon's SDKs know an error."""
+"""The header by which Amazon's SDKs recognise an error."""
 _ERROR_TYPES: Final[Mapping[int, str]] = {
     401: "AccessDeniedException",
     403: "AccessDeniedException",
@@ -105,7 +105,7 @@ class BedrockConverse(ProviderApi):
         return without_parts(message, "content", lambda part: reasons(part) and picked(part))
 
     def settled(self, messages: list[Message]) -> list[Message]:
-        """Merge neighbours of the same role, as roles have to take turns."""
+        """Merge neighbours of the same role, as roles must alternate."""
         made: list[Message] = []
         for message in messages:
             if made and role_of(made[-1]) == role_of(message):
@@ -129,12 +129,12 @@ class BedrockConverse(ProviderApi):
         return sdk_member(definition, "toolSpec", "name")
 
     def tool_result(self, call_id: str, name: str, text: str, *, is_error: bool) -> dict[str, Any]:
-        """See `ProviderApi`. Not all models take a status of a result; the text says what went wrong."""
+        """See `ProviderApi`. Not all models accept a result's status; the text describes the error."""
         del name, is_error
         return {"toolResult": {"toolUseId": call_id, "content": [{"text": text}]}}
 
     def joined(self, results: Sequence[Any]) -> list[Any]:
-        """Return one message of the user's: the provider wants all results of a turn in one."""
+        """Return one message of the user: the provider requires all results of a turn in one."""
         return [{"role": "user", "content": list(results)}] if results else []
 
     def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:

@@ -1,8 +1,8 @@
-"""Which models take marks of where to cache a prompt, and which take a key, by their names.
+"""Which models accept marks for caching a prompt, and which accept a cache key, by their names.
 
 Amazon Bedrock, "Prompt caching" (read in November 2026), lists Claude from 3.5 Haiku and 3.7 Sonnet on, and Nova; other
-models refuse a `cachePoint`. A name that says nothing, such as that of an inference profile of one's own, counts as one
-that does not take it. `prompt_cache_key` is known to OpenAI's own models; other servers of its APIs may refuse it.
+models refuse a `cachePoint`. An opaque name, such as that of an own inference profile, is treated as one that does not
+accept it. `prompt_cache_key` is known to OpenAI's own models; other servers of its APIs may refuse it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _OLDEST_CLAUDE: Final = frozenset(
         ("sonnet", "3-5"),
     }
 )
-"""Claude models without caching on Bedrock, by family and version; before version 4 the family came last."""
+"""Claude models without caching on Bedrock, by family and version; before version 4 the family was last in the name."""
 _CLAUDE_3_5_HAIKU: Final = "claude-3-5-haiku"
 _CHARACTERS: Final = 256
-"""Of a model's name that are examined."""
+"""Characters of a model's name that are examined."""
 
 __all__ = ["caches_at_breakpoints", "is_of_openai", "takes_cache_points"]
 
 
 def takes_cache_points(model: str) -> bool:
-    """Whether a model on Bedrock takes cache points."""
+    """Whether a model on Bedrock accepts cache points."""
     name = model[:_CHARACTERS].lower()
     if "amazon.nova" in name or _CLAUDE_3_5_HAIKU in name:
         return True

@@ -1,11 +1,11 @@
-"""What is known of models: windows, the most input and output, and prices, by the names that agents really send.
+"""What is known of models: windows, the most input and output, and prices, by the names that agents send.
 
-The facts are in `catalogue.tsv`, which `make catalogue` builds from maintained tables and from our own rows. A name
-is looked for as it came, then without what gateways, clouds and snapshots add to it, one part at a time: the first form
-with a row has the model's facts. A version that no row has is unknown: a guess would bind an agent that knows better.
-Names come from outside: none is put into a message, and one of any length takes microseconds.
+The facts are in `catalogue.tsv`, which `make catalogue` builds from maintained tables and from our own rows. A name is
+looked up unchanged, then without the parts that gateways, clouds and snapshots add, one at a time: the first form with
+a row gives the model's facts. A version without a row is unknown: a guess would override an agent that knows better.
+Names are untrusted: none is put into a message, and any length takes microseconds.
 
-The file is read when a model is first asked for, and stays one text: no row is parsed but those that are looked up.
+The file is read at the first look-up, and stays one text: only rows that are looked up are parsed.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from typing import Final
 MAX_NAME_CHARS: Final = 256
 """Longest name that is looked up; the longest in use, Bedrock's resource names, have about 150."""
 NAMES_REMEMBERED: Final = 1_024
-"""Names whose facts are kept; callers use a handful, and choose them."""
+"""Names whose facts are cached; callers use a handful, and choose them."""
 LONG_CONTEXT: Final = 1_000_000
 """Tokens of the window that the tag `[1m]` selects."""
 
 LONG_CONTEXT_TAG: Final = "[1m]"
-"""Of Claude's names in Claude Code, for the longer window."""
+"""The tag in Claude Code's model names for the longer window."""
 _REGION: Final = re.compile(r"^(?:us|eu|uk|apac|au|ca|sa|jp|global|us-gov)\.")
-"""Of Bedrock's inference profiles."""
+"""The region prefix of Bedrock's inference profiles."""
 _VENDOR: Final = re.compile(
     r"^(?:ai21|amazon|anthropic|cohere|deepseek|google|meta|minimax|mistral|moonshot|moonshotai|nvidia|openai|qwen|writer|zai)\."
 )
-"""Of Bedrock's model ids."""
+"""The vendor prefix of Bedrock's model ids."""
 _SNAPSHOT: Final = re.compile(r"(?:-v\d+(?::\d+)?|:\d+|[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{3,4}|latest|default))$")
 """A version of an offer or a date: `-v1:0` (Bedrock), `@20250929` (Vertex), `-2025-08-07` (OpenAI), `-002` (Google)."""
 _TAG: Final = re.compile(r":[a-z][a-z0-9-]*$")
-"""Of OpenRouter, such as `:free`."""
+"""A tag of OpenRouter, such as `:free`."""
 _DIGIT: Final = re.compile(r"\d")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrices:
-    """US dollars for a million tokens. None: not published."""
+    """US dollars for a million tokens. None if not published."""
 
     input: float | None
     cached: float | None
-    """Read from the provider's cache."""
+    """For tokens read from the provider's cache."""
     written: float | None
-    """Written to it, where that costs more than input; with several times to live, the shortest."""
+    """For tokens written to it, if that costs more than input; with several times to live, the shortest."""
     output: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a whole request costs that has more input than `above` tokens."""
+    """The prices of a whole request with more input than `above` tokens."""
 
     above: int
     prices: ModelPrices
@@ -65,24 +65,24 @@ class Model:
     """What is known of one model."""
 
     name: str
-    """Without what gateways, clouds and snapshots add to it."""
+    """Without the parts that gateways, clouds and snapshots add."""
     window: int | None
-    """Tokens of prompt and answer together; where a provider documents the prompt's alone, as Google does, those."""
+    """Tokens of prompt and answer together; if a provider documents the prompt's only, as Google does, those."""
     most_input: int | None
-    """Tokens that a prompt may take, where that is less than the window whatever answer is asked for."""
+    """Most tokens of a prompt, if fewer than the window however short the answer."""
     most_output: int | None
     prices: ModelPrices
     tiers: tuple[Tier, ...]
     """Ascending."""
     mid_run_system: bool
-    """Whether system entries may come between other messages. `prompt-sidecar models` shows it; it decides nothing,
-    as the maintained tables leave it out of models that take them (claude-fable-5-2). Where the sidecar's own text
-    stands follows from whether the model's thinking is bound: all models that bind it take such entries."""
+    """Whether system entries may come between other messages. `prompt-sidecar models` shows it; it decides nothing, as
+    the maintained tables leave it out of models that take them (claude-fable-5-2). The place of the sidecar's own text
+    depends on whether the model's thinking is bound: all models that bind it accept such entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """When the catalogue was built, and from what."""
+    """When the catalogue was built, and its sources."""
 
     day: str
     """In ISO 8601."""
@@ -91,14 +91,14 @@ class Built:
 
 @lru_cache(NAMES_REMEMBERED)
 def find(name: str) -> Model | None:
-    """Return what is known of the model that an agent calls `name`; None: nothing is."""
+    """Return what is known of the model that an agent calls `name`, or None."""
     row = _row_of(name)
     lower = name.lower()
     return None if row is None else _read(row, long_context=lower.endswith(LONG_CONTEXT_TAG) and "claude" in lower)
 
 
 def row_name(name: str) -> str:
-    """Return the name of the row that has the facts of the model that an agent calls `name`; empty: none has."""
+    """Return the name of the row for the model that an agent calls `name`; empty if there is none."""
     return (_row_of(name) or "").partition("\t")[0]
 
 
@@ -110,7 +110,7 @@ def _row_of(name: str) -> str | None:
 
 
 def forms(name: str) -> Iterator[str]:
-    """Give a name as it came, then without what is added to a model's own, one part at a time; the plainest last."""
+    """Yield a name unchanged, then without added parts, one at a time; the plainest last."""
     form = name
     yield form
     while "/" in form:  # bedrock/us.anthropic.claude-sonnet-4-5, openrouter/anthropic/claude-sonnet-4.5
@@ -136,7 +136,7 @@ def forms(name: str) -> Iterator[str]:
 
 
 def _variants(form: str) -> Iterator[str]:
-    """Give what a form may be a variant of: `gpt-4o-mine` of gpt-4o, but `claude-opus-4-9` not of claude-opus-4."""
+    """Yield names that a form may be a variant of: `gpt-4o-mine` of gpt-4o, not `claude-opus-4-9` of claude-opus-4."""
     while (parts := form.rpartition("-"))[0] and _DIGIT.search(parts[2]) is None and _DIGIT.search(parts[0]):
         form = parts[0]
         yield form
@@ -149,14 +149,14 @@ def _rows() -> tuple[str, ...]:
 
 
 def built() -> Built:
-    """Return when the catalogue was built, and from what, as its first line says."""
+    """Return when the catalogue was built, and its sources, from its first line."""
     with resources.files(__package__).joinpath("catalogue.tsv").open(encoding="utf-8") as file:
         day, _, sources = file.readline().removeprefix("# ").partition(". ")[0].partition(", ")
         return Built(day, sources)
 
 
 def names() -> Iterator[str]:
-    """Give the names of all rows, in their order."""
+    """Yield the names of all rows, in order."""
     return (row.partition("\t")[0] for row in _rows())
 
 

@@ -48,11 +48,12 @@ _NOT_BOUND: Final[frozenset[tuple[str, str]]] = frozenset(
         *((family, version) for family in ("fable", "mythos") for version in ("5", "5-0")),
     }
 )
-"""Claude models that do not bind their thinking, by family and version; before version 4 the family came last."""
+"""Claude models that do not bind their thinking, by family and version; before version 4 the family was last in the
+name."""
 
 
 def claude_version(model: str) -> tuple[str, str] | None:
-    """Family and version in the name of a Claude model, each empty if absent; None for another model."""
+    """Return family and version in the name of a Claude model, each empty if absent; None for another model."""
     found = _NAME.search(model[:NAME_CHARACTERS].lower())
     return None if found is None else (found["family"] or "", (found["version"] or "").replace(".", "-"))
 

@@ -39,13 +39,13 @@ _MODEL: Final = r"/(?:models|tunedModels|endpoints|dynamic)/(?P<model>[^/:]+)(?:
 
 
 def parts(content: Any) -> list[dict[str, Any]]:
-    """Return the parts of a content, also where one replaces an array."""
+    """Return the parts of a content, also if one part replaces an array."""
     found = member(content, "parts")
     return objects([found] if isinstance(found, dict) else found)
 
 
 def call_of(part: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the call in a part; None: it is something else."""
+    """Return the call in a part, or None if it has none."""
     found = part.get("functionCall") or part.get("function_call")
     return found if isinstance(found, dict) else None
 
@@ -140,7 +140,7 @@ class GeminiContents(ProviderApi):
         return {"functionResponse": {**named, "response": {"error" if is_error else "output": text}}}
 
     def joined(self, results: Sequence[Any]) -> list[Any]:
-        """Return one content of the user's: the provider wants all responses of a turn in one."""
+        """Return one content of the user: the provider requires all responses of a turn in one."""
         return [{"role": "user", "parts": list(results)}] if results else []
 
     def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:

@@ -16,13 +16,13 @@ own counts (claude-fable-5, claude-opus-4-7), compared to 1.05 to 1.18 of earlie
 
 @lru_cache(catalogue.NAMES_REMEMBERED)
 def first_factor(model: str) -> float:
-    """The factor for our count of a model's text before the first report of its usage."""
+    """Return the factor for our count of a model's text before the first report of its usage."""
     version = claude_version(model)
     numbers = [int(part) for part in version[1].split("-")] if version is not None and version[1] else []
     return DENSE_FACTOR if numbers >= DENSE_FROM else 1.0
 
 
 def known_family(model: str) -> str | None:
-    """The model's name without prefixes and dates, as the catalogue has it; None for an unknown model."""
+    """Return the model's name without prefixes and dates, as in the catalogue; None for an unknown model."""
     known = catalogue.find(model)
     return None if known is None else known.name

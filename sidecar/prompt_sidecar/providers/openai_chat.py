@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and the many servers that speak them.
+"""OpenAI's chat completions, and the many servers that implement them.
 
 Source: platform.openai.com/docs/api-reference/chat, read in November 2026.
 """
@@ -68,14 +68,14 @@ def _more(like: dict[str, Any], choice: Any, index: Any, text: str) -> dict[str,
 
 @dataclass(slots=True, eq=False)
 class PiecedCall(TurnPart):
-    """A call, as it is pieced together: see `prompt_sidecar.providers.call_pieces`."""
+    """A call that is built from pieces: see `prompt_sidecar.providers.call_pieces`."""
 
     id: str = ""
     arguments: list[str] = field(default_factory=list)
     inner: dict[str, Any] = field(default_factory=dict)
     """Other members of its function."""
     more: dict[str, Any] = field(default_factory=dict)
-    """Other members."""
+    """Other members of the call."""
 
     def ends_with(self, piece: Mapping[str, Any]) -> bool:
         """Whether a piece with the same index begins another call."""
@@ -83,7 +83,7 @@ class PiecedCall(TurnPart):
         return another(piece.get("id"), name, self.id, self.name, begun=bool(self.arguments))
 
     def take(self, piece: Mapping[str, Any]) -> None:
-        """Take a piece."""
+        """Add a piece."""
         for name, value in piece.items():
             if name == "function":
                 self._function(value)
@@ -104,21 +104,21 @@ class PiecedCall(TurnPart):
                 self.inner[name] = value
 
     def entry(self, whole: Callable[[str], str] = paired) -> dict[str, Any]:
-        """Return it as an entry of a message; `whole` replaces what is left of characters that were cut in two."""
+        """Return it as an entry of a message; `whole` replaces halves of split characters."""
         function = {"name": self.name, "arguments": whole("".join(self.arguments)), **self.inner}
         named = {"id": self.id} if self.id else {}
         return {**named, "type": "function", **self.more, "function": function}
 
 
 class _ChatChunks(StreamedTurn):
-    """Chunks of chat completions."""
+    """Chunks of a chat completion's stream."""
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {"content": []}
-        """Pieces of the message's texts: its content, a refusal, reasoning of OpenAI's kin."""
+        """Pieces of the message's texts: its content, a refusal, and reasoning of OpenAI-like servers."""
         self._calls: list[PiecedCall] = []
         self._current: dict[int | None, PiecedCall] = {}
-        """By the provider's index, of which several calls may have the same."""
+        """By the provider's index, which several calls may have."""
         self._usage: Any = None
         self._finish: Any = None
 
@@ -166,7 +166,7 @@ class _ChatChunks(StreamedTurn):
 
 
 _TEXTS: Final = ("content", "refusal", "reasoning_content", "reasoning")
-"""Members of a message that a stream gives in pieces; the last two are OpenAI's kin's."""
+"""Members of a message that a stream gives in pieces; the last two are those of OpenAI-like servers."""
 
 
 class OpenAIChat(SdkApi):
@@ -276,5 +276,5 @@ class OpenAIChat(SdkApi):
         return {"role": "tool", "tool_call_id": call_id, "content": text}
 
     def strict_only(self, function: str) -> bool:
-        """See `SdkApi`: it is `chat.completions.parse`."""
+        """See `SdkApi`: true for `chat.completions.parse`."""
         return function == "parse"

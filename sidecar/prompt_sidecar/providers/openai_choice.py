@@ -1,12 +1,12 @@
-"""What OpenAI's `tool_choice` says, in chat completions and responses.
+"""OpenAI's `tool_choice`, in chat completions and responses.
 
-`none` and `auto` are as without other tools; `required` wants a call of any tool; an object names the one that is
-called, or the type of it. `allowed_tools` lists those that may be called, under the mode `auto` or `required`, and
-leaves `tools`, which are cached, as they are. developers.openai.com, "Function calling", "Tool choice"; API reference,
+`none` and `auto` do not depend on other tools; `required` demands a call of any tool; an object names the tool to call,
+or its type. `allowed_tools` lists the tools that may be called, under the mode `auto` or `required`, and leaves
+`tools`, which are cached, unchanged. developers.openai.com, "Function calling", "Tool choice"; API reference,
 `ChatCompletionAllowedTools` and `ToolChoiceAllowed` (read in November 2026).
 
-Other servers of these APIs refuse `allowed_tools`, or take it for `auto` (llama.cpp), so it is written for OpenAI's own
-models alone.
+Other servers of these APIs refuse `allowed_tools`, or treat it as `auto` (llama.cpp), so it is written for OpenAI's own
+models only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OWN_MODELS: Final = re.compile(r"gpt-(?!oss)|chatgpt-|codex-|o[1-9]\b")
 _HOSTED: Final = frozenset(
     {"file_search", "web_search", "web_search_preview", "computer_use_preview", "code_interpreter", "image_generation"}
 )
-"""Tools of responses that a list of allowed tools names by their type alone."""
+"""Tools of responses that a list of allowed tools names by their type only."""
 
 
 def must_call_any(choice: Any) -> bool:
@@ -40,14 +40,14 @@ def limits_free_choice(choice: Any) -> bool:
 
 
 def is_of_openai(model: Any) -> bool:
-    """Whether a model, by the name that an agent gives it, is one of OpenAI's own, on any server."""
+    """Whether a model, by the agent's name for it, is one of OpenAI's own, on any server."""
     if not isinstance(model, str) or len(model) > MAX_NAME_CHARS:
         return False
     return any(_OWN_MODELS.match(form) for form in forms(model.lower()))
 
 
 def allowed_functions(definitions: Iterable[Any]) -> list[Any] | None:
-    """How a list in chat completions names tools; None: it cannot name one of them."""
+    """Return how a list in chat completions names tools; None if it cannot name one of them."""
     found = []
     for each in definitions:
         kind = member(each, "type")
@@ -59,7 +59,7 @@ def allowed_functions(definitions: Iterable[Any]) -> list[Any] | None:
 
 
 def allowed_items(definitions: Iterable[Any]) -> list[Any] | None:
-    """How a list in responses names tools; None: it cannot name one of them, such as a deferred one or a namespace."""
+    """Return how a list in responses names tools; None if it cannot name one, such as a deferred one or a namespace."""
     found = []
     for each in definitions:
         kind, name, label = member(each, "type"), member(each, "name"), member(each, "server_label")

@@ -19,15 +19,15 @@ from prompt_sidecar.providers.untyped import object_of, objects, ordinal, sdk_me
 from prompt_sidecar.providers.usage import UsageMembers
 
 ADDITIONAL_TOOLS: Final = "additional_tools"
-"""Type of an item of the input that offers tools, as the body's member `tools` does. Seen in Codex 0.171."""
+"""Type of an input item that offers tools, as the body's member `tools` does. Seen in Codex 0.171."""
 
 
 COMPACTIONS: Final = frozenset({"compaction", "compaction_summary", "context_compaction"})
-"""Types of items with what the provider has compacted; the second is an earlier name, the third Codex's own."""
+"""Types of items with a provider's compaction; the second is an earlier name, the third Codex's own."""
 
 
 def is_output(item: Message) -> bool:
-    """Whether an item answers one of the model's."""
+    """Whether an item answers one of the model's items."""
     kind = value_of(item, "type")
     return isinstance(kind, str) and (kind.endswith("_output") or kind == "mcp_approval_response")
 
@@ -43,7 +43,7 @@ AGENT_ANSWERS: Final = frozenset(
         "tool_search_call",
     }
 )
-"""Items of a response, besides calls of functions, that wait for an answer of the agent's."""
+"""Items of a response, other than function calls, that wait for the agent's answer."""
 
 
 def _output(response: Any) -> Sequence[Any]:
@@ -60,7 +60,7 @@ def _more(like: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 class _ResponseEvents(StreamedTurn):
-    """Events of responses."""
+    """Events of a response's stream."""
 
     index: ClassVar[str] = "output_index"
 
@@ -99,13 +99,14 @@ class OpenAIResponses(SdkApi):
     messages: ClassVar[str] = "input"
     system: ClassVar[tuple[str, ...]] = ("instructions",)
     # "The window you send to `/responses/compact` must still fit within your model's context window"
-    # (developers.openai.com/api/docs/guides/compaction), so an agent whose history was trimmed before needs it trimmed.
+    # (developers.openai.com/api/docs/guides/compaction), so an agent whose history was trimmed before needs trimming
+    # here too.
     paths: ClassVar[tuple[ApiPath, ...]] = (
         ApiPath(re.compile(r"/responses/?$")),
         ApiPath(re.compile(r"/responses/input_tokens/?$"), counts=True),
         ApiPath(re.compile(r"/responses/compact/?$"), compacts=True),
     )
-    # The last event of a stream holds the whole response.
+    # The last event of a stream has the whole response.
     finish_reasons: ClassVar[frozenset[str]] = frozenset(
         {
             "cancelled",
@@ -116,7 +117,8 @@ class OpenAIResponses(SdkApi):
             "max_output_tokens",
         }
     )
-    """`status`, and of what is incomplete its reason (platform.openai.com, API reference of responses, 2026-11)."""
+    """`status`, and for an incomplete response its reason (platform.openai.com, API reference of responses, 2026-11).
+    """
     usage: ClassVar[UsageMembers] = UsageMembers(
         input=("input_tokens",),
         cached=("input_tokens_details", "cached_tokens"),

@@ -33,11 +33,11 @@ _BOUND_THINKING: Final = "bound to a different conversation"
 
 
 def says_too_long(text: str) -> bool:
-    """Whether an error's text says that the prompt is too long. Takes any text; the caller bounds its length."""
+    """Whether an error's text means that the prompt is too long. Accepts any text; the caller limits its length."""
     lower = text.lower()
     return any(words in lower for words in _TOO_LONG)
 
 
 def says_bound_thinking(text: str) -> bool:
-    """Whether an error's text says that thinking is bound to another prompt."""
+    """Whether an error's text means that thinking is bound to another prompt."""
     return _BOUND_THINKING in text.lower()

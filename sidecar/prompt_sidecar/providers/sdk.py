@@ -1,7 +1,7 @@
-"""What `complete` reads of a provider's SDK.
+"""What `complete` reads from a provider's SDK.
 
 The objects are the SDK's own, or dicts of the same shape; no SDK is imported. A turn of the model is added to the
-history as the SDK's own objects, which the SDK accepts as they are.
+history as the SDK's own objects, which the SDK accepts unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FunctionCall: TypeAlias = tuple[Any, Any, Any, Any]
 
 @dataclass(slots=True, eq=False)
 class TurnPart:
-    """A block, an item or a call of a turn, of which a stream gives pieces."""
+    """A block, an item or a call of a turn that a stream sends in pieces."""
 
     name: str = ""
-    """The function that it calls; empty: none, as far as is known."""
+    """The function that it calls; empty if none is known."""
     place: Any = None
-    """The index that the agent sees; None: it has seen nothing of it yet."""
+    """The index that the agent sees; None if it has seen nothing of it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +33,40 @@ class PartPiece:
     """A piece of a part."""
 
     part: TurnPart | None
-    """None: it is unreadable, and goes on as it came."""
+    """None if it is unreadable, and forwarded unchanged."""
     native: Any
-    """The SDK's object that has the part's index."""
+    """The SDK's object with the part's index."""
     index: Any = None
     """That index, as the provider wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedEvent:
-    """What an event of a stream holds."""
+    """The content of a stream's event."""
 
     pieces: Sequence[PartPiece] = ()
     begins: bool = False
-    """Whether it does no more than begin an answer."""
+    """Whether it only begins an answer."""
     ends: bool = False
     """Whether it belongs to the end of an answer."""
     says_more: bool = False
-    """Whether it has something to say even without its pieces."""
+    """Whether it has content even without its pieces."""
     is_usage: bool = False
-    """Whether it holds usage and nothing else."""
+    """Whether it has usage and nothing else."""
 
 
 class StreamedTurn(ABC):
-    """One turn of the model, put together from its stream's events."""
+    """One turn of the model, built from its stream's events."""
 
     index: ClassVar[str] = "index"
-    """The member of an event, or of a part of it, that is a part's index."""
+    """The member of an event, or of a part of it, with a part's index."""
 
     @abstractmethod
     def take(self, event: Any) -> StreamedEvent:
-        """Take an event; return what it holds."""
+        """Add an event; return its content."""
 
     def only(self, event: Any, kept: Sequence[Any]) -> Any:
-        """Return an event with what is kept of its pieces' objects; by default an event is its only piece."""
+        """Return an event with the kept objects of its pieces; by default an event is its only piece."""
         return kept[0] if kept else event
 
     @abstractmethod
@@ -78,15 +78,15 @@ class SdkApi(ProviderApi):
     """An API whose SDK `complete` drives."""
 
     asks_usage: ClassVar[Mapping[str, Any]] = MappingProxyType({})
-    """The keywords by which a stream is asked for its usage; empty: it holds that anyway."""
+    """The keywords that request usage in a stream; empty: it is always included."""
 
     def history(self, given: Any) -> list[Any]:
-        """Return the history, from the value of the keyword that holds it (`messages`)."""
+        """Return the history, from the value of its keyword (`messages`)."""
         return list(given)
 
     @abstractmethod
     def streamed(self) -> StreamedTurn:
-        """Return what puts a turn together from the events of a stream."""
+        """Return an object that builds a turn from the events of a stream."""
 
     @abstractmethod
     def turn(self, response: Any) -> list[Any]:
@@ -98,7 +98,7 @@ class SdkApi(ProviderApi):
 
     @abstractmethod
     def waits_otherwise(self, response: Any) -> bool:
-        """Whether a response holds anything else that the caller has to answer."""
+        """Whether a response has anything else that the caller must answer."""
 
     def strict_only(self, function: str) -> bool:
         """Whether a function of the SDK, by its name, refuses tools that are not strict."""
@@ -112,7 +112,7 @@ def is_object(value: Any) -> bool:
 
 
 def sdk_members(value: Any) -> dict[str, Any]:
-    """Return the members of an SDK's object or of a dict; none if it is something else."""
+    """Return the members of an SDK's object or of a dict; empty for anything else."""
     if isinstance(value, Mapping):
         return dict(value)
     return dict(value.model_dump(exclude_none=True)) if hasattr(value, "model_dump") else {}
@@ -124,5 +124,5 @@ def sdk_changed(value: Any, **members: Any) -> Any:
 
 
 def several(value: Any) -> Sequence[Any]:
-    """Return an array; an empty one, if it is none."""
+    """Return an array; empty for anything else."""
     return value if isinstance(value, list | tuple) else ()

@@ -1,7 +1,7 @@
-"""Server-sent events: bytes in, events out, each as the bytes that it came as.
+"""Server-sent events: bytes in, events out, each with its bytes unchanged.
 
-WHATWG HTML, "Server-sent events", section 9.2.5. A byte order mark before the first event belongs to no line, so it
-comes by itself.
+WHATWG HTML, "Server-sent events", section 9.2.5. A byte order mark before the first event belongs to no line, so it is
+returned separately.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from codecs import BOM_UTF8
 from typing import Final
 
 _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
-"""A line's end and an empty line, each with any of the three line ends. A carriage return behind a line feed may be the
-first half of one: the byte behind it tells."""
+"""A line's end and an empty line, each with any of the three line ends. A carriage return after a line feed may begin a
+CRLF: the next byte decides."""
 _LONGEST_END: Final = 4
 
 
@@ -21,12 +21,12 @@ class EventBytes:
 
     def __init__(self) -> None:
         self.rest = bytearray()
-        """What came and is no whole event yet."""
+        """Received bytes that are not a whole event yet."""
         self._begun = False
         """Whether an event has ended."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the events that `chunk` completes; only it is searched."""
+        """Return the events that `chunk` completes; only `chunk` is searched."""
         searched = max(0, len(self.rest) - _LONGEST_END + 1)
         self.rest += chunk
         events, at = [], 0
@@ -38,12 +38,12 @@ class EventBytes:
         return events
 
     def last(self) -> list[bytes]:
-        """Return what the stream ended with, though no empty line follows it."""
+        """Return the rest of the stream, though no empty line follows it."""
         rest, self.rest = bytes(self.rest), bytearray()
         return self._marked(rest) if rest else []
 
     def _marked(self, event: bytes) -> list[bytes]:
-        """Return an event, behind the mark before the first one."""
+        """Return an event; a byte order mark before the first one is separate."""
         first, self._begun = not self._begun, True
         if first and event.startswith(BOM_UTF8):
             return [each for each in (BOM_UTF8, event[len(BOM_UTF8) :]) if each]

@@ -1,7 +1,7 @@
-"""Characters that a stream has cut in two.
+"""Characters that a stream has split.
 
-A character outside the Basic Multilingual Plane is two escapes in JSON, and a stream may be cut between them. Python
-keeps each half as a surrogate, which is no text: it has no UTF-8.
+A character outside the Basic Multilingual Plane is two escapes in JSON, and a stream may be split between them. Python
+keeps each half as a surrogate, which has no UTF-8.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REPLACEMENT: Final = "\ufffd"
 
 
 def paired(text: str) -> str:
-    """Return a text in which surrogates that make a pair are the character."""
+    """Return a text with pairs of surrogates replaced by their character."""
     return _PAIR.sub(_character, text) if HALF.search(text) else text
 
 
@@ -25,7 +25,7 @@ def sound(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return JSON text with an escape in place of each lone surrogate: UTF-8 has none."""
+    """Return JSON text with an escape in place of each lone surrogate, as UTF-8 has none."""
     return HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", paired(text)) if HALF.search(text) else text
 
 

@@ -1,4 +1,4 @@
-"""The provider APIs, one row each, and which of them a path is for."""
+"""The provider APIs, one row each, and the API of a path."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ APIS: Final[Mapping[str, ProviderApi]] = {
 SDKS: Final[Mapping[str, SdkApi]] = {name: api for name, api in APIS.items() if isinstance(api, SdkApi)}
 """APIs whose SDKs `complete` drives, by format."""
 PROVIDERS: Final = tuple(dict.fromkeys(api.provider for api in APIS.values()))
-"""The first is whose a request is taken to be for where nothing says otherwise: others' servers speak its APIs too."""
+"""The first is assumed for a request if nothing shows another: other servers implement its APIs too."""
 MESSAGES: Final[Mapping[str, FormatMessages]] = {**APIS, AiSdk.format: AiSdk()}
-"""Formats with a history, by name. A format that is not here has none, such as a single tool result."""
+"""Formats with a history, by name. Any other format has none, such as a single tool result."""
 LONGEST_PATH: Final = 4_096
-"""Characters of a path that is looked at; the longest model name in one, an ARN of Amazon, has 2,048."""
+"""Characters of a path that are examined; the longest model name in one, an ARN of Amazon, has 2,048."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathFound:
-    """What a path says of the body."""
+    """What a path shows about the body."""
 
     api: ProviderApi
     model: str = ""
-    """The model that the path names; empty: the body does."""
+    """The model named by the path; empty: the body names it."""
     streams: bool = False
-    """Whether the path asks for a stream; where it cannot, the body does."""
+    """Whether the path requests a stream; if paths of this API cannot, the body does."""
     counts: bool = False
     """Whether the provider only counts the prompt's tokens."""
     compacts: bool = False
@@ -58,10 +58,10 @@ class PathFound:
 
 
 def api_of(path: str) -> PathFound | None:
-    """Return the API that a POST to a path is for; None: it is none whose body is a prompt.
+    """Return the API that a POST to a path is for, or None if its body is not a prompt.
 
     Args:
-        path: of the URL, with its query, if it has one.
+        path: the URL's path, with its query if it has one.
     """
     path = path.partition("?")[0]
     if len(path) > LONGEST_PATH:
@@ -76,17 +76,17 @@ def api_of(path: str) -> PathFound | None:
 
 
 def may_hold_prompt(path: str) -> bool:
-    """Whether a POST to a path may hold a prompt, though it is no known API's.
+    """Whether a POST to a path may have a prompt, though it belongs to no known API.
 
     Args:
-        path: of the URL, without its query.
+        path: the URL's path, without its query.
     """
     known = (api.without_prompt for api in APIS.values() if api.without_prompt is not None)
     return not any(each.search(path[:LONGEST_PATH]) for each in known)
 
 
 def passed_at(path: str) -> PassedPrompts | None:
-    """Return what prompts a POST to a path holds that passes as it came; None: it is no such path."""
+    """Return the kind of prompts that a POST to a path has if it is forwarded unchanged, or None for other paths."""
     path = path.partition("?")[0]
     if len(path) > LONGEST_PATH:
         return None
@@ -94,7 +94,7 @@ def passed_at(path: str) -> PassedPrompts | None:
 
 
 def provider_of(path: str, headers: Mapping[str, str]) -> Provider:
-    """Return whose API a request is for that holds no prompt.
+    """Return the provider of a request that has no prompt.
 
     Args:
         path: without the query.

@@ -1,6 +1,6 @@
-"""Where a provider's answer holds the tokens that it counted.
+"""Where a provider's answer has its token counts.
 
-Answers are untrusted: what is not a plausible count is unreported.
+Answers are untrusted: an implausible count is treated as unreported.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from prompt_sidecar.providers.untyped import believed, member
 
 HOUR_WRITE: Final = 2.0
 """Price of a token that is written to the cache to be kept for an hour, in plain input tokens: the same for all models
-of Anthropic (platform.claude.com, "Pricing", 2026-11), the only provider that tells such tokens apart."""
+of Anthropic (platform.claude.com, "Pricing", 2026-11), the only provider that reports such tokens separately."""
 STANDARD_TIERS: Final = frozenset({"", "standard", "default", "auto", "on_demand"})
-"""Service tiers with list prices, as providers name them in answers; of others the catalogue has no prices."""
+"""Service tiers with list prices, as providers name them in answers; the catalogue has no prices for others."""
 
 Path: TypeAlias = tuple[str, ...]
 """Names of members, the outermost first."""
@@ -25,20 +25,20 @@ _MOST_TIER_CHARACTERS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class ProviderUsage:
-    """What an answer reports: tokens as the provider counts them, or that it refused the prompt. None: unreported."""
+    """What an answer reports: tokens in the provider's counts, or that it refused the prompt. None if unreported."""
 
     input_tokens: int | None = None
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
     model: str = ""
-    """The model that answered; empty: unnamed."""
+    """The model that answered; empty if not named."""
     refusal: str = ""
-    """The provider's words about a prompt that is too long; empty: it did not refuse it for that."""
+    """The provider's message about a prompt that is too long; empty if it did not refuse it for that."""
     cache_write_hour_tokens: int | None = None
-    """Of `cache_write_tokens`, those that are kept for an hour."""
+    """The part of `cache_write_tokens` that is kept for an hour."""
     service_tier: str = ""
-    """The tier that the call was served in, where it is not the standard one."""
+    """The tier that the call was served in, if not the standard one."""
 
     @property
     def reported(self) -> bool:
@@ -48,28 +48,28 @@ class ProviderUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageMembers:
-    """The members of an answer, or of one event of a stream, that hold its usage."""
+    """The members of an answer, or of one event of a stream, with its usage."""
 
     input: Path
     cached: Path
     outputs: tuple[Path, ...]
     """Counts that add up to the output."""
     cache_write: Path = ()
-    """Empty: the provider does not report it."""
+    """Empty if the provider does not report it."""
     cache_write_hour: Path = ()
-    """Of the cache write, what is kept for an hour; empty: the provider does not report it."""
+    """The part of the cache write that is kept for an hour; empty if the provider does not report it."""
     tiers: tuple[Path, ...] = ()
-    """Where the service tier, or the speed, of the call is in the usage."""
+    """The places of the service tier, or the speed, of the call in the usage."""
     tier_beside: str = ""
-    """The member next to `usage` that names the service tier; empty: none does."""
+    """The member next to `usage` that names the service tier; empty if there is none."""
     usage: str = "usage"
-    """The member that holds all of the above."""
+    """The member with all of the above."""
     model: str = "model"
-    """The member that names the model; it is next to `usage`."""
+    """The member that names the model, next to `usage`."""
     within: str = ""
-    """The member that holds the whole answer in some events of a stream; empty: none does."""
+    """The member with the whole answer in some events of a stream; empty if there is none."""
     cached_apart: bool = False
-    """Whether cached tokens are counted next to the input's, and not as a part of them."""
+    """Whether cached tokens are counted separately from the input's, and not included in them."""
 
     def read(self, answer: Mapping[str, Any]) -> ProviderUsage:
         """Return what one answer, or one event, reports."""
@@ -90,7 +90,7 @@ class UsageMembers:
         return believed(member(usage, *self.cache_write_hour)) if self.cache_write_hour else None
 
     def _tier(self, whole: Mapping[str, Any]) -> str:
-        """Return the tier that is not the standard one; empty: it is."""
+        """Return the tier if it is not the standard one, else empty."""
         found = [member(whole.get(self.usage), *path) for path in self.tiers]
         found += [whole.get(self.tier_beside)] if self.tier_beside else []
         names = (name[:_MOST_TIER_CHARACTERS].lower() for name in found if isinstance(name, str))
@@ -102,7 +102,7 @@ class UsageMembers:
         """Return input, cached, cache-write and output tokens of a usage.
 
         Args:
-            usage: what the member `usage` holds.
+            usage: the value of the member `usage`.
             get: returns the value at a path of members; an SDK's objects have attributes in place of members.
         """
         found = (believed(get(usage, *path)) for path in self.outputs)

@@ -1,8 +1,8 @@
-"""What a provider's answer reports of tokens, read from the answer as it passes.
+"""A provider's token counts, read from the answer while it is forwarded.
 
-Answers are JSON, server-sent events, or Amazon's event stream. Nothing is held back and nothing is changed. Only what
-may hold the figures is parsed: of server-sent events those that name them, of JSON the whole, up to `MOST_BYTES`; a
-larger answer is not read. The answer is untrusted: what is not of the known shape counts as unreported.
+Answers are JSON, server-sent events, or Amazon's event stream. Nothing is delayed and nothing is changed. Only what may
+have the counts is parsed: server-sent events that name them, and whole JSON answers up to `MOST_BYTES`; a larger answer
+is not read. The answer is untrusted: anything of an unknown shape counts as unreported.
 
 An answer that refuses the prompt as too long is read too: its message names the limit, and
 `prompt_sidecar.tokens.refusals` reads it.
@@ -23,10 +23,11 @@ from prompt_sidecar.providers.untyped import read_json
 from prompt_sidecar.providers.usage import ProviderUsage
 
 MOST_BYTES: Final = 8_388_608
-"""Bytes of one JSON answer, or of one event, that are kept until it is whole: a long answer with images has some."""
+"""Bytes of one JSON answer, or of one event, that are buffered until it is complete: a long answer with images has some
+megabytes."""
 
 _MOST_ERROR: Final = 65_536
-"""Bytes of an error that are kept."""
+"""Bytes of an error that are buffered."""
 
 _PRELUDE: Final = 12
 """Bytes before an event's headers in Amazon's event stream: lengths of the event and of its headers, and their CRC."""
@@ -46,11 +47,11 @@ class UsageReader:
     """Reads one answer. Not thread-safe.
 
     Args:
-        api: the request's; None: no known one, and nothing is read.
-        status: of HTTP.
+        api: the request's API; None: unknown, so nothing is read.
+        status: the HTTP status.
         content_type: the answer's; its parameters do not matter.
         encoded: whether the answer is compressed: then nothing is read.
-        read: returns the value of a JSON text; None: it is none.
+        read: returns the value of a JSON text, or None if it is not JSON.
     """
 
     def __init__(
@@ -70,16 +71,16 @@ class UsageReader:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that are kept until more has come, and are then read at once."""
+        """Buffered bytes that wait for more, and are then read at once."""
         return len(self._kept)
 
     @property
     def reads(self) -> bool:
-        """Whether the rest of the answer can still say something."""
+        """Whether the rest of the answer may still have counts."""
         return self._kind is not _Kind.UNREAD
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the answer's body."""
+        """Add the next piece of the answer's body."""
         if self._kind is _Kind.UNREAD:
             return
         if self._kind is _Kind.EVENTS:
@@ -93,12 +94,12 @@ class UsageReader:
             self._kept.clear()
 
     def stop(self) -> None:
-        """Read nothing more: there is no memory for it."""
+        """Read nothing more, as there is no memory for it."""
         self._kind = _Kind.UNREAD
         self._kept.clear()
 
     def end(self) -> ProviderUsage:
-        """Return what the answer said; its body is over."""
+        """Return what the answer reported; its body has ended."""
         if self._kind is _Kind.JSON:
             self._json(bytes(self._kept))
         elif self._kind is _Kind.EVENTS:
@@ -110,14 +111,14 @@ class UsageReader:
         return self._usage
 
     def _lines(self, piece: bytes) -> None:
-        """Read the lines that `piece` ends; only it is searched, as an event may come in many pieces."""
+        """Read the lines that `piece` completes; only it is searched, as an event may arrive in many pieces."""
         cut = piece.rfind(b"\n") + 1
         if not cut:
             self._kept += piece
             return
         whole = bytes(self._kept) + piece[:cut]
         self._kept = bytearray(piece[cut:])
-        # Few events have figures, and most pieces hold none of them.
+        # Few events have counts, and most pieces have none of these events.
         if b"usage" in whole:
             for line in whole.removeprefix(BOM_UTF8).splitlines():
                 if line.startswith(b"data:") and b"usage" in line:
@@ -142,7 +143,7 @@ class UsageReader:
         answer = self._read(text)
         for each in (
             answer if isinstance(answer, list) else (answer,)
-        ):  # Google streams an array unless asked for events
+        ):  # Google streams an array unless events are requested
             self._object(each)
 
     def _object(self, answer: Any) -> None:
@@ -182,7 +183,7 @@ def _kind(status: int, content_type: str, *, encoded: bool) -> _Kind:
 
 
 def too_long(status: int, body: bytes) -> str:
-    """Return the text with which a provider refused a prompt as too long; empty: it did not."""
+    """Return the text with which a provider refused a prompt as too long; empty if it did not."""
     return _refusal(body) if status in TOO_LONG_STATUS and _names_length(body) else ""
 
 

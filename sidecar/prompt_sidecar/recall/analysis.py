@@ -8,8 +8,8 @@ Measured on code retrieval, each of these pays: docs/search-quality.md has the f
 
 How it stays fast. The UTF-8 of the text is split by one table (`bytes.translate`, then `split`), and each piece is
 looked up in a memo from words to terms: recorded runs repeat nine words of ten. Only an unseen word is taken apart. A
-hostile text of unseen words costs about as much a byte as its words are short, never more than linear in its length;
-what could be otherwise (Unicode normalisation sorts combining marks) sees bounded slices only.
+hostile text of unseen words costs more for each byte the shorter its words are, but stays linear in its length; steps
+that could be slower (Unicode normalisation sorts combining marks) get bounded slices only.
 
 Scripts without spaces (Han, kana, Hangul, Thai and the like) are indexed as overlapping pairs of characters, a
 character that stands alone as itself. Accents of Latin, Greek and Cyrillic are dropped, so that "cafe" finds "café".
@@ -26,16 +26,16 @@ import re2
 import Stemmer
 
 MAX_TERM: Final = 64
-"""Most characters of a term: a SHA-256 in hex is the longest name in queries. Longer ones are cut."""
+"""Most characters of a term: the longest name in queries is a SHA-256 in hex. Longer ones are cut."""
 MAX_SPLIT: Final = 256
 """Longest word that is split into parts; longer ones are not names but base64 lines or minified code."""
 CRUMBS: Final = 4
-"""Number of pieces from which a name may be random characters: `x86_64` and `0x1f` have three and four."""
+"""Number of pieces from which a name is checked for random characters: `x86_64` and `0x1f` have three and four."""
 CRUMB: Final = 3
 """Least average length of the pieces of such a name for which they are indexed."""
 MEMO_WORDS: Final = 32_768
-"""Most words in the memo; then it is cleared, which costs as much as 100 KB of unseen text. A long coding run has about
-20,000 different words."""
+"""Most words in the memo before it is cleared, which costs as much as 100 KB of unseen text. A long coding run has
+about 20,000 different words."""
 MEMO_BYTES: Final = 16_777_216
 """Most bytes of the memo, estimated."""
 
@@ -70,7 +70,7 @@ _LETTERED = re2.compile(r"[\p{L}\p{N}\p{M}_]+")
 
 _ESCAPED = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _ESCAPES: Final = (
-    # Two backslashes first, so that the second is not taken for the start of an escape; put back last. UTF-8 has no FF.
+    # Two backslashes first, so that the second does not begin an escape; restored last. UTF-8 has no byte FF.
     (b"\\\\", b"\xff"),
     (b"\\n", b"\n"),
     (b"\\t", b"\t"),
@@ -86,7 +86,7 @@ class _Stemmers(threading.local):
     """One stemmer for each thread, as they are not thread-safe."""
 
     def __init__(self) -> None:
-        self.english = Stemmer.Stemmer("english", 0)  # no cache of its own: the memo is one
+        self.english = Stemmer.Stemmer("english", 0)  # no cache of its own: the memo is the cache
 
 
 class Analyser:
@@ -102,7 +102,7 @@ class Analyser:
         self._lock = threading.Lock()
 
     def terms(self, text: str) -> list[str]:
-        """The index terms of a text, in order and with repeats; a whole name comes before its parts."""
+        """Return the index terms of a text, in order and with repeats; a whole name comes before its parts."""
         known = self._memo.get
         found: list[str] = []
         for word in text.encode("utf-8", "replace").translate(_TABLE).split():
@@ -111,7 +111,7 @@ class Analyser:
         return found
 
     def forget(self) -> None:
-        """Forget the words that were seen, which changes no result."""
+        """Forget the words seen so far, which changes no result."""
         with self._lock:
             self._memo.clear()
             self._memo_bytes = 0
@@ -134,7 +134,7 @@ class Analyser:
             self._memo_bytes += size
 
     def _ascii(self, text: str) -> list[str]:
-        """Terms of a word between blanks and brackets: a name, or several joined by dots, slashes and the like."""
+        """Return the terms of a word between blanks and brackets: a name, or several joined by dots, slashes, etc."""
         if not self._split:
             return [name[:MAX_TERM] for name in _NAME.findall(text.lower()) if name not in self._stopwords]
         text = text.strip(_ENDS)
@@ -150,14 +150,14 @@ class Analyser:
         return found
 
     def _name(self, name: str, found: list[str]) -> None:
-        """Terms of one name: letters, digits and underscores."""
+        """Add the terms of one name: letters, digits and underscores."""
         lower = name.lower()
         if len(name) > MAX_SPLIT or lower.isdigit():
             found.append(lower[:MAX_TERM])
             return
         pieces = _PIECE.findall(name)
         if len(pieces) != 1 or len(pieces[0]) != len(name):
-            if lower not in self._stopwords:  # oddly cased: "iS", "tHe"
+            if lower not in self._stopwords:  # unusual case: "iS", "tHe"
                 found.append(self._stemmed(lower)[:MAX_TERM])
             # Hex ids and base64 have short pieces without meaning.
             if len(pieces) >= CRUMBS and len(name) < CRUMB * len(pieces):
@@ -175,7 +175,7 @@ class Analyser:
         return stem
 
     def _other(self, text: str) -> list[str]:
-        """Terms of a word with characters beyond ASCII, in slices, as sorting combining marks is quadratic."""
+        """Return the terms of a word beyond ASCII, in slices, as sorting combining marks is quadratic."""
         folded = "".join(_folded(text[start : start + MAX_SPLIT]) for start in range(0, len(text), MAX_SPLIT))
         found: list[str] = []
         for index, stretch in enumerate(_UNSPACED.split(folded)):
@@ -194,7 +194,7 @@ class Analyser:
 
 
 def _folded(text: str) -> str:
-    """The text without compatibility forms, accents and invisible characters."""
+    """Return the text without compatibility forms, accents and invisible characters."""
     text = _INVISIBLE.sub("", text)
     decomposed = unicodedata.normalize("NFKD", text)
     if len(decomposed) > 4 * len(text):  # one Arabic ligature decomposes into 18 characters; a text of them is hostile
@@ -206,12 +206,12 @@ _ANALYSER: Final = Analyser()
 
 
 def terms(text: str) -> list[str]:
-    """The index terms of a document's text, in order and with repeats."""
+    """Return the index terms of a document's text, in order and with repeats."""
     return _ANALYSER.terms(text)
 
 
 def query_terms(text: str) -> list[str]:
-    """The terms of a query, in order and with repeats, which count each time.
+    """Return the terms of a query, in order and with repeats, each of which counts.
 
     Empty if it has only function words and punctuation.
     """
@@ -219,12 +219,12 @@ def query_terms(text: str) -> list[str]:
 
 
 def forget_words() -> None:
-    """Forget the words of all texts so far. They are analysed again when they come again: 10 us each."""
+    """Forget the words of all texts so far. They are analysed again when they occur again: 10 us each."""
     _ANALYSER.forget()
 
 
 def plain(original: bytes, content_type: str) -> str:
-    """An original's text for analysis; for `application/json` with the escapes of its strings decoded.
+    """Return an original's text for analysis; for `application/json` with the escapes of its strings decoded.
 
     Accepts slices of an original too: a cut character becomes U+FFFD, and a cut escape is kept.
     """

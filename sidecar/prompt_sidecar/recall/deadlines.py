@@ -1,8 +1,9 @@
 """Runs by the earliest time at which their oldest entry can expire, for sweeps.
 
 A heap of deadlines, at most one for each run. A forgotten run's deadline stays until it is due, an hour later; so that
-those of short runs do not accumulate, they are removed once they are more than half of the heap; when no run is left,
-none is. Memory is given back to the system in pieces that nothing is left in, so each would keep one.
+those of short runs do not accumulate, they are removed once they are more than half of the heap, and all of them when
+no run is left. The allocator returns only wholly unused blocks to the system, and each deadline would keep a block in
+use.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Deadlines:
         run.timed = True
 
     def due(self, now: float) -> RunEntries | None:
-        """The run with the earliest deadline, if that has passed; the deadline is kept."""
+        """Return the run with the earliest deadline, if that has passed; the deadline is kept."""
         return self._notes[0][2] if self._notes and self._notes[0][0] <= now else None
 
     def pop(self) -> None:

@@ -8,15 +8,15 @@
     also in the prompt: tool result of read_file, iteration 35, lines 3-40
 
 A fence has a nonce that is chosen after the text is known and occurs nowhere in it, so that no text can close its
-fence, and a header line inside a fence is recognisably quoted. "Nowhere" includes what a model may read as the nonce:
-it is searched in the text with letters and digits folded to ASCII and all other characters dropped, so full-width
-digits, or spaces and zero-width characters in between, make no difference. Folding works on single characters, as
-normalising a whole text takes quadratic time on long runs of combining marks (1.8 s for 40,000).
+fence, and a header line inside a fence is recognisably quoted. "Nowhere" includes text that a model may read as the
+nonce: the nonce is searched in the text with letters and digits folded to ASCII and all other characters dropped, so
+full-width digits, or spaces and zero-width characters in between, make no difference. Folding works on single
+characters, as normalising a whole text takes quadratic time on long runs of combining marks (1.8 s for 40,000).
 
 The text is exactly what is between the line feed after the opening fence and the line feed before the closing one: one
 line feed is always added, even if the text ends with one. So every text can be read back, including the empty one.
 
-Envelopes state facts and never what to do next. Tool names are shown if they are plain ones, call ids never.
+Envelopes state facts and never instruct. Tool names are shown if they are plain ones, call ids never.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ IN_PROMPT_TOKENS: Final = 30
 """Estimated tokens of the line of an item that is in the prompt: 22 with a short tool name and two-digit numbers."""
 
 _ROUNDS: Final = 16
-"""Most pieces of a nonce. Each makes it a hundred thousand times less likely to occur in the text, so that a second is
-rare and a fifth practically impossible, unless the source of nonces is not random."""
+"""Most pieces of a nonce. Each makes it a hundred thousand times less likely that the text contains the nonce, so a
+second piece is rarely needed and a fifth practically never, unless the source of nonces is not random."""
 _LEAST_NONCE: Final = 4
 """Least characters of a nonce, so that it is easy to recognise."""
 _TEXTS: Final = {
@@ -113,7 +113,7 @@ def render_page(
             f"stretch{of}, lines {stretch.first_line}-{stretch.last_line}, "
             f"bytes {stretch.start_byte}-{stretch.end_byte}{what}"
         )
-        # Pages are cut between characters, and originals are UTF-8: nothing is replaced.
+        # Pages are cut between characters, and originals are UTF-8, so no character is replaced.
         quotes.append((label, page_content[at : at + size].decode(errors="replace")))
         at += size
     return _fenced("", quotes, nonce) if quotes else ""
@@ -129,7 +129,7 @@ def _fenced(sentence: str, quotes: Sequence[tuple[str, str]], nonce: Callable[[]
 
 
 def _unused(nonce: Callable[[], str], texts: Sequence[str]) -> str:
-    """A nonce that occurs in none of the texts in any form; longer at each attempt."""
+    """Return a nonce that is in none of the texts in any form; longer at each attempt."""
     bare = [_bare(text) for text in texts]
     mark = ""
     for _ in range(_ROUNDS):
@@ -144,12 +144,12 @@ def _unused(nonce: Callable[[], str], texts: Sequence[str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """The text's letters and digits, folded to lower-case ASCII, without all other characters."""
+    """Return the text's letters and digits, folded to lower-case ASCII, without all other characters."""
     return text.translate({ord(character): _folded(character) for character in set(text)})
 
 
 def _folded(character: str) -> str:
-    """The ASCII letters and digits that a character may be read as: 2 for `２` and `٢`, k for `K` (Kelvin)."""
+    """Return the ASCII letters and digits that a character may be read as: 2 for `２` and `٢`, k for `K` (Kelvin)."""
     digit = unicodedata.digit(character, None)
     if digit is not None:
         return str(digit)
@@ -176,7 +176,7 @@ def _in_prompt_line(one: InPrompt) -> str:
 
 
 def _what(item: HistoryItem) -> str:
-    """The description of an item in a header line."""
+    """Return the description of an item in a header line."""
     name = plain_name(item.tool)
     match item.kind:
         case ItemKind.RESULT:

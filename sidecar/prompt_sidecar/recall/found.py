@@ -74,18 +74,18 @@ class SearchLimits:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A query. Numbers are within their bounds, which the caller checks; 0: the configured ones."""
+    """A query. Numbers are within their bounds, which the caller checks; 0 selects the configured value."""
 
     query: str
     roles: frozenset[Role] = frozenset()
-    """Empty: all."""
+    """Empty: all roles."""
     tools: frozenset[str] = frozenset()
-    """Empty: all."""
+    """Empty: all tools."""
     first_iteration: int = 0
     last_iteration: int = 0
     """0: to the end."""
     stash_ids: frozenset[str] = frozenset()
-    """Empty: all."""
+    """Empty: all items."""
     max_snippets: int = 0
     snippet_tokens: int = 0
     total_tokens: int = 0
@@ -103,17 +103,17 @@ class Snippet:
     total_lines: int
     text: str
     score: float
-    """BM25 score of its best passage; 0 if an exact id found it, or a message next to it."""
+    """BM25 score of its best passage; 0 if it was found by an exact id or as the neighbour of a match."""
     tokens: int
     repeats: int = 0
     """Number of older items with the same text, which are not shown."""
     elsewhere: tuple[int, ...] = ()
-    """Lines of the item near which more of the query's words stand, outside of what is shown; a few at most."""
+    """Lines of the item, outside of what is shown, near which more of the query's words are; a few at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class InPrompt:
-    """An item that matches well and stands whole in the returned prompt: only where its best passage is, by lines."""
+    """An item that matches well and is whole in the returned prompt: only the lines of its best passage are named."""
 
     item: HistoryItem
     first_line: int
@@ -138,11 +138,12 @@ class SearchResult:
     not_indexed_items: int = 0
     """Items within the query's filters that were not searched, or only in part, as they are not indexed yet."""
     first_not_indexed_iteration: int = 0
-    """First iteration that has one of them; 0: there are none."""
+    """First iteration that has such an item; 0 if there is none."""
     last_not_indexed_iteration: int = 0
     shortened: bool = False
-    """Whether snippets were left out or shortened, or lines of `in_prompt` left out, to keep to the answer's tokens."""
+    """Whether snippets were left out or shortened, or lines of `in_prompt` left out, to stay within the answer's
+    tokens."""
     in_prompt: Sequence[InPrompt] = ()
-    """Items that would be among the snippets if they did not stand whole in the returned prompt, best first."""
+    """Items that would be among the snippets if they were not whole in the returned prompt, best first."""
     seconds: float = field(default=0.0, compare=False)
     """Time taken, including the indexing of waiting items. Measured, never used for a decision."""

@@ -1,17 +1,17 @@
 """A run's history: the facts of every recorded item, and the index of their texts, which are in the stash.
 
 Theory. Recording delays TrimPrompt's answer, so it only adds an item to the record and to a queue. Its text is indexed
-later, in bounded steps: by a background thread slice by slice, and by a search, which first indexes what was queued
-before it began, as far as it has the time. There are two locks: the *record lock*, held for a few microseconds, and the
+later, in bounded steps: by a background thread slice by slice, and by a search, which first indexes the items queued
+before it began, as far as its time allows. There are two locks: the *record lock*, held for a few microseconds, and the
 *index lock*, held for one step of indexing or one query. The holder of the index lock may take the record lock, never
 the reverse. So recording never waits for an index step.
 
 Items are indexed in the order in which they were recorded, the oldest first: the index takes items by growing numbers,
-and the passages of neighbouring items lie together. So what is not indexed yet is, as a rule, the newest.
+and the passages of neighbouring items lie together. So items that are not indexed yet are usually the newest.
 
 Originals of items may be elsewhere, as in the archive of a run that another process began. Their facts are recorded at
-once, and their texts are fetched a piece at a time, when they are the next to be indexed or a query names them. The
-*fetch lock* is held meanwhile, which may be as long as the archive takes, and neither of the others is.
+once, and their texts are fetched a piece at a time, when they are the next to be indexed or a query names them.
+Meanwhile the *fetch lock* is held, for as long as the archive takes, and neither of the other locks.
 
 The size of the index is bounded. When the bound is exceeded, the index is rebuilt from the items of the newest
 iterations, up to half the bound; search then covers the history from `first_iteration` on. So the work for a run is at
@@ -52,7 +52,7 @@ FETCHED: Final = 64
 FETCHED_BYTES: Final = 65_536
 """Bytes of them, unless a single one has more: about a millisecond of work, for which a call may wait."""
 FETCH_WAIT: Final = 0.02
-"""Seconds that a search waits for another thread's fetch without a look at its deadline."""
+"""Seconds that a search waits for another thread's fetch without checking its deadline."""
 ITEM_SHARE: Final = 4
 """Divisor of the index's bound that limits one item's postings; the rest of the item is not indexed. So the newest item
 is at most half of a rebuilt index."""
@@ -64,7 +64,7 @@ class _ItemState(IntEnum):
     WAITING = 0
     INDEXED = 1
     GONE = 2
-    """The original was gone when it was to be indexed, or the number is no longer in use."""
+    """The original was gone before it was indexed, or the number is no longer in use."""
     LEFT_OUT = 3
     """The index had no room for it."""
 
@@ -86,35 +86,35 @@ class IndexFigures:
 
 
 class Matches(NamedTuple):
-    """What the index has for a query."""
+    """What the index returns for a query."""
 
     best: Best
     lenders: Mapping[int, Sequence[Lender]]
-    """The neighbours of each of the hits, and theirs, as far as they may be ranked; whether or not they match."""
+    """The neighbours of each hit, and their neighbours, as far as they may be ranked; whether or not they match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """Items that were not indexed when a search looked."""
+    """Items that were not indexed at the time of a search."""
 
     items: int = 0
     first_iteration: int = 0
-    """Of the first iteration that has one of them; 0: there are none."""
+    """The first iteration that has one of them; 0 if there are none."""
     last_iteration: int = 0
     newest: bool = False
-    """Whether no item belongs to an iteration after that."""
+    """Whether no item belongs to a later iteration than they do."""
 
 
 def _go_on() -> None:
-    """Nobody stops the work."""
+    """Check nothing: the work cannot be cancelled."""
 
 
 def _nowhere(_: Sequence[str]) -> None:
-    """No original is elsewhere."""
+    """Fetch nothing: no original is elsewhere."""
 
 
 def _never() -> bool:
-    """There is no end to the time."""
+    """Never time out."""
     return False
 
 
@@ -162,9 +162,9 @@ class History:
         self._index_lock = threading.Lock()
         self._index = Index()
         self._rebuilds = 0
-        """How often the index was dropped and begun again. Written under both locks."""
+        """How often the index was dropped and built again. Written under both locks."""
         self._current = -1
-        """Number of the item that is being indexed; -1: none. Written under both locks."""
+        """Number of the item that is being indexed; -1 if none is. Written under both locks."""
         self._current_left = 0
         self._current_start = 0
         self._steps: Iterator[int] = iter(())
@@ -182,10 +182,10 @@ class History:
                     self._forget_excess()
 
     def record_elsewhere(self, items: Iterable[HistoryItem], fetch: Callable[[Sequence[str]], object]) -> None:
-        """Record items in their order, as `record_all` does, whose originals have yet to be fetched.
+        """Record items whose originals have yet to be fetched, in their order, as `record_all` does.
 
-        `fetch` brings the originals of ids to where `read` finds them, those that are there. It may take long, and what
-        it raises ends the indexing or the search that needs it; the next one goes on from there.
+        `fetch` stores the available originals of ids where `read` finds them. It may take long, and what it raises ends
+        the indexing or the search that needs it; the next one continues from there.
         """
         with self._record_lock:
             self._fetch = fetch
@@ -196,7 +196,7 @@ class History:
                     self._forget_excess()
 
     def record_again(self, stash_id: str) -> None:
-        """Index an item's text again, which was stored again after it had expired, perhaps with other escapes."""
+        """Index an item's text again after it expired and was stored again, perhaps with other escapes."""
         with self._record_lock:
             number = self._record.number(stash_id)
             item = self._record.item(number) if number >= 0 else None
@@ -222,10 +222,10 @@ class History:
         return done
 
     def finish(self, check: Callable[[], None], enough: Callable[[], bool] = _never) -> int:
-        """Index what was queued so far; return the number that came next when it began.
+        """Index what was queued so far; return the next free item number at the start of the call.
 
-        `check` is called between steps; finished ones are kept if it raises. It ends before all is indexed once
-        `enough` says so, but not before the first step: so each search gets further than the one before.
+        `check` is called between steps; finished ones are kept if it raises. It ends early once `enough` returns true,
+        but not before the first step, so that each search gets further than the previous one.
         """
         with self._record_lock:
             self._resting = False
@@ -239,14 +239,14 @@ class History:
 
     @property
     def rebuilds(self) -> int:
-        """How often the index was dropped and begun again: what was looked up before is no longer what it held."""
+        """How often the index was dropped and built again: after that, earlier look-ups may miss what it held."""
         return self._rebuilds
 
     def unindexed(self, query: SearchQuery, end: int, rebuilds: int) -> Unindexed:
-        """The items below a number that pass the query's filters and are not indexed yet, or only in part.
+        """Return the items below a number that pass the query's filters and are not indexed yet, or only in part.
 
-        `rebuilds` is the number of them when the search began. If there were more since, no item counts as indexed:
-        what is indexed again may not have been when it was looked for.
+        `rebuilds` is the number of rebuilds when the search began. If there were more since, no item counts as indexed:
+        an item that is indexed now may not have been when it was searched.
         """
         with self._record_lock:
             if rebuilds == self._rebuilds:
@@ -268,7 +268,7 @@ class History:
         return Unindexed(len(found), min(found), max(found), newest=max(found) >= max(iterations))
 
     def fetched(self, numbers: Sequence[int], check: Callable[[], None]) -> list[int]:
-        """Those of the numbers whose originals are not elsewhere, once the first of them have been fetched."""
+        """Return those of the numbers whose originals are here, after the first of the others have been fetched."""
         if self._elsewhere.isdisjoint(numbers):
             return list(numbers)
         self._fetch_some(check, [number for number in numbers if number in self._elsewhere])
@@ -276,13 +276,13 @@ class History:
             return [number for number in numbers if number not in self._elsewhere]
 
     def drop_index(self) -> None:
-        """Drop all postings to free memory. They are made again at the next search."""
+        """Drop all postings to free memory. They are built again at the next search."""
         with slots.holding(self._index_lock), self._record_lock:
             self._rebuild([number for number, state in enumerate(self._states) if state <= _ItemState.INDEXED])
             self._resting = True
 
     def item(self, stash_id: str) -> HistoryItem | None:
-        """The item of an id, whether or not its original is still stored."""
+        """Return the item of an id, whether or not its original is still stored, or None."""
         with self._record_lock:
             number = self._record.number(stash_id)
             return None if number < 0 else self._record.item(number)
@@ -298,7 +298,7 @@ class History:
         return self._first_iteration
 
     def figures(self) -> IndexFigures:
-        """Current figures. Does not wait for an index step."""
+        """Return current figures. Does not wait for an index step."""
         return IndexFigures(
             items=len(self._record),
             passages=self._index.passages,
@@ -311,29 +311,32 @@ class History:
     # For a search.
 
     def named(self, name: str) -> list[int]:
-        """Numbers of the items with exactly this stash id or call id, newest first. Empty call ids match nothing."""
+        """Return numbers of the items with exactly this stash id or call id, newest first.
+
+        Empty call ids match nothing.
+        """
         with self._record_lock:
             return self._record.named(name)
 
     def within(self, numbers: Sequence[int], query: SearchQuery) -> list[int]:
-        """Those of the numbers that pass the query's filters."""
+        """Return those of the numbers that pass the query's filters."""
         with self._record_lock:
             return self._record.within(numbers, query)
 
     def at(self, numbers: Collection[int]) -> dict[int, HistoryItem]:
-        """The items of numbers, without those that are no longer in use."""
+        """Return the items of numbers, without those that are no longer in use."""
         with self._record_lock:
             return {number: item for number in numbers if (item := self._record.item(number)) is not None}
 
     def numbers(self, stash_ids: Collection[str]) -> set[int]:
-        """The numbers of ids, without those that are not known."""
+        """Return the numbers of ids, without those that are not known."""
         with self._record_lock:
             return {number for stash_id in stash_ids if (number := self._record.number(stash_id)) >= 0}
 
     def best_items(
         self, terms: Sequence[str], most: int, query: SearchQuery, behind: AbstractSet[int] = frozenset()
     ) -> Matches:
-        """The best passage of each of the best items within the query's filters, and what lends to what.
+        """Return the best passage of each of the best items within the query's filters, and which items lend to which.
 
         The items `behind` come after all others, at most `most` of each.
         """
@@ -353,7 +356,7 @@ class History:
         return Matches(best, lenders)
 
     def best_of(self, number: int, terms: Sequence[str]) -> Hit | None:
-        """The best passage of one item."""
+        """Return the best passage of one item."""
         with slots.holding(self._index_lock):
             self._take_removed()
             with self._record_lock:
@@ -361,17 +364,17 @@ class History:
             return next(iter(self._index.best(terms, 1, only)), None)
 
     def passages_of(self, number: int) -> Sequence[tuple[int, int]]:
-        """The byte ranges of an item's passages that are indexed."""
+        """Return the byte ranges of an item's passages that are indexed."""
         with slots.holding(self._index_lock):
             return self._index.passages_of(number)
 
     def holding(self, number: int, terms: Iterable[str]) -> list[tuple[tuple[int, int], set[str]]]:
-        """The byte ranges of an item's passages that hold one of the terms, and which of them each holds."""
+        """Return the byte ranges of an item's passages with at least one of the terms, each with its terms."""
         with slots.holding(self._index_lock):
             return self._index.holding(number, terms)
 
     def frequencies(self, terms: Sequence[str]) -> list[int]:
-        """Number of passages with each term."""
+        """Return the number of passages with each term."""
         with slots.holding(self._index_lock):
             return self._index.document_frequencies(terms)
 
@@ -379,7 +382,7 @@ class History:
         with self._record_lock:
             return self._record.allowed(query)
 
-    # What follows runs under the record lock.
+    # The following methods run under the record lock.
 
     def _append(self, item: HistoryItem) -> None:
         number = self._record.end
@@ -387,7 +390,7 @@ class History:
             self._states.append(_ItemState.WAITING)
             self._costs.append(0)
             self._queue.append(self._record.add(item))
-        except BaseException:  # out of memory: none may be longer than the record
+        except BaseException:  # out of memory: no column may be longer than the record
             del self._states[self._record.end :], self._costs[self._record.end :]
             if self._record.end > number:
                 self._states[number] = _ItemState.GONE
@@ -429,15 +432,15 @@ class History:
         self._queue = deque(again)
         self._queued_bytes = sum(item.size for number in again if (item := self._record.item(number)) is not None)
 
-    # What follows takes the locks that it needs.
+    # The following methods take the locks that they need.
 
     def _next(self, check: Callable[[], None]) -> int | None:
-        """Index a step or fetch what it needs; return the bytes, None if nothing waits."""
+        """Index a step or fetch what it needs. Returns the bytes, or None if nothing waits."""
         done = self._step()
         return self._fetch_some(check) if done is None else done
 
     def _fetch_some(self, check: Callable[[], None], numbers: Sequence[int] | None = None) -> int | None:
-        """Fetch a piece of what is to be indexed next, or of `numbers`.
+        """Fetch some originals of the items to be indexed next, or of `numbers`.
 
         Return its bytes, 0 where another thread has fetched it, and None if nothing waits.
         """
@@ -458,16 +461,16 @@ class History:
                 there = self.alive(list(piece.values()))
                 for number, stash_id in piece.items():
                     if number in self._elsewhere and stash_id not in there:
-                        self._forget(number)  # nobody has it: if a prompt brings it, it is new
+                        self._forget(number)  # no process has it: if a prompt contains it again, it is recorded as new
                 self._elsewhere.difference_update(piece)
             return max(size, 1)
         finally:
             self._fetch_lock.release()
 
     def _piece(self, numbers: Iterable[int]) -> tuple[dict[int, str], int]:
-        """The first of the numbers that can be fetched at once, with their ids, and their bytes. Under the record lock.
+        """Return the first numbers that can be fetched at once, with their ids, and their bytes. Under the record lock.
 
-        It ends where a number is not elsewhere: that one can be indexed first.
+        It ends at a number whose original is here: that one can be indexed first.
         """
         piece: dict[int, str] = {}
         size = 0
@@ -482,7 +485,7 @@ class History:
             size += item.size
         return piece, size
 
-    # What follows runs under the index lock.
+    # The following methods run under the index lock.
 
     def _step(self) -> int | None:
         """Do one bounded step of indexing; return the bytes processed, None if nothing waits."""
@@ -555,7 +558,7 @@ class History:
                 self._states[self._current] = _ItemState.INDEXED
             indexed = [number for number, state in enumerate(self._states) if state == _ItemState.INDEXED]
             if len(indexed) < 2:
-                return  # a bound below what one item costs
+                return  # a bound smaller than one item's cost
             self._bounds.add("search.index_bytes")
             iterations = self._record.iterations()
             newest = sorted(indexed, key=lambda number: (iterations[number], number), reverse=True)
@@ -566,7 +569,7 @@ class History:
             kept, left = newest[:cut], newest[cut:]
             for number in left:
                 self._states[number] = _ItemState.LEFT_OUT
-            # An iteration that alone exceeds the bound is covered in its newer part.
+            # Of an iteration that alone exceeds the bound, the newer part is covered.
             covered = min(iterations[left[0]] + 1, iterations[kept[0]])
             self._first_iteration = max(self._first_iteration, covered)
             self._rebuild(kept)

@@ -43,7 +43,7 @@ class StashFigures:
 
     entries: int
     held_bytes: int
-    """As held: after compression."""
+    """Bytes as held: after compression."""
     original_bytes: int
     lost: Mapping[Cause, int]
     retrievals: Mapping[Outcome, int]
@@ -74,7 +74,10 @@ class StashTotals:
 
 
 class StashedOriginal:
-    """One original as stored. `data` is cleared when the entry is removed, so that stale references keep no bytes."""
+    """One original as stored.
+
+    `data` is cleared when the entry is removed, so that no stale reference keeps the bytes.
+    """
 
     __slots__ = ("content_type", "data", "run", "size", "stash_id", "used")
 
@@ -109,27 +112,27 @@ class RunEntries:
         self.held = 0
         self.original = 0
         self.timed = False
-        """Whether it has an entry in `Deadlines`."""
+        """Whether `Deadlines` has an entry for it."""
         self.forgotten = False
         self.lost = dict.fromkeys(Cause, 0)
         self.retrievals = dict.fromkeys(Outcome, 0)
 
     def dead_before(self, horizon: float) -> float:
-        """Entries last used at or before this time are dead, given that those not renewed after `horizon` are."""
+        """Return the last use up to which entries are dead, if entries not renewed after `horizon` are."""
         return horizon if self.received <= horizon else self.dead_line
 
     def oldest(self) -> StashedOriginal:
-        """The least recently used entry: the first to expire and to be evicted."""
+        """Return the least recently used entry: the first to expire and to be evicted."""
         return next(iter(self.entries.values()))
 
     def without(self, stash_id: str) -> Outcome:
-        """Why an id has no entry here."""
+        """Return why an id has no entry here."""
         if stash_id in self.expired:
             return Outcome.EXPIRED
         return Outcome.EVICTED if stash_id in self.evicted else Outcome.NOT_FOUND
 
     def figures(self) -> StashFigures:
-        """Current figures of the run."""
+        """Return current figures of the run."""
         return StashFigures(
             entries=len(self.entries),
             held_bytes=self.held,
@@ -140,7 +143,7 @@ class RunEntries:
 
 
 def squeeze(raw: bytes) -> bytes:
-    """The bytes compressed with Zstandard level 1 if that saves at least an eighth; else the bytes themselves."""
+    """Return the bytes compressed with Zstandard level 1 if that saves at least an eighth; else the raw bytes."""
     # A compressor may not be shared between threads; one costs 5 us.
     packed = zstandard.ZstdCompressor(level=1).compress(raw)
     if len(packed) > len(raw) - len(raw) // 8:
@@ -150,7 +153,7 @@ def squeeze(raw: bytes) -> bytes:
 
 
 def unsqueeze(data: bytes, size: int) -> bytes:
-    """The original of `size` bytes from the result of `squeeze`. Never unpacks more than that."""
+    """Return the original of `size` bytes from the result of `squeeze`. Never decompresses more than that."""
     if len(data) == size:
         return data
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)

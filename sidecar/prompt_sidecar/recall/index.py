@@ -41,7 +41,7 @@ from prompt_sidecar.recall.passages import passages
 from prompt_sidecar.recall.segment import FRESH_PASSAGES, MOST_PASSAGES, Fresh, PackedPostings, Segment, hash_of, merged
 
 STEP_BYTES: Final = 7_168
-"""Bytes that a step indexes at least, unless the item ends, and a passage more at most: about a millisecond of work."""
+"""Least bytes that a step indexes, unless the item ends; at most one passage more: about a millisecond of work."""
 FAN_OUT: Final = 8
 """Segments of a level that become one of the next: more rewrites each posting less often, and makes queries look into
 more segments."""
@@ -54,9 +54,9 @@ _OWN_BYTES: Final = 2_000
 """The index and its empty arrays."""
 
 _EQUAL: Final = 1e-10
-"""Scores less than this apart may be equal in so many decimals."""
+"""Scores that differ by less may be equal in `_DECIMALS` decimals."""
 _DECIMALS: Final = 10
-"""Decimals of a score: sums of the same parts in another order differ past the twelfth, and are to count as equal."""
+"""Decimals of a score: sums of the same parts in another order differ beyond the twelfth, and should compare equal."""
 
 _LIVE, _REMOVED, _PURGED = 0, 1, 2
 
@@ -66,20 +66,20 @@ Analyse = Callable[[bytes, str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best items for a query."""
+    """The best items of a query."""
 
     hits: Sequence[Hit]
-    """The best passage of each, best first."""
+    """The best passage of each item, best first."""
     neighbours: Sequence[Hit]
-    """Those of the items that were named as their neighbours, if they match and are not among the hits."""
+    """Hits of the items that were named as neighbours, if they match and are not among the hits."""
     total: int
     """Number of items that match."""
     constant: float
-    """The part of the score that every hit has alike."""
+    """The part of the score that all hits share."""
 
 
 def _nobody(_: Sequence[int]) -> Iterable[int]:
-    """No item has neighbours."""
+    """Return no neighbours."""
     return ()
 
 
@@ -102,9 +102,9 @@ class Hit:
     start: int
     end: int
     score: float
-    """As rank_bm25's BM25Plus."""
+    """As computed by rank_bm25's BM25Plus."""
     of: int = field(default=1, compare=False)
-    """Passages of its item, as far as it is indexed."""
+    """Number of passages of its item, as far as it is indexed."""
 
 
 class Index:
@@ -118,16 +118,16 @@ class Index:
         self._analyse = analyse or _terms
         self._segments: list[Segment] = []
         self._segment_bytes = 0
-        # Of each passage.
+        # For each passage.
         self._starts = array("I")
         self._item_of = array("I")
         self._lengths = array("I")
         self._states = bytearray()
-        # Of each item.
+        # For each item.
         self._items = array("I")
         self._firsts = array("I")
         self._sizes = array("Q")
-        # What the postings count.
+        # Counted over all postings.
         self._counted = 0
         self._terms = 0
         self._removed = 0
@@ -135,12 +135,12 @@ class Index:
         """Terms of the longest passage."""
 
     def add(self, item: int, original: bytes, content_type: str) -> Iterator[int]:
-        """Index an item step by step: each step takes a bounded stretch of it and yields its bytes.
+        """Index an item step by step: each step indexes a bounded stretch of it and yields the number of bytes.
 
-        What was indexed so far can be found between steps; steps that are never taken leave the rest out. An item that
-        was removed in the meantime is given up. Raises ValueError, at the first step, for a number that is not larger
-        than all before it, and RuntimeError for a step after a later item was begun: the passages of an item lie
-        together.
+        Between steps what was indexed so far can be found; if the remaining steps are never taken, the rest is left
+        out. Indexing ends if the item was removed in the meantime. Raises ValueError, at the first step, for a number
+        that is not larger than all before it, and RuntimeError for a step after a later item was begun: the passages of
+        an item lie together.
         """
         if self._items and item <= self._items[-1]:
             raise ValueError(f"item {item} is not above {self._items[-1]}, the last one added")
@@ -185,7 +185,7 @@ class Index:
                 self._rewrite(number, number + 1, segment.level)
 
     def best(self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None) -> list[Hit]:
-        """The best passages by score, at most `most`; of equal ones the newest (the last added) first.
+        """Return the best passages by score, at most `most`; of equal ones the newest (the last added) first.
 
         `terms` may repeat: a repeated term counts each time. `allowed` has a value for each item
         number up to the last one added; without it all items are.
@@ -201,9 +201,10 @@ class Index:
         behind: AbstractSet[int] = frozenset(),
         neighbours: Callable[[Sequence[int]], Iterable[int]] = _nobody,
     ) -> Best:
-        """The best passages of the best items, one each, at most `most`, ordered as by `best`.
+        """Return the best passage of each of the best items, at most `most`, ordered as by `best`.
 
-        The items `behind` come after all others, at most `most` of them too. `neighbours` names those of items.
+        The items `behind` come after all others, at most `most` of them too. `neighbours` returns the neighbours of
+        items.
         """
         scores, constant = self._matching(terms, allowed)
         best: dict[int, tuple[int, float]] = {}
@@ -211,7 +212,7 @@ class Index:
         for number in sorted(scores):
             item, score = item_of[number], scores[number]
             known = best.get(item)
-            # Of an item's equally good passages the last.
+            # Of an item's equally good passages the last one is taken.
             if known is None or score >= known[1] - _EQUAL:
                 best[item] = number, score
         last = {item: best[item] for item in best.keys() & behind}
@@ -227,7 +228,7 @@ class Index:
         )
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
-        """Number of passages with each term."""
+        """Return the number of passages with each term."""
         counts = []
         for head in map(hash_of, terms):
             found = (segment.find(head) for segment in self._segments)
@@ -235,7 +236,7 @@ class Index:
         return counts
 
     def passages_of(self, item: int) -> Sequence[tuple[int, int]]:
-        """The byte ranges of an item's passages that were indexed so far, by their number.
+        """Return the byte ranges of an item's passages that were indexed so far, by passage number.
 
         Empty for an item that was never added or is removed.
         """
@@ -247,7 +248,7 @@ class Index:
         return list(pairwise([*starts, self._sizes[at]])) if starts else ()
 
     def holding(self, item: int, terms: Iterable[str]) -> list[tuple[tuple[int, int], set[str]]]:
-        """The passages of an item that hold one of the terms, as byte ranges, in order, each with those it holds."""
+        """Return an item's passages with at least one of the terms, as byte ranges in order, each with its terms."""
         at = self._place(item)
         if at is None:
             return []
@@ -267,7 +268,7 @@ class Index:
 
     @property
     def passages(self) -> int:
-        """Passages that can be found."""
+        """Number of passages that can be found."""
         return len(self._starts) - self._removed
 
     def _step(self, item: int, original: bytes, content_type: str, ranges: Sequence[tuple[int, int]]) -> None:
@@ -293,7 +294,7 @@ class Index:
         self._terms += sum(lengths)
 
     def _settle(self) -> None:
-        """Merge the newest segments as long as enough of them are no larger than the newest, as levels go."""
+        """Merge the newest segments as long as enough of them are no larger than the newest, by their levels."""
         while True:
             level = self._segments[-1].level
             begin = end = len(self._segments)
@@ -313,9 +314,9 @@ class Index:
         first, last = old[0].first, old[-1].first + old[-1].count
         states = self._states[first:last]
         if len(old) == 1 and isinstance(old[0], PackedPostings) and _REMOVED not in states:
-            self._segments[begin] = replace(old[0], level=level)  # nothing to merge it with
+            self._segments[begin] = replace(old[0], level=level)  # there is nothing to merge it with
             return
-        new = merged(old, states, level)  # what lives has the state 0
+        new = merged(old, states, level)  # passages that are not removed have the state 0
         self._segments[begin:end] = [new]
         self._segment_bytes += new.bytes - sum(segment.bytes for segment in old)
         if _REMOVED in states:
@@ -327,7 +328,7 @@ class Index:
             self._states[first:last] = states.replace(bytes([_REMOVED]), bytes([_PURGED]))
 
     def _place(self, item: int) -> int | None:
-        """The position of an item; None if it was never added or is removed."""
+        """Return the position of an item; None if it was never added or is removed."""
         at = bisect_left(self._items, item)
         if at == len(self._items) or self._items[at] != item:
             return None
@@ -335,11 +336,11 @@ class Index:
         return None if first < last and self._states[first] != _LIVE else at
 
     def _range(self, at: int) -> tuple[int, int]:
-        """The numbers of an item's passages, the end not included."""
+        """Return the range of an item's passage numbers, the end excluded."""
         return self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._starts)
 
     def _matching(self, terms: Sequence[str], allowed: Sequence[int] | None) -> tuple[dict[int, float], float]:
-        """The scores of the passages that hold one of the terms, and what is to be added to all."""
+        """Return the scores of the passages with at least one of the terms, and the constant to add to all."""
         average = self._terms / self._counted if self._terms else 1.0
         k1, b = self._bm25.k1, self._bm25.b
         least, each = k1 * (1 - b), k1 * b / average
@@ -380,14 +381,14 @@ class Index:
         return Hit(self._items[at], number - first, self._starts[number], end, score, last - first)
 
     @property
-    def bytes(self) -> int:  # the last one: in what follows it in the class, the name would mean this
-        """Memory of the index, estimated."""
+    def bytes(self) -> int:  # defined last: for anything after it in the class, the name would refer to this property
+        """Memory of the index in bytes, estimated."""
         rows = _PASSAGE_BYTES * len(self._starts) + _ITEM_BYTES * len(self._items)
         return _OWN_BYTES + int(rows) + self._segment_bytes
 
 
 def _top(scores: Mapping[int, float], most: int) -> list[tuple[int, float]]:
-    """The highest scores with their passages; of equal ones the highest passage first. Linear in what was found."""
+    """Return the highest scores with their passages; of equal ones the highest passage first. Linear in `scores`."""
     if most <= 0:
         return []
     candidates: Iterable[tuple[int, float]] = scores.items()

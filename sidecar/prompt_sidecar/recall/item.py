@@ -19,10 +19,10 @@ class HistoryItem(NamedTuple):
 
     stash_id: str
     role: Role
-    """The author: TOOL for a tool result, whatever message it came in."""
+    """The author: TOOL for a tool result, whatever message contains it."""
     kind: ItemKind
     tool: str
-    """The tool's name as the agent sent it, unchecked; empty for text. Show it through `plain_name` only."""
+    """The tool's name as the agent sent it, unchecked; empty for text. Display it through `plain_name` only."""
     call_id: str
     """The id of its call from the provider, unchecked; empty for text."""
     iteration: int

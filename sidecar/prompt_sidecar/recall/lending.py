@@ -1,20 +1,19 @@
-"""What an item's score owes to its neighbours and to its length.
+"""How an item's neighbours and its length change its score.
 
 Theory. A question is often answered next to the text that has its words: a result does not repeat the path that its
-call asks for, and "I did, in March" has no word of the question before it. So an item is lent a share of the score of
-the best neighbour: a result of its call, by call id, and a message of the one before or after it, where no tool call
-stands between. A result lends nothing to its call, which says less, nor to other results, which are of other
-subjects.
+call asks for, and "I did, in March" has no word of the question before it. So an item gets a share of the score of its
+best neighbour: a result from its call, by call id, and a message from the one before or after it, if no tool call is
+between them. A result lends nothing to its call, which says less, nor to other results, which have other subjects.
 
-What is lent is a share of the score by BM25, without the part that all matching passages have alike and before the
-second look. The best of several lenders counts, and nothing is lent on.
+The share is of the BM25 score, without the part that all matching passages share, and before the second ranking. Only
+the best of several lenders counts, and a lent share is not lent further.
 
 A long text has many passages, of which the best one counts: by chance alone that is better than the one of a short
-text, the more so the more there are. For a long answer of the model its score, and its bonus of the second look, is
-therefore divided by 1 + LENGTH * ln(passages). Not for what a user wrote, as that is what is mostly meant, and not for
-tool results, where facts stand.
+text, the more so the more there are. The score of a long answer of the model, and its bonus from the second ranking, is
+therefore divided by 1 + LENGTH * ln(passages). This is not done for a user's text, which is mostly what is meant, nor
+for tool results, which contain the facts.
 
-docs/search-quality.md has what each of these gives and costs.
+docs/search-quality.md has the gain and the cost of each.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from prompt_sidecar.recall.item import HistoryItem
 CALL_SHARE: Final = 0.4
 """Share of its score that a call lends to its result; with 0.8 less is found by name."""
 MESSAGE_SHARE: Final = 0.3
-"""Share of its score that a message lends to the ones before and after it; from 0.2 to 0.4 it is much the same."""
+"""Share of its score that a message lends to its neighbours; from 0.2 to 0.4 results differ little."""
 LENGTH: Final = 0.2
-"""By how much a long answer is divided: one of 20 passages by 1.6."""
+"""Strength of the division for long answers: one of 20 passages is divided by 1.6."""
 ANSWERS: Final = 20
 """Best items whose neighbouring messages are ranked too, though they hold no term."""
 NEIGHBOUR_REACH: Final = 8
-"""Items looked at on each side for the neighbour of a message: reasoning and images may stand between."""
+"""Items looked at on each side for the neighbour of a message: reasoning and images may be between them."""
 MOST_OF_CALL: Final = 8
 """Items of one call id that are looked at: some agents number the calls of each answer from 0."""
 
@@ -57,12 +56,12 @@ def is_message(item: HistoryItem) -> bool:
 
 
 def divisor(item: HistoryItem, passages: int) -> float:
-    """By what an item's score and bonus are divided, given the number of its passages."""
+    """Return the divisor of an item's score and bonus, from the number of its passages."""
     if passages < 2 or item.kind is not ItemKind.TEXT or item.role is not Role.ASSISTANT:
         return 1.0
     return 1 + LENGTH * math.log(passages)
 
 
 def lent(number: int, scores: Mapping[int, float], lenders: Mapping[int, Sequence[Lender]]) -> float:
-    """What the best lender of an item lends to it, given what each has of itself; 0 if none of them matches."""
+    """Return the share that the best lender of an item lends to it, from the items' own scores; 0 if none matches."""
     return max((share * scores.get(other, 0.0) for other, share in lenders.get(number, ())), default=0.0)

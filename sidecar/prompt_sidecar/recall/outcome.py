@@ -1,8 +1,8 @@
 """Outcomes of a retrieval, as a word for programs and a sentence for models.
 
 The sentences state facts: the range shown, the whole size, and whether asking again can help. A model once requested an
-expired id 25 times because the answer did not state that it was final; so every final outcome does. They contain
-numbers only, never text of an original, and never name a tool to call next.
+expired id 25 times because the answer did not state that it was final; so every final outcome does. The sentences
+contain numbers only, never text of an original, and never name a tool to call next.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SENTENCES: Final[dict[Outcome, str]] = {
 
 
 def describe(outcome: Outcome) -> str:
-    """The sentence for an outcome that has no content. A HIT is described by `describe_page`."""
+    """Return the sentence for an outcome without content. A HIT is described by `describe_page`."""
     return SENTENCES[outcome]
 
 
 def describe_page(page: Page, *, searched: bool = False) -> str:
-    """The sentence for a HIT: the range shown, the whole size, and where more follows.
+    """Return the sentence for a HIT: the range shown, the whole size, and where more follows.
 
     `searched`: whether the page is for a pattern. Byte ranges exclude their end, line ranges include it.
     """

@@ -29,16 +29,16 @@ MOST_BYTES: Final = 1_024
 and by scripts without spaces, of which it holds about 340 characters."""
 
 _BLOCK: Final = 32_768
-"""Where a passage begins that is the first to end beyond so many bytes, a word begins too, even within one."""
+"""After so many bytes, the first passage that ends there is followed by the beginning of a word, even within one."""
 _WORD: Final = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _CHARACTER_BYTES: Final = 4
 _KINDS: Final = bytes(0x77 if _WORD.match(bytes([byte])) else 0x20 for byte in range(256))
-"""What each byte is: `w` of a word, a blank of none."""
+"""The kind of each byte: `w` if it belongs to a word, else a blank."""
 _INSIDE: Final = b"w"
 
 
 def passages(original: bytes) -> Iterator[tuple[int, int]]:
-    """The passages of an original as byte ranges, in order: contiguous, covering, none empty.
+    """Yield the passages of an original as byte ranges, in order: contiguous, covering all of it, none empty.
 
     Cuts between whole characters if the original is UTF-8, else anywhere. In raw JSON a cut never separates a backslash
     from the letter after it. Takes time linear in the bytes of the passages that are consumed.
@@ -54,10 +54,10 @@ def passages(original: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _cut(original: bytes, start: int, *, words_begin: bool) -> int:
-    """End of the passage that begins at `start`, where a word may begin though the byte before is of one too."""
+    """Return the end of the passage at `start`, where a word may begin even if the byte before belongs to one."""
     size = len(original)
     kinds = original[start : start + MOST_BYTES].translate(_KINDS)
-    # In the middle of a word, the first word is the one after it.
+    # In the middle of a word, the first word is the next one.
     begun = not words_begin and kinds[:1] == _INSIDE and original[start - 1 : start].translate(_KINDS) == _INSIDE
     least = _word(kinds, 0, LEAST_WORDS + begun)
     aim = _word(kinds, least, AIM_WORDS - LEAST_WORDS)
@@ -78,12 +78,12 @@ def _cut(original: bytes, start: int, *, words_begin: bool) -> int:
 
 
 def _word(kinds: bytes, start: int, number: int) -> int:
-    """Where the word begins that follows `number` others; their end if there are fewer."""
+    """Return where the word begins that follows `number` others; the end if there are fewer."""
     return len(kinds) - len(b"".join(kinds[start:].split(None, number)[number:]))
 
 
 def _whole(original: bytes, cut: int, start: int) -> int:
-    """The cut, moved back if necessary to the beginning of a character and before a backslash."""
+    """Return the cut, moved back if necessary to the beginning of a character and before a backslash."""
     for at in range(cut, max(cut - _CHARACTER_BYTES, start), -1):
         if original[at] & 0xC0 != 0x80:
             cut = at

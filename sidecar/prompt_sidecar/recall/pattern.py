@@ -29,7 +29,7 @@ from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.recall.selection import PatternMatch
 
 MAX_EXPRESSION: Final = 1_000
-"""Characters of an expression. The longest that models write to grep with are near 300."""
+"""Characters of an expression. The longest that models write for grep have nearly 300."""
 MAX_CONTEXT_LINES: Final = 100
 """Lines before and after a match: with one match a page is then full."""
 MAX_MEMORY: Final = 8_388_608
@@ -38,10 +38,10 @@ MAX_WORK: Final = 1_073_741_824
 """Size of the compiled expression (instructions; a letter is one, `.` ten) times bytes of the original. At worst 9 ns
 each, so 9 s for the most hostile pair; the ordinary expression takes 0.1 to 3 ms a MiB whatever its size."""
 PIECE_WORK: Final = 16_777_216
-"""Size of the compiled expression times bytes that are searched in one go: at worst 0.15 s. An expression of twenty
+"""Size of the compiled expression times bytes that are searched at once: at worst 0.15 s. An expression of twenty
 letters gets pieces of 800 KB."""
 MIN_PIECE: Final = 2_048
-"""Least bytes of a piece; an expression that compiles to so much that these are too many is rejected."""
+"""Least bytes of a piece; an expression whose compiled size would need more such pieces than allowed is rejected."""
 OVERLAP: Final = 4
 """The part of a piece that the next one of the same line begins with: a quarter."""
 TURN_WORK: Final = 1_048_576
@@ -55,7 +55,7 @@ _KINDS: Final = (
     "invalid character class range", "invalid character class", "invalid UTF-8", "invalid named capture group",
     "duplicate capture group name", "pattern too large",
 )  # fmt: skip
-"""RE2's own words for what is wrong. Only these are repeated: the rest of its message quotes the expression."""
+"""RE2's own words for errors. Only these are repeated, as the rest of its message quotes the expression."""
 
 _FIELD: Final = "pattern.expression"
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
@@ -69,13 +69,13 @@ Hold = Callable[[Lock], AbstractContextManager[object]]
 
 
 def _never() -> None:
-    """Never stop the search."""
+    """Check nothing: the search cannot be cancelled."""
 
 
 def matching_stretches(
     original: bytes, match: PatternMatch, check: Callable[[], None] = _never, hold: Hold = slots.holding
 ) -> tuple[list[tuple[int, int]], int]:
-    """The lines that match, with their context, as byte ranges in order, none touching the next; and how many match.
+    """Return matching lines with context, as byte ranges in order that do not touch, and the number of matches.
 
     Raises InvalidRequest for an expression that is empty, too long, not RE2, too complex for an original of this size,
     or met by too many lines, and for a context out of its bounds. The message never quotes expression or original.
@@ -98,7 +98,7 @@ def matching_stretches(
         )
     stretches: list[tuple[int, int]] = []
     lines = 0
-    at = line = 0  # where the search goes on, and a line that begins there or before
+    at = line = 0  # where the search continues, and the line that begins there or before
     while at < len(original):
         check()
         stop = _piece_end(original, at, PIECE_WORK // expression.programsize)
@@ -126,7 +126,7 @@ def matching_stretches(
 
 
 def _piece_end(original: bytes, at: int, most: int) -> int:
-    """Where a piece that begins at `at` ends: at the end of the last line that fits in, else in mid-line."""
+    """Return where a piece that begins at `at` ends: after the last line that fits, else within a line."""
     if at + most >= len(original):
         return len(original) - original.endswith(b"\n")
     line = original.rfind(b"\n", at, at + most)
@@ -134,14 +134,14 @@ def _piece_end(original: bytes, at: int, most: int) -> int:
 
 
 def _character_start(original: bytes, at: int) -> int:
-    """The byte at which the character begins that holds byte `at`."""
+    """Return the byte at which the character begins that holds byte `at`."""
     while original[at] & 0xC0 == 0x80:
         at -= 1
     return at
 
 
 def _add(original: bytes, stretches: list[tuple[int, int]], start: int, end: int, context: int) -> None:
-    """Add a matching line with the context before it, after giving the stretch before its context after.
+    """Add a matching line with the context before it, after extending the previous stretch by its context.
 
     That context ends at the latest where this line begins, so that no line is walked over twice.
     """
@@ -170,7 +170,7 @@ def _after(original: bytes, at: int, stop: int, context: int) -> int:
 
 
 def _line_end(original: bytes, at: int) -> int:
-    """The byte after the line that holds byte `at`, its line feed included."""
+    """Return the byte after the line that holds byte `at`, its line feed included."""
     return original.find(b"\n", at) + 1 or len(original)
 
 
@@ -181,7 +181,7 @@ def _compile(match: PatternMatch) -> Any:
             f"the expression has {length:,} characters; accepted: 1 to {MAX_EXPRESSION:,}", field=_FIELD
         )
     if "\\C" in _ESCAPE.findall(match.expression):
-        # The one thing that `never_nl` does not hold back: each search could run on to the end of the original.
+        # The one thing that `never_nl` does not prevent: each search could run on to the end of the original.
         raise InvalidRequest("\\C matches any byte; accepted: whole characters, such as `.`", field=_FIELD)
     options = re2.Options()
     options.max_mem = MAX_MEMORY
@@ -205,7 +205,7 @@ def _compile(match: PatternMatch) -> Any:
 
 
 def _reason(error: Exception, expression: str) -> str:
-    """RE2's error and its position, without quoting the expression."""
+    """Return RE2's error and its position, without quoting the expression."""
     cause = error.args[0] if error.args else b""
     text = cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
     kind = next((kind for kind in _KINDS if text.startswith(kind)), "malformed")

@@ -31,11 +31,12 @@ from prompt_sidecar.recall.lending import ANSWERS, divisor, is_message, lent
 RANKED: Final = 128
 """Items ranked at once: twice the most of one answer, as some are gone or alike."""
 WIDER: Final = 8
-"""Factor by which more are ranked if these do not suffice."""
+"""Factor by which more items are ranked if these do not suffice."""
 RERANKED: Final = rerank.CANDIDATES
 """Items that are ranked again."""
 RERANKED_BYTES: Final = 16_777_216
-"""Bytes of originals read for that, the best first: some 30 ms where results are huge, else under 1 ms."""
+"""Bytes of originals read for the second ranking, the best first: some 30 ms where results are huge, else under 1 ms.
+"""
 LEAST_NAME: Final = 6
 """Characters from which a word of a longer query can be an id; some providers number calls from 0."""
 
@@ -51,13 +52,13 @@ class RankedItem:
     item: HistoryItem
     alive: bool
     visible: bool
-    """Whether its text stands whole in the returned prompt."""
+    """Whether its text is whole in the returned prompt."""
     score: float
-    """BM25's; 0 where the query names the item."""
+    """BM25 score; 0 where the query names the item."""
     strength: float
-    """Its score, divided by its length, with what is lent to it and the bonus of the second look."""
+    """Its score, divided by its length, with the share lent to it and the bonus of the second ranking."""
     hit: Hit | None
-    """Its best passage; None: show its start."""
+    """Its best passage; None: its start is shown."""
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -74,13 +75,13 @@ class Ranking:
     gone: int = 0
     total: int = 0
     hidden: int = 0
-    """The ranked ones that are alive and do not stand whole in the prompt."""
+    """Number of ranked items that are alive and not whole in the prompt."""
     regardless: list[RankedItem] = field(default_factory=list)
-    """The best ones as they were ranked if none were visible, at most `RANKED`."""
+    """The best ones by a ranking that ignores visibility, at most `RANKED`."""
 
     @property
     def matching(self) -> int:
-        """Number of matching items that are still stored, at most: unranked ones are assumed to be."""
+        """Most matching items that are still stored: unranked ones are assumed to be."""
         return max(self.alive, self.total - self.gone)
 
     @property
@@ -90,7 +91,7 @@ class Ranking:
 
 
 def weigh(history: History, terms: Sequence[str], most: int) -> tuple[dict[str, float], int]:
-    """The terms that are used, with their rarity, and the number of those left out.
+    """Return the terms that are used, with their rarity, and the number of terms left out.
 
     Terms without matches are ignored; of the others the rarest are used.
     """
@@ -110,7 +111,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     check: Callable[[], None],
     visible: AbstractSet[str] = frozenset(),
 ) -> Iterator[RankedItem]:
-    """The items that match within the query's filters, best first; keeps `ranking` up to date.
+    """Yield the items that match within the query's filters, best first; keeps `ranking` up to date.
 
     Items whose ids are `visible` come after all others, unless the query names them.
     """
@@ -120,7 +121,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     behind = history.numbers(visible)
     named = _candidates(history, [(number, None) for number in within[:RANKED]], behind, ranking)
     ranking.regardless = named
-    terms = [term for term in query_terms(query.query) if term in weights]  # with repeats: they count as often
+    terms = [term for term in query_terms(query.query) if term in weights]  # with repeats: each counts
     most, ended = RANKED, not terms
     rest: list[RankedItem] = []
     last: list[RankedItem] = []
@@ -160,7 +161,7 @@ def _candidates(
     ranking: Ranking,
     matches: Matches | None = None,
 ) -> list[RankedItem]:
-    """The items of numbers by strength, of equals the newest first, and whether they are still there.
+    """Return the items of numbers by strength, of equal ones the newest first, without those that are gone.
 
     Without `matches` the query names them, and their strength is infinite.
     """
@@ -191,7 +192,7 @@ def _candidates(
 def _strengths(
     items: Mapping[int, HistoryItem], found: Sequence[tuple[int, Hit | None]], matches: Matches
 ) -> dict[int, float]:
-    """What each item has by its best passage and its length, and what its neighbours lend to it."""
+    """Return each item's strength: its best passage and length, plus the share that neighbours lend to it."""
     constant = matches.best.constant
     own = {
         number: (hit.score - constant) / divisor(items[number], hit.of) if hit else 0.0
@@ -202,7 +203,7 @@ def _strengths(
 
 
 def _named(history: History, query: str) -> tuple[list[int], list[str]]:
-    """Numbers of the items whose id the query is or holds, and the terms of the rest of it."""
+    """Return the numbers of items whose id the query is or contains, and the terms of the rest of it."""
     whole = history.named(query.strip())
     if whole:
         return whole, []
@@ -220,7 +221,7 @@ def _named(history: History, query: str) -> tuple[list[int], list[str]]:
 def _reranked(
     history: History, candidates: list[RankedItem], weights: Mapping[str, float], ranking: Ranking, query: str
 ) -> list[RankedItem]:
-    """The candidates, hidden ones first, the best of each ranked again; lost ones keep their place by BM25."""
+    """Return the candidates, hidden ones first, the best of each ranked again; lost ones keep their BM25 position."""
     hidden = [candidate for candidate in candidates if not candidate.visible]
     visible = [candidate for candidate in candidates if candidate.visible]
     lists = (hidden, visible, candidates[:RANKED])
@@ -243,7 +244,7 @@ def _reranked(
 
 
 def _answers(history: History, matches: Matches, query: SearchQuery) -> list[int]:
-    """The messages next to the best few hits that hold no term themselves, such as answers to a question."""
+    """Return the messages next to the best few hits that have no term themselves, such as answers to a question."""
     matching = {hit.item for hit in (*matches.best.hits, *matches.best.neighbours)}
     numbers = dict.fromkeys(
         lender.number
@@ -256,13 +257,13 @@ def _answers(history: History, matches: Matches, query: SearchQuery) -> list[int
 
 
 def _first(candidates: list[RankedItem]) -> list[RankedItem]:
-    """Those that are ranked again: the best few, as far as the bound of bytes goes."""
+    """Return the candidates to rank again: the best few, within the bound of bytes."""
     sizes = accumulate(candidate.item.size for candidate in candidates[:RERANKED])
     return candidates[: sum(size <= RERANKED_BYTES for size in sizes)]
 
 
 def _by_strength(candidates: list[RankedItem], strengths: Mapping[int, float]) -> list[RankedItem]:
-    """The candidates with the first of them in the order of the second look."""
+    """Return the candidates with the first ones in the order of the second ranking."""
     count = len(_first(candidates))
     best = [replace(candidate, strength=strengths[candidate.number]) for candidate in candidates[:count]]
     return sorted(best, key=lambda candidate: -candidate.strength) + candidates[count:]

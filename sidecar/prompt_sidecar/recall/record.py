@@ -45,7 +45,8 @@ class ItemRecords:
         self._calls: dict[str, list[str]] = {}
         """Stash ids by call id, in the order of recording."""
         self._tools: dict[str, list[int]] = {}
-        """Codes by tool name; `other` has those of all names that are not plain ones too, as that is how they show."""
+        """Codes by tool name; `other` also has the codes of all names that are not plain, as these are displayed as
+        `other`."""
         self._codes: dict[str, int] = {}
         self._oldest = 0
         self._role_column = array("B")
@@ -53,20 +54,20 @@ class ItemRecords:
         self._iterations = array("i")
 
     def __len__(self) -> int:
-        """Items that are known."""
+        """Return the number of known items."""
         return len(self._numbers)
 
     @property
     def end(self) -> int:
-        """The number that comes next."""
+        """The next number."""
         return len(self._items)
 
     def number(self, stash_id: str) -> int:
-        """The number of an id; -1 for one that is not known."""
+        """Return the number of an id, or -1 if it is not known."""
         return self._numbers.get(stash_id, -1)
 
     def item(self, number: int) -> HistoryItem | None:
-        """The item that has a number; None if it is no longer in use."""
+        """Return the item with a number, or None if it is no longer in use."""
         return self._items[number]
 
     def iterations(self) -> Sequence[int]:
@@ -74,7 +75,7 @@ class ItemRecords:
         return self._iterations
 
     def add(self, item: HistoryItem) -> int:
-        """Give an item a number. One with the same id loses the number that it had."""
+        """Give an item a number. An earlier item with the same id loses its number."""
         number = len(self._items)
         code = self._codes.get(item.tool)
         if code is None:
@@ -104,7 +105,7 @@ class ItemRecords:
         self._items[number] = item
 
     def forget(self, number: int) -> None:
-        """Take an item out."""
+        """Remove an item."""
         item = self._items[number]
         if item is None:
             return
@@ -117,20 +118,23 @@ class ItemRecords:
                 del self._calls[item.call_id]
 
     def oldest(self) -> int:
-        """The lowest number in use; there must be one. All calls together pass over each number once."""
+        """Return the lowest number in use; there must be one. All calls together visit each number once."""
         while self._items[self._oldest] is None:
             self._oldest += 1
         return self._oldest
 
     def named(self, name: str) -> list[int]:
-        """Numbers of the items whose stash id or call id is exactly this, newest first. An empty call id names none."""
+        """Return numbers of items whose stash id or call id is exactly this, newest first.
+
+        An empty call id matches none.
+        """
         if not name:
             return []
         ids = [name, *reversed(self._calls.get(name, ()))]
         return list(dict.fromkeys(self._numbers[stash_id] for stash_id in ids if stash_id in self._numbers))
 
     def lenders(self, number: int) -> list[Lender]:
-        """The items that lend to one: the call of a result, the messages before and after a message."""
+        """Return the items that lend to one: the call of a result, the messages before and after a message."""
         item = self._items[number]
         if item is None:
             return []
@@ -149,7 +153,7 @@ class ItemRecords:
         return item is not None and item.kind is ItemKind.ARGUMENTS
 
     def _first_message(self, numbers: Iterable[int]) -> int | None:
-        """The first of some numbers that is a message, unless a part of a call comes before it."""
+        """Return the first of some numbers that is a message, or None if a part of a call comes before it."""
         for number in numbers:
             item = self._items[number]
             if item is not None and item.kind in OF_CALLS:
@@ -159,7 +163,7 @@ class ItemRecords:
         return None
 
     def allowed(self, query: SearchQuery) -> Allowed | None:
-        """Which numbers pass the query's filters; None: all."""
+        """Return which numbers pass the query's filters; None if all do."""
         if not (query.roles or query.tools or query.first_iteration or query.last_iteration or query.stash_ids):
             return None
         masks: list[Allowed] = []
@@ -178,7 +182,7 @@ class ItemRecords:
         return _all_of(masks)
 
     def within(self, numbers: Sequence[int], query: SearchQuery) -> list[int]:
-        """The given numbers that pass the query's filters; linear in the given numbers."""
+        """Return those of the numbers that pass the query's filters; linear in `numbers`."""
         roles = {_ROLES[role] for role in query.roles}
         tools = {code for tool in query.tools for code in self._tools.get(tool, ())}
         chosen = {self._numbers[name] for name in query.stash_ids if name in self._numbers}
@@ -193,7 +197,7 @@ class ItemRecords:
         ]
 
     def only(self, numbers: Sequence[int]) -> Allowed:
-        """The numbers, and no other."""
+        """Return a mask of these numbers."""
         allowed = bytearray(len(self._items))
         for number in numbers:
             allowed[number] = 1
@@ -201,12 +205,12 @@ class ItemRecords:
 
 
 def _among(column: array[int], codes: AbstractSet[int]) -> Allowed:
-    """Where a column has one of the codes."""
+    """Return where a column has one of the codes."""
     return bytes(map(codes.__contains__, column))
 
 
 def _all_of(masks: Sequence[Allowed]) -> Allowed:
-    """The bitwise and of masks of one length, computed on whole masks as integers, which is fastest."""
+    """Return the bitwise and of masks of one length, computed on whole masks as integers, which is fastest."""
     if len(masks) == 1:
         return masks[0]
     numbers = (int.from_bytes(mask, "little") for mask in masks)

@@ -35,9 +35,9 @@ CANDIDATES: Final = 50
 """Passages that are ranked again, the best of as many items: 1.7 ms of work. With 20 half a point less is found between
 the tenth and the twentieth place, and as much before."""
 REACH: Final = 4
-"""Terms from one to the other; 2, 8 and 16 measure within a quarter of a point of it."""
+"""Terms from one term of a pair to the other; 2, 8 and 16 measure within a quarter of a point of it."""
 PAIR: Final = 2.0
-"""What a pair of neighbours is worth in weights of its commoner term. Chosen on half of the questions: 3 and 4 measure
+"""The value of a pair of neighbours, in weights of its commoner term. Chosen on half of the questions: 3 and 4 measure
 the same there, 1 is 0.6 points of Pass@k lower."""
 
 
@@ -53,15 +53,15 @@ class Candidate:
     item: int
     passage: int
     score: float
-    """BM25's."""
+    """BM25 score."""
     text: str
     """Decoded, as it was indexed: `analysis.plain` of its bytes."""
     bonus: float = 0.0
-    """What its terms and pairs add; set by `rerank`."""
+    """The bonus for its terms and pairs; set by `rerank`."""
 
 
 def weights(terms: Sequence[str], frequencies: Sequence[int], passages: int) -> dict[str, float]:
-    """The idf of each term, as in BM25+: of `passages` in all, `frequencies[i]` hold `terms[i]`. 0: in none."""
+    """Return the idf of each term, as in BM25+: of `passages`, `frequencies[i]` have `terms[i]`. 0 if none has it."""
     return {
         term: math.log((passages + 1) / frequency) if 0 < frequency <= passages else 0.0
         for term, frequency in zip(terms, frequencies, strict=True)
@@ -69,7 +69,7 @@ def weights(terms: Sequence[str], frequencies: Sequence[int], passages: int) -> 
 
 
 def identifiers(query: str, query_terms: Mapping[str, float]) -> dict[str, float]:
-    """The identifiers of a query, in lower case, that have several parts, with the weight of the rarest part.
+    """Return a query's identifiers of several parts, in lower case, with the weight of the rarest part.
 
     `query_terms` maps each term to its weight (see `weights`).
     """
@@ -77,7 +77,7 @@ def identifiers(query: str, query_terms: Mapping[str, float]) -> dict[str, float
     for word in query.split():
         parts = analysis.query_terms(word)
         bare = word.strip(_AROUND).lower()
-        if len(parts) > 2 and _IDENTIFIER.fullmatch(bare):  # itself and two parts at least
+        if len(parts) > 2 and _IDENTIFIER.fullmatch(bare):  # itself and at least two parts
             found[bare] = max(query_terms.get(part, 0.0) for part in parts[1:])
     return found
 
@@ -85,7 +85,7 @@ def identifiers(query: str, query_terms: Mapping[str, float]) -> dict[str, float
 def rerank(
     query_terms: Mapping[str, float], candidates: Sequence[Candidate], names: Mapping[str, float] = _NO_NAMES
 ) -> list[Candidate]:
-    """The candidates by score and bonus together, best first; of equal ones in the order given.
+    """Return the candidates by the sum of score and bonus, best first; equal ones in the given order.
 
     `query_terms` maps each term to its weight (see `weights`), `names` the query's identifiers (see `identifiers`).
     Linear in the candidates' text.

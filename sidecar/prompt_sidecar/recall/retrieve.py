@@ -20,26 +20,28 @@ from prompt_sidecar.recall.pattern import Hold, matching_stretches
 from prompt_sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
 
 MIN_PAGE_TOKENS: Final = 16
-"""A character takes at most four tokens, one a byte, and twice that by the largest calibration factor: one fits."""
+"""A character takes at most four tokens, one for each byte, and twice that by the largest calibration factor: so one
+fits."""
 MAX_PAGE_TOKENS: Final = 200_000
-"""Tokens of a page: a common large window. What wants more is a program, and programs can turn pages."""
+"""Tokens of a page: a common large window. Programs, which may want more, can request several pages."""
 WINDOW_BYTES_PER_TOKEN: Final = 8
-"""Text has 2.6 (logs) to 4 (prose) bytes a token; past 8 it is runs of spaces or the like: a page may stay short."""
+"""Text has 2.6 (logs) to 4 (prose) bytes a token; more than 8 are runs of spaces or the like, and such a page may stay
+short."""
 LIKELY_BYTES_PER_TOKEN: Final = 3
-"""The first guess, towards the low end of what text has, so that it seldom needs a correction downwards."""
+"""The first guess, near the low end for text, so that it seldom needs a correction downwards."""
 FULL: Final = 0.95
 """Share of its tokens from which a page counts as full."""
 NEAR: Final = 0.75
 """A page is cut at a line end if that keeps at least this share of its bytes."""
 ROUNDS: Final = 6
-"""Counts spent on filling a page. Recorded text takes two or three; what has not settled by then is a rare mixture."""
+"""Counts spent on filling a page. Recorded text takes two or three; more are needed for rare mixtures only."""
 
 _LINE_BLOCK: Final = 65_536
 """Bytes whose line feeds are counted at once on the way to a line."""
 
 
 def _never() -> None:
-    """Never stop the call."""
+    """Check nothing: the call cannot be cancelled."""
 
 
 def select(  # noqa: PLR0917 - the usual order: original, selection, offset, size
@@ -52,7 +54,7 @@ def select(  # noqa: PLR0917 - the usual order: original, selection, offset, siz
     check: Callable[[], None] = _never,
     hold: Hold = slots.holding,
 ) -> Page:
-    """One page of a selection of an original.
+    """Return one page of a selection of an original.
 
     `offset` is 0 or the `next_offset` of the page before, with the same selection; one inside a character or between
     matching stretches is moved to the nearest byte that can be shown. `count` gives the tokens of a text; it is called
@@ -89,7 +91,7 @@ def select(  # noqa: PLR0917 - the usual order: original, selection, offset, siz
 def _ranges(
     original: bytes, selection: Selection, check: Callable[[], None], hold: Hold
 ) -> tuple[list[tuple[int, int]], int]:
-    """The selection as byte ranges of whole characters, and the number of matching lines."""
+    """Return the selection as byte ranges of whole characters, and the number of matching lines."""
     match selection:
         case None:
             return [(0, len(original))], 0
@@ -134,7 +136,7 @@ def _byte_range(original: bytes, chosen: ByteRange) -> tuple[int, int]:
 def _from_offset(
     original: bytes, ranges: Sequence[tuple[int, int]], offset: int, *, anywhere: bool
 ) -> list[tuple[int, int]]:
-    """What of the ranges lies at the offset or after it. `anywhere`: the offset may lie outside the ranges."""
+    """Return the parts of the ranges from the offset on. `anywhere`: the offset may be outside the ranges."""
     if offset == 0:
         return [(start, end) for start, end in ranges if start < end]
     low, high = (0, len(original)) if anywhere else ranges[0]
@@ -149,7 +151,7 @@ def _from_offset(
 
 
 def _window(original: bytes, ranges: Sequence[tuple[int, int]], room: int) -> bytes:
-    """The first bytes of the ranges, at most `room`, whole characters."""
+    """Return the first bytes of the ranges, at most `room`, whole characters."""
     parts = []
     for start, end in ranges:
         cut = end if end - start <= room else _character_start(original, start + room)
@@ -161,13 +163,13 @@ def _window(original: bytes, ranges: Sequence[tuple[int, int]], room: int) -> by
 
 
 def _fill(window: bytes, budget: int, count: Callable[[str], int], *, at_end: bool) -> tuple[int, int]:
-    """How many bytes of the window make a page, and their tokens. `at_end`: nothing follows the window.
+    """Return how many bytes of the window make a page, and their tokens. `at_end`: nothing follows the window.
 
     Always keeps a prefix that was counted whole and found to fit: token counts need be neither additive nor monotone.
     """
 
     def tokens(size: int) -> int:
-        # Originals are UTF-8; one that is not is counted as it would be shown.
+        # Originals are UTF-8; any other is counted as it would be displayed.
         return count(window[:size].decode("utf-8", "replace"))
 
     fits, fits_tokens, over = 0, 0, len(window) + 1
@@ -201,7 +203,7 @@ def _fill(window: bytes, budget: int, count: Callable[[str], int], *, at_end: bo
 
 
 def _take(ranges: Sequence[tuple[int, int]], size: int) -> tuple[list[tuple[int, int]], int]:
-    """The ranges' first `size` bytes, and the byte that follows them in the ranges; 0 if none does."""
+    """Return the ranges' first `size` bytes, and the byte that follows them in the ranges; 0 if there is none."""
     shown: list[tuple[int, int]] = []
     for start, end in ranges:
         if size == 0:
@@ -230,7 +232,10 @@ def _total_lines(original: bytes) -> int:
 
 
 def _line_start(original: bytes, line: int) -> int:
-    """The first byte of a line, counted from 1; the length if there are fewer. Passes over whole blocks by counting."""
+    """Return the first byte of a line, counted from 1; the length if there are fewer.
+
+    Skips whole blocks by counting.
+    """
     before = line - 1
     at = 0
     block = _LINE_BLOCK
@@ -247,7 +252,7 @@ def _line_start(original: bytes, line: int) -> int:
 
 
 def _character_start(text: bytes, at: int) -> int:
-    """`at`, or the first byte of the UTF-8 character that it would split. Moves at most three bytes."""
+    """Return `at`, or the first byte of the UTF-8 character that it would split. Moves at most three bytes."""
     for back in range(min(3, at) + 1):
         if at - back >= len(text) or text[at - back] & 0xC0 != 0x80:
             return at - back
@@ -255,7 +260,7 @@ def _character_start(text: bytes, at: int) -> int:
 
 
 def _character_end(text: bytes, at: int) -> int:
-    """`at`, or the byte after the UTF-8 character that it would split. Moves at most three bytes."""
+    """Return `at`, or the byte after the UTF-8 character that it would split. Moves at most three bytes."""
     for further in range(4):
         if at + further >= len(text) or text[at + further] & 0xC0 != 0x80:
             return min(at + further, len(text))

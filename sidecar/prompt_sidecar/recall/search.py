@@ -1,13 +1,13 @@
-"""Search of a run's history: a query in, snippets out, best first, within bounds that no history can pass.
+"""Search of a run's history: a query in, snippets out, best first, within limits that hold for any history.
 
-Theory. A search has four steps. Waiting items are indexed, as far as its time goes; if some are left, the answer says
-how many, and where, and never that something does not exist. Items whose stash id or call id the query
-names come first; after them items by their best passage (BM25), of equals the newest. One item after another is then
-read and cut to a snippet, until there are as many as requested, or their tokens are used up. Last, all is rendered
-and counted as a whole; an excess is cut from the last snippet.
+Theory. A search has four steps. Waiting items are indexed, as far as its time allows; if some are left, the answer says
+how many, and where, and never claims that something does not exist. Items whose stash id or call id the query names
+come first; after them items by their best passage (BM25), of equals the newest. One item after another is then read and
+cut to a snippet, until there are as many as requested, or their tokens are used up. Last, all is rendered and counted
+as a whole; an excess is cut from the last snippet.
 
-Items that stand whole in the prompt come last, but for those that the query names. What would have been shown without
-that rule, and is not, is named by a line with its place at the end of the answer.
+Items that are whole in the prompt come last, except those that the query names. Items that only this rule has moved out
+of the answer are listed at its end, a line with the place of each.
 
 So the cost depends on what is shown, not on how much matches. Only the same text in many items is read beyond that, to
 be shown once; that has bounds of its own. An original that expired or was evicted cannot be shown: it is skipped and
@@ -47,32 +47,32 @@ LEAST_SNIPPET_TOKENS: Final = 16
 LEAST_TOTAL_TOKENS: Final = 256
 """Least tokens of a requested answer: the sentence, one header and a line or two."""
 LEAST_SHOWN_TOKENS: Final = 24
-"""A snippet is not shortened below this to fit in: a line of code."""
+"""Least tokens that a snippet is shortened to: a line of code."""
 FAIR_TOKENS: Final = 64
-"""Rather than give each less than this, a few lines of code, fewer snippets are shown."""
+"""Least tokens of each snippet, a few lines of code: rather than less, fewer snippets are shown."""
 MESSAGE_TOKENS: Final = 48
 """Estimated tokens of the sentence."""
 UNINDEXED_TOKENS: Final = 32
 """Estimated tokens of a sentence on what is not indexed."""
 IN_PROMPT_SHARE: Final = 5
-"""Divisor of an answer's tokens that bounds the lines of items that are in the prompt; the rest is for snippets."""
+"""Divisor of an answer's tokens that bounds the lines about items in the prompt; the rest is for snippets."""
 ELSEWHERE: Final = 3
 """Most other places of an item that the line above its snippet names."""
 LINE_TOKENS: Final = 4
 """Estimated tokens of one of these numbers, and its part of the words before."""
 REPEATS: Final = 1_000
-"""Items with a text already shown that one search looks at; the rest is not counted."""
+"""Items with an already shown text that one search looks at; the rest is not counted."""
 REPEAT_BYTES: Final = 16_777_216
 """Bytes of originals read for them: some 30 ms."""
 
 
 Held = Sequence[tuple[Range, AbstractSet[str]]]
-"""An item's passages, and which of the query's terms each holds."""
+"""An item's passages, each with its terms of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Bounds of one answer."""
+    """Limits of one answer."""
 
     snippets: int
     snippet_tokens: int
@@ -85,7 +85,7 @@ class _Facts:
 
     exact: bool
     filtered: bool
-    """Whether there is a filter other than by iterations, which the sentence names."""
+    """Whether there is a filter other than by iterations, which the sentence then mentions."""
     searchable: bool
     indexed_from: int
     last_iteration: int
@@ -101,9 +101,9 @@ class _SnippetsSoFar:
     count: Callable[[str], int]
     snippets: list[Snippet] = field(default_factory=list)
     passages: set[bytes] = field(default_factory=set)
-    """The best passage of each."""
+    """The best passage of each snippet."""
     windows: dict[bytes, int] = field(default_factory=dict)
-    """Which snippet was cut from these bytes."""
+    """Index of the snippet that was cut from these bytes."""
     texts: dict[str, int] = field(default_factory=dict)
     used: int = MESSAGE_TOKENS + HEAD_TOKENS
     gone: int = 0
@@ -118,18 +118,21 @@ class _SnippetsSoFar:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the bounds for items without a new snippet are reached."""
+        """Whether the limits for items without a new snippet are reached."""
         return self.again >= REPEATS or self.again_bytes >= REPEAT_BYTES
 
     def room(self, matching: int) -> int:
-        """Tokens of the next snippet, so that the remaining ones have room too."""
+        """Return the tokens of the next snippet, so that the remaining ones have room too."""
         left = self.bounds.total_tokens - self.used
         coming = min(self.bounds.snippets, matching) - len(self.snippets)
         coming = max(1, min(coming, left // (FAIR_TOKENS + QUOTE_TOKENS)))
         return min(self.bounds.snippet_tokens, left // coming - QUOTE_TOKENS)
 
     def show(self, candidate: RankedItem, room: int) -> bool | None:
-        """Cut and keep a snippet. True if done, False if there is nothing new to show, None if there is no room."""
+        """Cut and keep a snippet.
+
+        Returns True if done, False if there is nothing new to show, None if there is no room.
+        """
         item = candidate.item
         original = self.history.read([item.stash_id]).get(item.stash_id) if candidate.alive else None
         if original is None:
@@ -166,7 +169,7 @@ class _SnippetsSoFar:
         return False
 
     def _best(self, hit: Hit | None, original: bytes, held: Held) -> Range:
-        """The passage with the most of the query's words by weight; of equal ones the best by its score."""
+        """Return the passage with the most of the query's words by weight; of equal ones the best by its score."""
         if hit is None:
             return 0, 0
         own = (hit.start, hit.end)
@@ -178,7 +181,7 @@ class _SnippetsSoFar:
         return math.fsum(self.weights[term] for term in terms)
 
     def _elsewhere(self, original: bytes, held: Held, made: SnippetRange) -> tuple[int, ...]:
-        """First lines of the other passages that hold the most of the query's words, at most a few, in order.
+        """Return first lines of the other passages with the most of the query's words, at most a few, in order.
 
         Those with words that the shown passages lack come first.
         """
@@ -194,7 +197,7 @@ class _SnippetsSoFar:
         return tuple(dict.fromkeys(1 + original.count(b"\n", 0, start) for start in starts))
 
     def _within(self, candidate: RankedItem, original: bytes, best: Range) -> Range:
-        """The bytes that a snippet is cut from."""
+        """Return the bytes that a snippet is cut from."""
         tokens = self.bounds.snippet_tokens
         if candidate.hit is None:
             return 0, min(len(original), tokens * WINDOW_BYTES_PER_TOKEN)
@@ -214,20 +217,20 @@ def search(
     enough: Callable[[], bool] = lambda: False,
     visible: AbstractSet[str] = frozenset(),
 ) -> SearchResult:
-    """What a query finds in a run's history.
+    """Search a run's history.
 
-    `visible` has the ids of the items that stand whole in the prompt that was returned last. They come after all
-    others; those that would have been shown without that are named with their place, in addition.
-    `last_iteration` is the run's newest; `count` gives the tokens of a text, `nonce` a few random letters or digits
-    for the fences. `check` is called between steps and may raise, for a deadline: what was indexed stays indexed.
-    `enough` says when to stop indexing and to search what is indexed; the next search goes on from there.
+    `visible` has the ids of the items that are whole in the last returned prompt. They come after all others; those
+    that would otherwise have been shown are listed with their place, in addition. `last_iteration` is the run's newest;
+    `count` gives the tokens of a text, `nonce` a few random letters or digits for the fences. `check` is called between
+    steps and may raise, for a deadline: what was indexed stays indexed. When `enough` returns true, indexing stops and
+    the indexed part is searched; the next search continues from there.
 
     Raises InvalidRequest, naming the field, for an empty or too long query or a number out of its bounds.
     """
     bounds = _bounds(query, limits)
     end = history.finish(check, enough)
     rebuilds = history.rebuilds
-    left = history.unindexed(query, end, rebuilds)  # before anything is looked up: what is indexed meanwhile is missed
+    left = history.unindexed(query, end, rebuilds)  # before anything is looked up: items indexed meanwhile are missed
     terms = query_terms(query.query)
     weights, left_out = weigh(history, terms, limits.query_terms)
     ranking = Ranking()
@@ -251,7 +254,7 @@ def search(
             break
         if added:
             least = candidate.rank
-    # Another thread may have dropped the index, for want of memory, while this one searched.
+    # Another thread may have dropped the index, for lack of memory, during this search.
     dropped = history.unindexed(query, end, rebuilds)
     left = dropped if dropped.items > left.items else left
     begins, ends = _searched(
@@ -299,9 +302,9 @@ def search(
 
 
 def _searched(first: int, last: int, left: Unindexed) -> tuple[int, int]:
-    """The longer stretch of iterations that were searched as a whole, before or after what is not indexed.
+    """Return the longer stretch of completely searched iterations, before or after the unindexed ones.
 
-    The first is above the last where there is none.
+    If there is none, the first is greater than the last.
     """
     if not left.items or first > last:
         return first, last
@@ -311,7 +314,7 @@ def _searched(first: int, last: int, left: Unindexed) -> tuple[int, int]:
 
 
 def _in_prompt(history: History, candidates: Sequence[RankedItem], most: int) -> list[InPrompt]:
-    """Those of the first `most` candidates that are visible, with the lines of their best passages."""
+    """Return those of the first `most` candidates that are visible, with the lines of their best passages."""
     visible = [one for one in [one for one in candidates if one.alive][:most] if one.visible and one.hit]
     originals = history.read([one.item.stash_id for one in visible])
     found = []
@@ -325,7 +328,7 @@ def _in_prompt(history: History, candidates: Sequence[RankedItem], most: int) ->
 
 
 def _not_shown(in_prompt: Sequence[InPrompt], snippets: Sequence[Snippet]) -> list[InPrompt]:
-    """What is in the prompt and is not among the snippets, for want of others."""
+    """Return the items in the prompt that are not among the snippets, which may show some for want of others."""
     shown = {snippet.item.stash_id for snippet in snippets}
     return [one for one in in_prompt if one.item.stash_id not in shown]
 
@@ -384,7 +387,7 @@ def _snippet(item: HistoryItem, made: SnippetRange, score: float, elsewhere: tup
 def _shortened(
     snippet: Snippet, weights: Mapping[str, float], most_tokens: int, count: Callable[[str], int]
 ) -> Snippet:
-    """The snippet's part of at most so many tokens."""
+    """Return the snippet's part of at most this many tokens."""
     raw = snippet.text.encode()
     around = anchor(raw, snippet.item.content_type, (0, len(raw)), weights, most_tokens) if snippet.score else (0, 0)
     made = cut(raw, (0, len(raw)), around, most_tokens, count)
@@ -400,7 +403,7 @@ def _shortened(
 
 
 def _message(found: SearchResult, facts: _Facts) -> str:
-    """A few short sentences without text of the history."""
+    """Return a few short sentences without text of the history."""
     first, last = found.first_iteration, found.last_iteration
     if first > last and found.not_indexed_items:
         searched = "no iteration was searched as a whole"
@@ -435,7 +438,7 @@ def _message(found: SearchResult, facts: _Facts) -> str:
 
 
 def _not_indexed(found: SearchResult) -> str:
-    """A sentence on what was not searched; empty: all was."""
+    """Return a sentence on what was not searched; empty if everything was."""
     if not found.not_indexed_items:
         return ""
     first, last = found.first_not_indexed_iteration, found.last_not_indexed_iteration

@@ -6,13 +6,13 @@ is sorting numbers, of which Python's sort finds the runs that are in order alre
 once (8 bytes, and 4 that say where its postings begin) and each posting as its lower 16 bits. So a term that occurs
 once takes 14 bytes, where a dict of strings takes 150, and one that occurs everywhere takes two bytes a passage.
 
-Of the newest passages the numbers are kept as they come, 8 bytes each, and are sorted when they are first asked for: a
-run that is indexed and not searched sorts and packs each of its postings once.
+The numbers of the newest passages are kept unsorted, 8 bytes each, and are sorted when they are first needed: a run
+that is indexed and not searched sorts and packs each of its postings once.
 
-Terms themselves are not stored, only their hashes. Python's own hash of a string is used: it is cached in the
-string, and keyed at random in each process, so that colliding terms cannot be prepared. Among a million different
-terms one is mistaken for an asked one with a probability of 4e-9. Where the environment fixes Python's hash seed, the
-probability is the same for text that was not written to collide.
+Terms themselves are not stored, only their hashes. Python's own hash of a string is used: it is cached in the string,
+and keyed at random in each process, so that colliding terms cannot be prepared. Among a million different terms, one
+collides with a query's term with a probability of 4e-9. Where the environment fixes Python's hash seed, the probability
+is the same for text that was not written to collide.
 
 A frequency that does not fit 4 bits (15 or more) is stored exactly in a separate map.
 
@@ -33,7 +33,7 @@ from operator import add, sub
 from typing import Final, Protocol, TypeAlias
 
 FRESH_PASSAGES: Final = 128
-"""Passages that are appended to one segment, about 64 KB of text: what a query sorts, in one to three milliseconds."""
+"""Passages that are appended to one segment, about 64 KB of text: a query sorts these in one to three milliseconds."""
 MOST_PASSAGES: Final = 1_024
 """Passages of a segment, about half a megabyte of text: merging as many takes some 40 ms of the interpreter, a query
 looks into some forty segments of a run of 10 MB, and 12 bits could number four times as many."""
@@ -46,18 +46,18 @@ _TAIL: Final = 0xFFFF
 _LONG: Final = 15
 """The frequency value that refers to the separate map."""
 _OBJECT_BYTES: Final = 600
-"""The segment and its arrays besides their contents, allocation rounded up."""
+"""Bytes of the segment and its arrays without their contents, allocation rounded up."""
 _GROWN: Final = 1.06
-"""Room that a growing array has beyond its contents: a sixteenth at most."""
+"""Factor for the free room of a growing array: a sixteenth at most."""
 _LONG_BYTES: Final = 150
 """Memory of an entry of the separate map."""
 _LOWEST: Final = 0 if sys.byteorder == "little" else 3
-"""Which 16 bits of a number are its lowest, in the order of memory."""
+"""Which 16 bits of a number are its lowest, in memory order."""
 
 Numbers: TypeAlias = "array[int]"
-"""Of 64 bits."""
+"""64-bit numbers."""
 Tails: TypeAlias = "array[int]"
-"""Of 16 bits: passage and frequency."""
+"""16-bit numbers: passage and frequency."""
 
 
 class Segment(Protocol):
@@ -69,11 +69,11 @@ class Segment(Protocol):
 
     @property
     def count(self) -> int:
-        """Its passages."""
+        """Number of its passages."""
 
     @property
     def level(self) -> int:
-        """How often it was merged, or as if; see `prompt_sidecar.recall.index`."""
+        """How often it was merged, or counts as merged; see `prompt_sidecar.recall.index`."""
 
     @property
     def long(self) -> Mapping[int, int]:
@@ -81,16 +81,16 @@ class Segment(Protocol):
 
     @property
     def bytes(self) -> int:
-        """What it holds in memory, estimated."""
+        """Memory in bytes, estimated."""
 
     def find(self, head: int) -> tuple[int, int]:
-        """From where to where the postings of a hash lie among all."""
+        """Return the range of a hash's postings among all."""
 
     def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
-        """Of postings that `find` found: their passages' numbers in the whole index, and the frequencies."""
+        """Return the passage numbers in the whole index, and the frequencies, of postings from `find`."""
 
     def numbers(self, shift: int = 0) -> list[int]:
-        """The postings as numbers, of passages `shift` further on, in any order."""
+        """Return the postings as numbers, with passages numbered `shift` higher, in any order."""
 
 
 class Fresh:
@@ -99,7 +99,7 @@ class Fresh:
     __slots__ = ("_numbers", "_sorted", "count", "first", "level", "long")
 
     def __init__(self, first: int) -> None:
-        """Begin with no passage; the next one is `first`."""
+        """Begin without passages; the next one is `first`."""
         self.first = first
         self.count = 0
         self.level = 0
@@ -130,11 +130,11 @@ class Fresh:
 
     @property
     def bytes(self) -> int:
-        """What it holds in memory, estimated."""
+        """Memory in bytes, estimated."""
         return _OBJECT_BYTES + int(_GROWN * self._numbers.itemsize * len(self._numbers)) + _LONG_BYTES * len(self.long)
 
     def find(self, head: int) -> tuple[int, int]:
-        """As any segment does; sorts what was appended since the last time."""
+        """As in any segment; sorts what was appended since the last time."""
         if not self._sorted:
             self._numbers = array("Q", sorted(self._numbers))
             self._sorted = True
@@ -142,11 +142,11 @@ class Fresh:
         return begin, bisect_right(self._numbers, head | _TAIL, begin)
 
     def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
-        """As any segment does."""
+        """As in any segment."""
         return _read(self.first, self.long, head, [number & _TAIL for number in self._numbers[begin:end]])
 
     def numbers(self, shift: int = 0) -> list[int]:
-        """As any segment does."""
+        """As in any segment."""
         low = shift << _FREQUENCY_BITS
         return list(map(low.__add__, self._numbers)) if low else self._numbers.tolist()
 
@@ -161,30 +161,30 @@ class PackedPostings:
     heads: Numbers
     """The different hashes, ascending."""
     begins: array[int]
-    """Where each one's postings begin; one more for the end."""
+    """Where each hash's postings begin; one more for the end."""
     tails: Tails
     """The postings: passage and frequency."""
     long: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        """What it holds in memory, estimated."""
+        """Memory in bytes, estimated."""
         held = sum(array.itemsize * len(array) for array in (self.heads, self.begins, self.tails))
         return _OBJECT_BYTES + held + _LONG_BYTES * len(self.long)
 
     def find(self, head: int) -> tuple[int, int]:
-        """As any segment does."""
+        """As in any segment."""
         at = bisect_left(self.heads, head)
         if at == len(self.heads) or self.heads[at] != head:
             return 0, 0
         return self.begins[at], self.begins[at + 1]
 
     def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
-        """As any segment does."""
+        """As in any segment."""
         return _read(self.first, self.long, head, self.tails[begin:end])
 
     def numbers(self, shift: int = 0) -> list[int]:
-        """As any segment does, in order."""
+        """As in any segment, in order."""
         counts = map(sub, self.begins[1:], self.begins)
         heads = chain.from_iterable(map(repeat, self.heads, counts))
         low = shift << _FREQUENCY_BITS
@@ -192,12 +192,12 @@ class PackedPostings:
 
 
 def hash_of(term: str) -> int:
-    """The hash of a term, in the upper 48 bits of 64."""
+    """Return the hash of a term, in the upper 48 bits of 64."""
     return hash(term) & _HASH
 
 
 def _read(first: int, long: Mapping[int, int], head: int, tails: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The passages and frequencies of a hash's postings, given their lower 16 bits."""
+    """Return the passages and frequencies of a hash's postings, from their lower 16 bits."""
     places = [first + (tail >> _FREQUENCY_BITS) for tail in tails]
     frequencies = [tail & _LONG for tail in tails]
     if long and _LONG in frequencies:
@@ -208,7 +208,7 @@ def _read(first: int, long: Mapping[int, int], head: int, tails: Sequence[int]) 
 
 
 def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> PackedPostings:
-    """One segment in place of neighbouring ones, without the postings of the passages that are gone.
+    """Merge neighbouring segments into one, without the postings of removed passages.
 
     `gone` has a value for each passage from the first segment's first on.
     """

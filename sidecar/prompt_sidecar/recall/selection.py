@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Lines, counted from 1, both shown; `last` 0: to the end."""
+    """Lines, counted from 1, both ends shown; `last` 0: to the end."""
 
     first: int
     last: int
@@ -16,7 +16,7 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes, counted from 0, the end not included; `end` 0: to the end."""
+    """Bytes, counted from 0, the end excluded; `end` 0: to the end."""
 
     start: int
     end: int
@@ -32,12 +32,12 @@ class PatternMatch:
 
 
 Selection = LineRange | ByteRange | PatternMatch | None
-"""None: the whole."""
+"""None: the whole original."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of an original: bytes from 0, end not included; lines from 1, both included."""
+    """A stretch of an original: bytes from 0, end excluded; lines from 1, both included."""
 
     start_byte: int
     end_byte: int
@@ -58,7 +58,7 @@ class Page:
     stretches: Sequence[Stretch] = ()
     more: bool = False
     next_offset: int = 0
-    """Byte of the original where the selection goes on; 0 when nothing more follows."""
+    """The byte of the original at which the selection continues; 0 if nothing follows."""
     matching_lines: int = 0
     """For a pattern: matching lines in the whole original; else 0."""
     content_tokens: int = 0

@@ -1,10 +1,10 @@
 """Choosing the part of an original that a search shows, around the passage that it found.
 
 Theory. A passage is cut to be ranked; a snippet is cut to be read. It is the passage with most of the query's words,
-with its neighbours that hold a term too; where that is short, with some lines around it. Whatever is longer than a
-snippet may be, is cut down to what surrounds the piece of the passage (a line, or part of a long one) that holds the
-most of the query's terms by weight: at line ends if some are near, else between characters. Only a window of a few
-bytes a token is ever decoded or counted, so an original of one 5 MB line costs as much as one of 5 KB.
+together with neighbours that have a term too; a short one gets some lines around it. What is too long for a snippet is
+cut down to the surroundings of the piece of the passage (a line, or part of a long one) with the most of the query's
+terms by weight: at line ends if some are near, else between characters. Only a window of a few bytes a token is ever
+decoded or counted, so an original of one 5 MB line costs as much as one of 5 KB.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from prompt_sidecar.recall.analysis import plain, terms
 Range = tuple[int, int]
 
 WINDOW_BYTES_PER_TOKEN: Final = 8
-"""Text has 2.6 (logs) to 4 (prose) bytes a token; of what has more, a snippet may stay short."""
+"""Text has 2.6 (logs) to 4 (prose) bytes a token; a snippet of text with more may stay short."""
 LIKELY_BYTES_PER_TOKEN: Final = 3
-"""The first guess."""
+"""The first guess of bytes for each token."""
 CONTEXT_BYTES_PER_TOKEN: Final = 1
 """A stretch shorter than this gets lines around it: about a third of a snippet."""
 PIECE_BYTES: Final = 160
-"""Bytes of a piece: a long line of code. A longer one is looked at in parts."""
+"""Bytes of a piece: a long line of code. A longer line is examined in parts."""
 FULL: Final = 0.85
 """Share of its tokens from which a snippet counts as full."""
 NEAR: Final = 0.3
@@ -39,7 +39,7 @@ _WORD: Final = re.compile(rb"\S+")
 
 @dataclass(frozen=True, slots=True)
 class SnippetRange:
-    """A stretch to show: bytes from 0, end not included; lines from 1, both included."""
+    """A stretch to show: bytes from 0, end excluded; lines from 1, both included."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ def neighbourhood(  # noqa: PLR0917 - text, its passages, the best one, the quer
     weights: Mapping[str, float],
     most_tokens: int,
 ) -> Range:
-    """The bytes around a passage that are worth showing: neighbours that hold a term, or some lines of context."""
+    """Return the bytes around a passage that are worth showing: neighbours with a term, or some lines of context."""
     reach = most_tokens * LIKELY_BYTES_PER_TOKEN
     start, end = best
     at = bisect_right(passages, (start, len(original))) - 1
@@ -85,9 +85,9 @@ def neighbourhood(  # noqa: PLR0917 - text, its passages, the best one, the quer
 
 
 def anchor(original: bytes, content_type: str, within: Range, weights: Mapping[str, float], most_tokens: int) -> Range:
-    """The piece that holds the most of the terms by weight; of equal ones the first; without any, the start.
+    """Return the piece with the most of the terms by weight; of equal ones the first; without any, the start.
 
-    Where a snippet is too short for the piece, the word of it that does.
+    If a snippet is too short for the piece, return the word in it with the most.
     """
 
     def best(pieces: Iterator[Range], start: int) -> Range:
@@ -106,7 +106,7 @@ def anchor(original: bytes, content_type: str, within: Range, weights: Mapping[s
 
 
 def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: Callable[[str], int]) -> SnippetRange:
-    """The part of `within` that surrounds `around` and takes at most `most_tokens`; at least one character.
+    """Return the part of `within` around `around` that takes at most `most_tokens`; at least one character.
 
     `count` gives the tokens of a text; it is called a few times, with about a snippet.
     """
@@ -147,7 +147,7 @@ def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: 
 
 
 def _aligned(original: bytes, bounds: Range, around: Range, size: int) -> Range:
-    """About `size` bytes around a piece, within bounds, of whole lines if some end near, else of whole characters."""
+    """Return about `size` bytes around a piece, within bounds: whole lines if some end near, else characters."""
     low, high = bounds
     if size >= high - low:
         return bounds
@@ -184,7 +184,7 @@ def _described(original: bytes, shown: Range, tokens: int) -> SnippetRange:
 
 
 def _pieces(original: bytes, start: int, end: int) -> Iterator[Range]:
-    """The lines of a stretch; one that is long, in parts that end at a space or at least between characters."""
+    """Yield the lines of a stretch; a long one in parts that end at a space or at least between characters."""
     while start < end:
         line = original.find(b"\n", start, min(end, start + PIECE_BYTES)) + 1
         if not line:
@@ -196,7 +196,7 @@ def _pieces(original: bytes, start: int, end: int) -> Iterator[Range]:
 
 
 def _character(original: bytes, at: int) -> int:
-    """`at`, or the first byte of the UTF-8 character that it would split."""
+    """Return `at`, or the first byte of the UTF-8 character that it would split."""
     for back in range(min(3, at) + 1):
         if at - back >= len(original) or original[at - back] & 0xC0 != 0x80:
             return at - back

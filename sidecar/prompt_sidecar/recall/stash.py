@@ -9,13 +9,14 @@ So "is it alive?" is two comparisons, the dead are always at the front, and noth
 `sweep` takes dead entries off in slices, of runs whose deadline has come (`prompt_sidecar.recall.deadlines`); whether
 it has run shows in memory used, never in an outcome.
 
-Budgets count bytes as held. A run over its budget loses its own oldest entries. When all runs together are over theirs,
-the same owner's other runs lose entries first, beginning with the longest idle; then the other owners' runs likewise;
-then the run itself. So what an owner can take from others is bounded by one run's budget, and an entry never evicts
-itself. Every loss is counted by cause and leaves a tombstone, so that EXPIRED and EVICTED are not taken for NOT_FOUND.
+Budgets count bytes as held. A run over its budget loses its own oldest entries. When all runs together are over the
+total budget, the same owner's other runs lose entries first, beginning with the longest idle; then other owners' runs
+in the same way; then the run itself. So an owner can take at most one run's budget from others, and an entry never
+evicts itself. Every loss is counted by cause and leaves a tombstone, so that EXPIRED and EVICTED are not taken for
+NOT_FOUND.
 
-No cache library is suitable. cachetools' TTLCache has one budget, renews entry by entry, expires all that is due at one
-stretch, and does not distinguish misses. diskcache writes originals to disk, where text of prompts must not be.
+No cache library is suitable. cachetools' TTLCache has one budget, renews entry by entry, expires everything that is due
+at once, and does not distinguish misses. diskcache writes originals to disk, where text of prompts must not be.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ RUN_ENTRIES: Final = 100_000
 TOTAL_ENTRIES: Final = 250_000
 """Most originals of all runs. Each takes about 300 bytes besides its content: 75 MB in all."""
 RUN_TOMBSTONES: Final = 16_384
-"""Expired and, apart from them, evicted ids that a run remembers (170 bytes each); past it the oldest are NOT_FOUND."""
+"""Expired ids, and as many evicted ids, that a run remembers (170 bytes each); older ones are NOT_FOUND."""
 SWEEP_SLICE: Final = 256
 """Dead entries that one slice of a sweep removes: 0.8 ms, so that no call waits longer for the lock."""
 PUT_SLICE: Final = 4
@@ -56,9 +57,10 @@ COMPRESS_AT_ONCE: Final = 1_048_576
 COMPRESS_SLICE: Final = 262_144
 """Bytes that one slice of background work compresses: about 1 ms."""
 PEEK_SLICE: Final = 1_024
-"""Ids that `alive` looks up at one stretch: 0.5 ms, so that no call waits longer for the lock."""
+"""Ids that `alive` looks up at once: 0.5 ms, so that no call waits longer for the lock."""
 WAITING_BYTES: Final = 4_194_304
-"""Most raw bytes that wait for compression; beyond it a put compresses the oldest. Small compared to the budgets."""
+"""Most raw bytes that wait for compression; beyond that a put compresses the oldest. Small compared with the budgets.
+"""
 
 
 SHED_AT_ONCE: Final = 256
@@ -68,8 +70,8 @@ SHED_AT_ONCE: Final = 256
 class Stash:
     """The originals of all runs. Thread-safe: one lock, never held while bytes are compressed or decompressed.
 
-    Runs have an opaque key that includes the caller; an id is looked up in its own run only. Runs stay known
-    until `forget`: how many there may be is for the caller to bound.
+    Runs have an opaque key that includes the caller; an id is looked up in its own run only. Runs stay known until
+    `forget`: the caller of these methods must limit their number.
     """
 
     def __init__(
@@ -114,11 +116,14 @@ class Stash:
         self._retrievals = dict.fromkeys(Outcome, 0)
 
     def can_hold(self, size: int) -> bool:
-        """Whether an original of `size` bytes is stored. Its budget may evict it at once, which it reports."""
+        """Whether an original of `size` bytes is stored.
+
+        Its budget may still evict it at once, which is reported as eviction.
+        """
         return size <= self._hold_bytes
 
     def put(self, run_key: str, owner: str, stash_id: str, original: bytes, content_type: str) -> bool:
-        """Store an original; False if it can never be held.
+        """Store an original. Returns False if it is too large to be stored.
 
         The same id again keeps the first bytes and renews their time to live, so that a retry changes nothing. An id
         that expired or was evicted is stored again.
@@ -126,7 +131,7 @@ class Stash:
         return self.put_all(run_key, owner, ((stash_id, original, content_type),))[0]
 
     def put_all(self, run_key: str, owner: str, originals: Sequence[tuple[str, bytes, str]]) -> list[bool]:
-        """Store originals (id, bytes, media type) in their order, as `put` does each; for each what `put` returns.
+        """Store originals (id, bytes, media type) in their order, as `put` does, and return its result for each.
 
         The lock is held for many: the caller bounds how many, 1 us each, 2 us where each evicts another.
         """
@@ -157,7 +162,7 @@ class Stash:
         return held
 
     def renew(self, run_key: str, stash_id: str) -> bool:
-        """Store an original again that is still there, as `put` does, without its bytes; False if it is not there."""
+        """Renew a stored original, as `put` does, without its bytes. Returns False if it is not stored."""
         with self._lock:
             now, run = self._now(), self._run(run_key)
             known = self._living(run, stash_id, now)
@@ -166,7 +171,7 @@ class Stash:
             return known is not None
 
     def get(self, run_key: str, stash_id: str) -> StoredOriginal | Outcome:
-        """An original, or why there is none: any outcome but HIT. A hit renews its time to live."""
+        """Return an original, or why there is none: any outcome but HIT. A hit renews its time to live."""
         with self._lock:
             now = self._now()
             run = self._runs.get(run_key)
@@ -187,14 +192,17 @@ class Stash:
         return StoredOriginal(original=unsqueeze(data, size), content_type=content_type)
 
     def size_of(self, run_key: str, stash_id: str) -> int:
-        """Bytes of an original, before compression; 0 if there is none. Not a retrieval: renews and counts nothing."""
+        """Return an original's bytes before compression; 0 if there is none.
+
+        Not a retrieval: renews and counts nothing.
+        """
         with self._lock:
             run = self._runs.get(run_key)
             entry = run.entries.get(stash_id) if run is not None else None
             return entry.size if entry is not None else 0
 
     def dead(self, run_key: str) -> frozenset[str]:
-        """Ids of the run that were stored once and cannot be retrieved now. Not a retrieval: renews nothing."""
+        """Return ids of the run that were stored once and cannot be retrieved now. Not a retrieval: renews nothing."""
         with self._lock:
             run = self._runs.get(run_key)
             if run is None:
@@ -203,7 +211,7 @@ class Stash:
             return frozenset(run.expired).union(run.evicted)
 
     def peek(self, run_key: str, stash_ids: Iterable[str]) -> dict[str, bytes]:
-        """The originals of those of the ids that are alive. Not a retrieval: renews nothing, counts nothing.
+        """Return the live originals among the ids. Not a retrieval: renews nothing, counts nothing.
 
         For search and index, whose reads are not retrievals. The caller bounds how many ids there are.
         """
@@ -220,7 +228,7 @@ class Stash:
         return {stash_id: unsqueeze(data, size) for stash_id, (data, size) in found.items()}
 
     def copies(self, run_key: str) -> Iterator[tuple[str, StoredOriginal]]:
-        """All originals of a run, read one by one. Not a retrieval: renews nothing, counts nothing."""
+        """Yield all originals of a run, read one by one. Not a retrieval: renews nothing, counts nothing."""
         with self._lock:
             run = self._runs.get(run_key)
             stash_ids = list(run.entries) if run is not None else []
@@ -234,7 +242,7 @@ class Stash:
             yield stash_id, StoredOriginal(unsqueeze(data, size), content_type)
 
     def alive(self, run_key: str, stash_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that could be retrieved now. Not a retrieval, and no bytes are read."""
+        """Return those of the ids that could be retrieved now. Not a retrieval, and no bytes are read."""
         living: set[str] = set()
         for first in range(0, len(stash_ids), PEEK_SLICE):
             with self._lock:
@@ -246,19 +254,19 @@ class Stash:
         return living
 
     def received(self, run_key: str) -> None:
-        """The run's content was received again: renew all of its live entries, in O(1)."""
+        """Renew all live entries of a run whose content was received again, in O(1)."""
         with self._lock:
             now = self._now()
             run = self._run(run_key)
-            # Those that died before this moment stay dead, swept or not.
+            # Entries that died before this moment stay dead, swept or not.
             run.dead_line = run.dead_before(now - self._time_to_live)
             run.received = now
             self._stir(run)
 
     def missing(self, run_key: str) -> tuple[str, ...]:
-        """Ids of the run that have expired and were not stored again, oldest first; O(1) when there are none.
+        """Return ids of the run that have expired and were not stored again, oldest first; O(1) when there are none.
 
-        Who receives their content again should put them again. Evicted ids are not among them: the budget that had no
+        If their content is received again, it should be put again. Evicted ids are not included: the budget that had no
         room for them would evict others in their place.
         """
         with self._lock:
@@ -269,7 +277,7 @@ class Stash:
             return tuple(run.expired)
 
     def touch_run(self, run_key: str) -> None:
-        """The run was seen: from now on it is known, and its entries go last among idle runs'. Renews no entry."""
+        """Mark a run as used: it is known from now on, and last among idle runs. Renews no entry."""
         with self._lock:
             self._stir(self._run(run_key))
 
@@ -284,7 +292,7 @@ class Stash:
             self._deadlines.forget(run)
 
     def figures(self, run_key: str) -> StashFigures:
-        """What a run has in the stash; zeros for a run that is not known."""
+        """Return a run's figures; zeros for a run that is not known."""
         with self._lock:
             run = self._runs.get(run_key) or RunEntries(run_key)
             self._expire_run(run, self._now())
@@ -292,11 +300,11 @@ class Stash:
 
     @property
     def held_bytes(self) -> int:
-        """What all originals take, as held."""
+        """Bytes of all originals, as held."""
         return self._held
 
     def totals(self) -> StashTotals:
-        """What the whole stash holds. Counts what has died only once it is swept."""
+        """Return the figures of the whole stash. Dead entries count until they are swept."""
         with self._lock:
             return StashTotals(
                 runs=len(self._runs),
@@ -309,15 +317,15 @@ class Stash:
             )
 
     def sweep(self, limit: int = SWEEP_SLICE) -> int:
-        """Take off dead entries, in at most `limit` steps; returns the steps taken, 0 when nothing was due.
+        """Remove dead entries, in at most `limit` steps. Returns the steps taken, 0 when nothing was due.
 
-        For a timer: after `limit` steps, call again at once. A step takes an entry off or looks at a renewed run.
+        For a timer: after `limit` steps, call again at once. A step removes an entry or looks at a renewed run.
         """
         with self._lock:
             return self._expire_due(self._now(), limit)
 
     def compress_some(self, limit_bytes: int = COMPRESS_SLICE) -> int:
-        """Compress originals that wait for it, oldest first, up to about `limit_bytes`; returns the bytes looked at.
+        """Compress originals that wait for it, oldest first, up to about `limit_bytes`; returns the bytes processed.
 
         Off the answer's path: `put` stores raw bytes, and a timer calls this. One original is never split, so a call
         may pass the limit by one original.
@@ -333,16 +341,16 @@ class Stash:
             packed = squeeze(raw)
             done += len(raw)
             with self._lock:
-                if entry.data is raw:  # else it went while we worked
+                if entry.data is raw:  # else it was removed meanwhile
                     entry.run.held += len(packed) - len(raw)
                     self._held += len(packed) - len(raw)
                     entry.data = packed
         return done
 
-    # What follows runs under the lock.
+    # The following methods run under the lock.
 
     def _now(self) -> float:
-        """The clock's time, never earlier than before: entries in the order of their use must have times in order."""
+        """Return the clock's time, but never an earlier one: entries in the order of use must have times in order."""
         self._latest = max(self._latest, self._clock())
         return self._latest
 
@@ -370,7 +378,7 @@ class Stash:
             self._owners[run.owner].move_to_end(run.key)
 
     def _keep(self, owner: str, new: StashedOriginal, now: float) -> None:
-        """Take a new entry, or renew the one that has its id."""
+        """Add a new entry, or renew the one with the same id."""
         run = new.run
         if self._deadlines.due(now) is not None:
             self._expire_due(now, PUT_SLICE)
@@ -382,7 +390,7 @@ class Stash:
 
     def _insert(self, owner: str, entry: StashedOriginal) -> None:
         run, size, held = entry.run, entry.size, len(entry.data)
-        # What memory may be lacking for comes first and is undone, so that figures and orders agree at any time.
+        # Allocations that may fail come first and are undone, so that figures and orders agree at any time.
         try:
             if not run.entries:
                 run.owner, self._idle[run.key] = owner, run
@@ -444,7 +452,7 @@ class Stash:
     def shed(self, size: int) -> int:
         """Evict about `size` bytes as held, those of runs idle for longest first; return how many were evicted.
 
-        For a process that comes near what it may take. Each loss counts as the total budget's.
+        For a process that is near its memory limit. Each loss counts as one of the total budget.
         """
         left = size
         while left > 0:
@@ -477,7 +485,7 @@ class Stash:
                 self._expire_due(now, 1)
 
     def _victim(self, run: RunEntries) -> RunEntries:
-        """The run that loses entries first: the same owner's longest idle other run, then another owner's, then `run`.
+        """Return the run that loses entries first: the owner's longest idle other run, another owner's, then `run`.
 
         `run` was used last, so it is at the front of an order only if it is alone there.
         """
@@ -485,12 +493,15 @@ class Stash:
         return sibling if sibling is not run else next(iter(self._idle.values()))
 
     def _time(self, run: RunEntries) -> None:
-        """Note when the run's oldest entry can die at the earliest. Too early a note is put right when it comes due."""
+        """Set the earliest time at which the run's oldest entry can die.
+
+        Too early a time is corrected when it is due.
+        """
         if run.timed or not run.entries:
             return
         used = run.oldest().used
         due = (used if used <= run.dead_line else max(used, run.received)) + self._time_to_live
-        # A note that was due and found nothing dead must not be due again at this same moment.
+        # A time that was due although nothing was dead must not be due again at the same moment.
         self._deadlines.add(max(due, math.nextafter(self._latest, math.inf)), run)
 
     def _expire_due(self, now: float, limit: int) -> int:
@@ -498,8 +509,8 @@ class Stash:
         while steps < limit and (run := self._deadlines.due(now)) is not None:
             gone = self._expire_run(run, now, limit - steps)
             steps += gone or 1
-            # The run stays at the front only if the limit may have stopped it, and then some of it is gone: each step
-            # brings the end nearer, whatever the limit.
+            # The run stays at the front only if the limit may have stopped it, and then part of it is removed: each
+            # step brings the end nearer, whatever the limit.
             if not gone or steps < limit or not run.entries:
                 self._deadlines.pop()
                 self._time(run)

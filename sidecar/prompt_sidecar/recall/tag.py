@@ -2,10 +2,10 @@
 
     [recalled id=ab3dq7ghjk: bytes 0-16,000 of 48,210, lines 1-400 of 1,200; more follows at offset 16000; tag=...]
 
-A tool's answer comes back in the next prompt as a tool result. It must not be stashed or indexed again, or recall would
-feed on itself; and no other text may have that exemption. So the first line carries a keyed hash over kind, id,
-headline and everything after it, under the run's own key: an answer of another run, an edited one or a forged one is
-ordinary text. The tag grants no authority and is not secret: a copy of a whole answer only repeats stored text.
+A tool's answer is sent back in the next prompt as a tool result. It must not be stashed or indexed again, or recall
+would feed on itself; and no other text may be exempt. So the first line carries a keyed hash over kind, id, headline
+and everything after it, under the run's own key: an answer of another run, an edited one or a forged one is ordinary
+text. The tag grants no authority and is not secret: a copy of a whole answer only repeats stored text.
 
 Agents trim and pad the end of a result and change its line ends. The hash ignores both; every other change makes the
 answer ordinary text.
@@ -26,10 +26,10 @@ from prompt_sidecar.trim.ids import ID_CHARACTERS
 TAG_CHARACTERS: Final = 16
 """80 bits: to guess one takes 2^79 prompts on average."""
 HEADLINE_CHARACTERS: Final = 500
-"""Characters of a headline; the longest of ours have about 250. A bound, so that recognising scans no long line."""
+"""Characters of a headline; the longest of ours has about 250. Limited so that recognising scans no long line."""
 
 _ALPHABET: Final = b"abcdefghjkmnpqrstvwxyz0123456789"
-"""The alphabet of stash ids, in which nothing is misread."""
+"""The alphabet of stash ids, without characters that are easily misread."""
 _CHARACTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
 _SET: Final = f"[{_ALPHABET.decode()}]"
 _ID: Final = re.compile(f"{_SET}{{{ID_CHARACTERS}}}")
@@ -46,12 +46,12 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecognisedAnswer:
-    """An answer of ours that came back; `stash_id` is empty but for RECALLED."""
+    """An answer of ours that was sent back; `stash_id` is empty except for RECALLED."""
 
     kind: AnswerKind
     stash_id: str
     tag: str = field(default="", compare=False)
-    """Tells it from other answers, with the same content too."""
+    """Distinguishes it from other answers, even with the same content."""
 
 
 _OPENINGS: Final = tuple(f"[{kind}" for kind in AnswerKind)
@@ -60,7 +60,7 @@ _FIRST_LINE: Final = re.compile(
     rf"; tag=(?P<tag>{_SET}{{{TAG_CHARACTERS}}})\]"
 )
 _LONGEST_LINE: Final = HEADLINE_CHARACTERS + 100
-"""Characters in which a first line ends: kind, id and tag take about fifty."""
+"""Characters within which a first line ends: kind, id and tag take about fifty."""
 
 
 def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
@@ -69,13 +69,13 @@ def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str
     Args:
         key: the run's key, as `run_key` makes it.
         kind: what the answer is.
-        stash_id: for RECALLED the id of the original that is quoted; empty else.
+        stash_id: for RECALLED the id of the quoted original; else empty.
         headline: facts in one line, with no text of a prompt: range, whole size, where more follows. What is not
             printable becomes a space; past `HEADLINE_CHARACTERS` it is cut.
         body: the envelope, the lines or nothing.
 
     Raises:
-        ValueError: the id is none that this kind can have.
+        ValueError: this kind cannot have the id.
     """
     if (kind is AnswerKind.RECALLED) != bool(stash_id) or (stash_id and not _ID.fullmatch(stash_id)):
         raise ValueError(f"an answer of kind {kind} has an id of ours if it is recalled, and else none")
@@ -86,7 +86,7 @@ def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str
 
 
 def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> RecognisedAnswer | None:
-    """Tell whether a tool's result is an answer of ours in this run, as it was made; None if not. Linear time.
+    """Recognise a tool's result as an unchanged answer of ours in this run. Returns None if it is not. Linear time.
 
     `key` is the run's; the answer may also be made with one of `other_keys`.
 
@@ -113,23 +113,23 @@ def tag_of(answer: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text with a space for each character that is not printable, line ends of every kind among them."""
+    """Return a text with a space for each character that is not printable, including line ends of every kind."""
     return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 def _tag(key: bytes, signed: str, rest: str) -> str:
-    """The tag over a first line as far as it is signed, and over what follows it, from its line end on."""
-    # A zero byte between them, which no headline has: else a word could move from the one to the other.
+    """Return the tag over the signed part of a first line, and over everything from its line end on."""
+    # A zero byte between them, which no headline has: otherwise a word could move from one to the other.
     covered = f"{signed}\0{_settled(rest)}".encode("utf-8", "surrogatepass")
     hashed = blake2b(covered, key=key, digest_size=TAG_CHARACTERS, person=b"recall").digest()
     return hashed.translate(_CHARACTERS).decode()
 
 
 def _settled(rest: str) -> str:
-    r"""A text without what agents change: the spelling of its line ends, and white space at its very end.
+    r"""Return a text without what agents change: the form of line ends, and white space at the very end.
 
-    Carriage returns before a line feed go, however many: an agent that makes `\r\n` of each line feed makes
-    `\r\r\n` where a quoted text has `\r\n` already.
+    All carriage returns before a line feed are removed: an agent that makes `\r\n` of each line feed makes `\r\r\n`
+    where a quoted text has `\r\n` already.
     """
     if "\r" in rest:
         rest = "\n".join(line.rstrip("\r") for line in rest.split("\n"))

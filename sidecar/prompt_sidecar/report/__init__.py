@@ -1,1 +1,1 @@
-"""What trimming would have done to recorded runs: measured run by run, and shown on one page."""
+"""The effect that trimming would have had on recorded runs: measured run by run, and shown on one page."""

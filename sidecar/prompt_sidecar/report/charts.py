@@ -11,7 +11,7 @@ from prompt_sidecar.report.tool_weights import ToolWeight
 Spec = dict[str, Any]
 
 MOST_POINTS: Final = 240
-"""Prompts drawn of a run: more than a screen has room for. Of neighbours the largest is drawn."""
+"""Prompts of a run that are drawn: more than fit on a screen. The largest of neighbours is drawn."""
 SENT: Final = "sent by the agent"
 LIMIT: Final = "limit"
 WINDOW: Final = "window"
@@ -80,7 +80,7 @@ def curve(run: ReportedRun) -> Spec:
 
 
 def cuts(run: ReportedRun) -> Spec:
-    """What was trimmed when: tokens newly saved at each model call, by action."""
+    """Chart what was trimmed when: tokens newly saved at each model call, by action."""
     rows: dict[tuple[int, str], int] = {}
     width = max(1, -(-len(run.turns) // (MOST_POINTS // 2)))
     for cut in run.cuts:
@@ -108,7 +108,7 @@ def cuts(run: ReportedRun) -> Spec:
 
 
 def shares(names: Sequence[tuple[str, float]]) -> Spec:
-    """Strategies by what they cost of never trimming."""
+    """Chart strategies by their cost as a share of never trimming."""
     return _made(
         "What each strategy costs, as a share of never trimming",
         {
@@ -145,7 +145,7 @@ def shares(names: Sequence[tuple[str, float]]) -> Spec:
 
 
 def tools(weights: Sequence[ToolWeight]) -> Spec:
-    """Tools by the tokens that they took: of results, what was kept and what was trimmed; and of calls' arguments."""
+    """Chart tools by their tokens: of results, the kept and the trimmed part; and of calls' arguments."""
     rows = [
         {"tool": one.tool, "what": what, "tokens": tokens}
         for one in weights
@@ -193,7 +193,7 @@ def _percent(field: str) -> Spec:
 
 
 def _drawn(turns: Sequence[TurnFigures]) -> list[int]:
-    """The places of the turns that are drawn: of each stretch the smallest and the largest, and the last of all."""
+    """Return the indices of the drawn turns: the smallest and the largest of each stretch, and the last of all."""
     if len(turns) <= MOST_POINTS:
         return list(range(len(turns)))
     width = -(-2 * len(turns) // MOST_POINTS)

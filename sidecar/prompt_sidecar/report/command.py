@@ -1,4 +1,4 @@
-"""`prompt-sidecar replay` where it makes a report: which files, and what is written where."""
+"""`prompt-sidecar replay` when it makes a report: its input files and its outputs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prompt_sidecar.report.transcripts.model import TranscriptError
 from prompt_sidecar.report.work import Measurement, measured
 
 _MOST_TOLD: Final = 10
-"""Files that have no figures and are named on the terminal."""
+"""Files without figures that are named on the terminal."""
 
 
 class ReportError(Exception):
-    """A report cannot be made; the message says why."""
+    """A report cannot be made; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Files:
     """The files of a report."""
 
     named: Sequence[Path]
-    """Those that were asked for by name."""
+    """Files that were requested by name."""
     found: Sequence[Path]
-    """Those of folders."""
+    """Files of folders."""
 
     @classmethod
     def of(cls, runs: Sequence[str], *, find: bool) -> Files:
@@ -43,7 +43,7 @@ class Files:
 
     @property
     def all(self) -> list[Path]:
-        """Every file once."""
+        """Return every file once."""
         return list(dict.fromkeys([*self.named, *self.found]))
 
 
@@ -55,7 +55,7 @@ class Outputs:
     json: Path | None
 
     def check(self, files: Files) -> None:
-        """See that no transcript is overwritten. Raises ReportError."""
+        """Check that no transcript is overwritten. Raises ReportError."""
         taken = {path.resolve() for path in files.all}
         for path in filter(None, (self.html, self.json)):
             if path.resolve() in taken:
@@ -68,7 +68,7 @@ class Outputs:
 
 
 def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, told: TextIO) -> bool:
-    """Measure the files and write the report; whether every file that was asked for by name has figures.
+    """Measure the files and write the report. Returns whether every file requested by name has figures.
 
     Raises:
         ReportError: nothing can be measured, or written.
@@ -76,7 +76,7 @@ def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, told: 
     """
     outputs.check(files)
     if outputs.html is not None:
-        from prompt_sidecar.report import page  # before the work, so that it is not in vain
+        from prompt_sidecar.report import page  # before the work, so that no work is lost
     made = measured(files.all, job, told)
     if not made.runs:
         raise ReportError("\n  ".join(["nothing to report:", *_reasons(made)]))

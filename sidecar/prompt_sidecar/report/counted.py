@@ -1,7 +1,8 @@
-"""What the provider counted of a run, next to what was estimated for the same calls.
+"""The provider's counts of a run, next to the estimates for the same calls.
 
-What it counted is the run's real bill. The estimate of the same calls has the head that the file lacks by the first
-call's count (`head.py`), and all else by the sidecar's own counts, with all cached that could have been.
+The provider's counts are the run's real bill. The estimate for the same calls uses the first call's count for the head
+that the file lacks (`head.py`), and the sidecar's own counts for everything else, and assumes that everything that
+could have been cached was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from prompt_sidecar.report.strategies import Charge, StrategyPrompt
 from prompt_sidecar.report.transcripts.model import RecordedPrompt
 
 COLD: Final = 0.8
-"""A call found the cache cold if less than this part of what could have been cached was; blocks explain the rest."""
+"""A call found the cache cold if less than this part of the cacheable tokens was cached; block sizes explain the rest.
+"""
 
 
 def counted(
@@ -25,7 +27,7 @@ def counted(
     charged: Sequence[Charge],
     prices: RelativePrices,
 ) -> ProviderCounts | None:
-    """Add up what the provider counted; None: the file has no counts."""
+    """Sum up the provider's counts; None if the file has none."""
     reported = [
         (prompt.usage, sent, charge)
         for prompt, sent, charge in zip(prompts, untrimmed, charged, strict=True)
@@ -52,5 +54,5 @@ def counted(
 
 
 def _plain(charge: Charge) -> Charge:
-    """A call whose cache had all that it could have had, and nothing more."""
+    """Return the call as if its cache had everything that it could have had, and nothing more."""
     return replace(charge, warmth=1.0, found=0.0)

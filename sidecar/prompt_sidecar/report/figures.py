@@ -1,4 +1,4 @@
-"""What a report says of a run: figures only, and no text but names of tools."""
+"""A report's figures for a run, without any text except names of tools."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from prompt_sidecar.report.tool_weights import ToolWeight
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """What to measure. The first of the presets is the one that curve, cuts and tools are shown for."""
+    """What to measure. Curve, cuts and tools are shown for the first preset."""
 
     limit: float = 0.3
-    """Tokens that a prompt may have; below 1 a share of the run's largest one, of what is above its head; 0: all that
-    the model takes."""
+    """Tokens that a prompt may have; below 1 a share of the largest prompt's part above its head; 0: all that the model
+    accepts."""
     presets: Sequence[str] = ()
     prices: RelativePrices = field(default_factory=RelativePrices)
     money: Mapping[str, Price] = field(default_factory=dict)
-    """Prices by model, which go before the catalogue's; empty: the catalogue's alone."""
+    """Prices by model, which override the catalogue's; empty: only the catalogue's."""
     model: str = ""
-    """For runs whose file names none."""
+    """The model of runs whose file names none."""
     window: int = 0
     """The model's window in tokens; 0: as known by its name."""
 
@@ -38,20 +38,20 @@ class TurnFigures:
     after: int
     kept: int
     trims: int
-    """Items that are trimmed in this prompt."""
+    """Number of trimmed items in this prompt."""
     batch_point: bool
     fits: bool
     no_fit_reason: str
     refused: bool
     """Whether the untrimmed prompt is larger than the window."""
     counted: int
-    """The prompt's tokens as the provider counted them; 0: unknown."""
+    """The prompt's tokens by the provider's count; 0 if unknown."""
     counted_cached: int
 
 
 @dataclass(frozen=True, slots=True)
 class CutFigures:
-    """What was newly trimmed at one model call."""
+    """The new trims at one model call."""
 
     turn: int
     action: str
@@ -68,14 +68,14 @@ class PresetFigures:
     preset: str
     cost: Cost
     share: float
-    """Of never trimming, on the prompts that fit the window untrimmed; below 1 it saves."""
+    """Share of never trimming's cost, on the prompts that fit the window untrimmed; below 1 it saves."""
     after: Sequence[int]
     """Tokens of each returned prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderCounts:
-    """What the provider counted where the file says it, and the same calls as estimated here."""
+    """The provider's counts, if the file has them, and the estimates for the same calls."""
 
     calls: int
     input: int
@@ -83,19 +83,19 @@ class ProviderCounts:
     written: int
     output: int
     estimated: int
-    """Tokens of these calls' prompts by our count: what the file has of them."""
+    """Tokens of these calls' prompts by our count, without what the file lacks."""
     estimated_cached: int
-    """Of these, what the prompts before began with as well."""
+    """Those of them that the previous prompts began with too."""
     cold: int
-    """Calls for which the provider had much less cached than it could have had."""
+    """Calls for which the provider had much less cached than possible."""
     cost: float
-    """Relative price of what was sent, by the provider's counts."""
+    """Relative price of the sent prompts, by the provider's counts."""
     estimated_cost: float
-    """The same by our count, with all cached that could have been."""
+    """The same by our count, with everything cached that could have been."""
     money: float | None
-    """The real bill: the provider's counts at the prices of each call's model; None: none has a price."""
+    """The real bill: the provider's counts at the prices of each call's model; None if none has a price."""
     estimated_money: float | None = None
-    """The same by our count, with all cached that could have been."""
+    """The same by our count, with everything cached that could have been."""
     unpriced: int = 0
     """Calls whose model has no price."""
 
@@ -105,25 +105,25 @@ class TriedSetting:
     """A setting that was tried with the first preset."""
 
     limit: int
-    """Tokens that a prompt may have; 0: not known, as what the model takes is not."""
+    """Tokens that a prompt may have; 0 if unknown, as the model's limit is."""
     whole_window: bool
-    """Whether that is all that the model takes; where that is not known, more than any prompt has."""
+    """Whether that is the model's own limit; if that is unknown, more than any prompt has."""
     cost: Cost
-    """Over the limit are prompts above `limit`; a ceiling refuses none."""
+    """Prompts above `limit` count as over the limit; a ceiling refuses none."""
     share: float
-    """Of never trimming."""
+    """Share of never trimming's cost."""
     control_share: float
-    """The plain control's, at the same size: the ceiling, else the limit."""
+    """The plain control's share, at the same size: the ceiling, else the limit."""
     visible: float
-    """Of the tokens that the agent sent, the share that the model saw."""
+    """The share of the agent's tokens that the model saw."""
     ceiling: int = 0
-    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    """`policy.ceiling_tokens`; 0: as in the settings."""
     condense: str = ""
-    """`policy.condense`; empty: as the settings have it."""
+    """`policy.condense`; empty: as in the settings."""
 
     @property
     def name(self) -> str:
-        """It, for people."""
+        """The setting in words."""
         if self.ceiling:
             return f"ceiling {self.ceiling:,}"
         if self.condense:
@@ -143,7 +143,7 @@ class ReportedRun:
     model: str
     limit: int
     window: int
-    """0: unknown."""
+    """0 if unknown."""
     never: Cost
     control: Cost
     control_share: float
@@ -156,50 +156,50 @@ class ReportedRun:
     head: int = 0
     """Tokens of system text, tools and attachments that the file lacks, by the provider's count of the first call."""
     settings: Sequence[TriedSetting] = ()
-    """The settings that were tried; what the model takes comes first."""
+    """The settings that were tried, the model's own limit first."""
     fits: bool = True
-    """Whether any setting that was tried keeps all prompts within its limit."""
+    """Whether any tried setting keeps all prompts within its limit."""
     currency: str = "USD"
     ceilings_ignored: bool = False
     """Whether the first preset ignores ceilings, so that none was tried."""
     project: str = ""
-    """The name of the folder that the agent worked in; empty: unknown."""
+    """The name of the agent's working folder; empty if unknown."""
     date: str = ""
-    """On which the run began, as YYYY-MM-DD; empty: unknown."""
+    """The date on which the run began, as YYYY-MM-DD; empty if unknown."""
 
     @property
     def title(self) -> str:
-        """Its project and date where they are known, else its name."""
+        """Its project and date if known, else its name."""
         return ", ".join(filter(None, (self.project, self.date))) if self.project else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """What to set for all runs of a report, with what it would have done to them."""
+    """Settings for all runs of a report, with their effect on these runs."""
 
     lines: Sequence[str]
-    """Of the settings file; empty: as it is."""
+    """Lines for the settings file; empty: no change."""
     ceiling: int
-    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    """`policy.ceiling_tokens`; 0: as in the settings."""
     condense: str
-    """`policy.condense`; empty: as the settings have it."""
+    """`policy.condense`; empty: as in the settings."""
     runs: int
     bill: float | None
-    """What never trimming cost these runs; money, None: no model has a price."""
+    """Cost of these runs without trimming, in money; None if no model has a price."""
     saved: float | None
-    """Of the bill, an estimate; money."""
+    """The part of the bill that is saved, an estimate; money."""
     share: float
-    """Of never trimming."""
+    """Share of never trimming's cost."""
     control_share: float
-    """The plain control's, at the same size."""
+    """The plain control's share, at the same size."""
     hidden: float
-    """Of the tokens that agents sent, the share that the model does not see."""
+    """The share of the agents' tokens that the model does not see."""
     currency: str
     ignored: bool = False
     """Whether no ceiling was tried, as the preset ignores them."""
     smaller: Recommended | None = None
-    """The next smaller ceiling, which saves more and hides more, or hides too much to be recommended; None: there is
-    none, or it saves no more."""
+    """The next smaller ceiling, which saves more and hides more, or hides too much to be recommended; None if there is
+    none, or if it saves no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All runs, the dearest first."""
+    """All runs, the most expensive first."""
 
     asked: ReportRequest
     runs: Sequence[ReportedRun]
@@ -222,7 +222,7 @@ class Report:
 
 
 def weighed(runs: Sequence[ReportedRun]) -> list[float]:
-    """What each run weighs in a share of all: its bill of never trimming, in money where every run has a price."""
+    """Return the weight of each run in a share of all: its bill without trimming, in money if every run has a price."""
     money = [run.never.comparable_money for run in runs]
     priced = [bill for bill in money if bill is not None]
     return priced if len(priced) == len(runs) else [run.never.comparable_cost for run in runs]

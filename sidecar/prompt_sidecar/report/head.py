@@ -1,9 +1,9 @@
-"""What precedes the messages of every prompt and is not in the file: system text, tools, attachments.
+"""The part before the messages of every prompt that the file lacks: system text, tools, attachments.
 
-Session files lack it, and it is much: 30,000 to 45,000 tokens in Claude Code. The file has the provider's own count of
-each call, so its size is known: what the first counted call took, less what is visible of that call by our count, times
-the tokenizer's factor. A text of that size is put there, so that the core counts it, never trims it, and lets
-less of the limit to the messages, as it was in the run.
+Session files lack this head, and it is large: 30,000 to 45,000 tokens in Claude Code. The file has the provider's own
+count of each call, so the head's size is known: the count of the first counted call, less our count of that call's
+visible part times the tokenizer's factor. A text of that size is put in its place, so that the core counts it, never
+trims it, and leaves less of the limit to the messages, as in the run.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from prompt_sidecar.report.transcripts.files import members_of
 from prompt_sidecar.report.transcripts.model import RecordedPrompt, Transcript
 
 LEAST: Final = 256
-"""Tokens below which nothing is missing but the error of an estimate."""
+"""Tokens: a smaller difference is the error of an estimate, not a missing head."""
 _WORD: Final = " a"
-"""One token in every vocabulary that is used."""
+"""One token in every vocabulary in use."""
 
 Size = Callable[[RecordedPrompt], tuple[int, float]]
-"""Gives a prompt's tokens as estimated, and the factor that is in them."""
+"""Returns a prompt's estimated tokens, and the factor that is included in them."""
 
 
 def headed(transcript: Transcript, size: Size) -> tuple[Transcript, int]:
-    """Return the run with a text in place of the head that its file lacks, and that head's tokens; 0: none is known."""
+    """Return the run with a text in place of the missing head, and that head's tokens; 0 if none is known."""
     first = next((prompt for prompt in transcript.prompts if prompt.usage is not None), None)
     member = FORMATS[transcript.form].system
     if not transcript.lacks_head or first is None or first.usage is None or member is None:

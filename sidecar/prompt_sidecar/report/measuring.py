@@ -1,4 +1,4 @@
-"""One run measured: its prompts through the core under each preset, compared with what other strategies cost."""
+"""Measuring one run: its prompts go through the core under each preset, compared with other strategies' cost."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from prompt_sidecar.trim.policy import Condense, Policy
 from prompt_sidecar.trim.presets import preset
 
 WIDE: Final = 2_000_000_000
-"""A window that no prompt fills, to learn a prompt's size."""
+"""A window that no prompt fills, for finding a prompt's size."""
 LEAST_LIMIT: Final = 256
 MOST_CUTS: Final = 5_000
-"""Rows of cuts kept of a run: a preset that trims at each call has one to five a call."""
+"""Rows of cuts kept for a run: a preset that trims at each call has one to five for each call."""
 _KEY: Final = b"the ids of a replay leave no process, so this key need not be secret"
-"""The same at each time, so that a report of the same run has the same figures."""
+"""Always the same, so that reports of the same run have the same figures."""
 _CALLER: Final = "replay"
 _ANSWER_BYTES: Final = 1 << 30
 
 
 CEILINGS: Final = (300_000, 150_000, 100_000, 60_000)
-"""Values of `policy.ceiling_tokens` that are tried, where a run has larger prompts; docs/report.md says why these."""
+"""Values of `policy.ceiling_tokens` that are tried if a run has larger prompts; docs/report.md explains the choice."""
 LEVELS: Final = (Condense.SAFE, Condense.FULL)
-"""Values of `policy.condense` that are tried where a run has prompts above the least ceiling; in shorter ones there is
+"""Values of `policy.condense` that are tried if a run has prompts above the least ceiling; in shorter ones there is
 little to save. `exact`, the default, hides nothing."""
 UNKNOWN_LIMIT: Final = 0.3
-"""Share of the largest prompt that is the limit where all that the model takes is asked for and not known."""
+"""Share of the largest prompt that is used as the limit if the model's own limit is requested and unknown."""
 
 
 def measure(transcript: Transcript, asked: ReportRequest, settings: Settings, counter: Counter) -> ReportedRun:
@@ -144,7 +144,7 @@ def measure(transcript: Transcript, asked: ReportRequest, settings: Settings, co
 def _others(
     sizes: Sizes, asked: ReportRequest, settings: Settings, tokens: tuple[int, int, int, int]
 ) -> Iterator[_Replay]:
-    """What else is tried; `tokens`: the limit asked for, what the model takes, the largest prompt, the window."""
+    """Yield other settings to try; `tokens`: requested limit, model's limit, largest prompt, window."""
     limit, takes, largest, window = tokens
     name = asked.presets[0]
     if takes and takes != limit:
@@ -161,14 +161,14 @@ def _others(
 
 
 def policy_of(settings: Settings, name: str) -> Policy:
-    """The policy of a preset with what the settings say besides."""
+    """Return the policy of a preset with the settings' overrides."""
     return preset(name).override(settings.policy_overrides)
 
 
 def counts(prompts: Sequence[RecordedPrompt], estimates: Sequence[int]) -> list[int]:
-    """The tokens of each prompt: as the provider counted them, where the file says so, else as estimated.
+    """Return the tokens of each prompt: the provider's counts if the file has them, else estimates.
 
-    Counts that cannot be those of the prompts, as where a file was put together, are not used at all.
+    Counts that cannot belong to the prompts, as when a file was assembled from others, are not used at all.
     """
     pairs = list(zip((prompt.usage for prompt in prompts), estimates, strict=True))
     for used, estimate in pairs:
@@ -186,13 +186,13 @@ class _Replay:
     window: int
     preset: str
     ceiling: int = 0
-    """`policy.ceiling_tokens`; 0: as the settings have it."""
+    """`policy.ceiling_tokens`; 0: as in the settings."""
     condense: str = ""
-    """`policy.condense`; empty: as the settings have it."""
+    """`policy.condense`; empty: as in the settings."""
     turns: list[TurnFigures] = field(default_factory=list)
     cuts: list[CutFigures] = field(default_factory=list)
     saved: dict[tuple[int, int], int] = field(default_factory=dict)
-    """Message (its object's id) and item → tokens that trimming has saved of it."""
+    """Tokens that trimming has saved of each item, by message (its object's id) and item."""
     factor: float = 1.0
 
     @property
@@ -202,7 +202,7 @@ class _Replay:
 
     @property
     def before(self) -> list[int]:
-        """Tokens of the untrimmed ones."""
+        """Tokens of the untrimmed prompts."""
         return [turn.before for turn in self.turns]
 
     def run(self, runs: Runs) -> None:
@@ -257,9 +257,9 @@ class _Replay:
 def scaled(
     sent: Sequence[StrategyPrompt], before: Sequence[int], untrimmed: Sequence[StrategyPrompt]
 ) -> list[StrategyPrompt]:
-    """Returned prompts in the provider's tokens, where it counted the untrimmed ones.
+    """Return the returned prompts in the provider's tokens, if it counted the untrimmed ones.
 
-    What is new in a prompt is new in the untrimmed one as well: less would be an error of counting, and no saving.
+    What is new in a prompt is new in the untrimmed one as well: less would be a counting error, not a saving.
 
     Args:
         sent: the returned prompts, by the sidecar's count.
@@ -276,12 +276,12 @@ def scaled(
 
 
 def reported_tokens(before: int, after: int, counted: int) -> int:
-    """What the provider would have counted of a returned prompt, as it counted the untrimmed one."""
+    """Return what the provider would have counted for a returned prompt, from its count of the untrimmed one."""
     return round(after * counted / before) if before else counted
 
 
 def _reported(answer: TrimAnswer, counted: int) -> UsageCall:
-    """The report that an agent would have made: it teaches the tokenizer's factor, as in the run."""
+    """Return the report that an agent would have made: the tokenizer's factor is learned from it, as in the run."""
     return UsageCall(
         _CALLER,
         _CALLER,
@@ -292,12 +292,12 @@ def _reported(answer: TrimAnswer, counted: int) -> UsageCall:
 
 
 def _limit(asked: float, head: int, largest: int) -> int:
-    """The limit in tokens; a share is of what the largest prompt has above the head, which no trimming can take."""
+    """Return the limit in tokens; a share is of the largest prompt's part above the head, which cannot be trimmed."""
     return int(asked) if asked >= 1 else max(LEAST_LIMIT, int(head + asked * max(0, largest - head)))
 
 
 def _largest(transcript: Transcript, asked: ReportRequest, settings: Settings, sizes: Sizes) -> int:
-    """Tokens of the run's largest prompt."""
+    """Return the tokens of the run's largest prompt."""
     counted = max((prompt.usage.input for prompt in transcript.prompts if prompt.usage is not None), default=0)
     largest = max(transcript.prompts, key=lambda prompt: sum(sizes.tokens(prompt)))
     return counted or size(transcript, sizes.model, asked, settings, sizes.counter, largest)[0]
@@ -311,7 +311,7 @@ def size(  # noqa: PLR0917 - what a call of the core takes
     counter: Counter,
     prompt: RecordedPrompt,
 ) -> tuple[int, float]:
-    """A prompt's tokens by the sidecar's count, and the factor that is in them."""
+    """Return a prompt's tokens by the sidecar's count, and the factor that is included in them."""
     call = _call(transcript, prompt, model, WIDE, asked.presets[0], dry_run=True)
     tokens = build_runs(settings, counter).trim(call, _never).tokens
     return tokens.before, tokens.factor
@@ -335,9 +335,9 @@ def _call(
 
 
 def settings_for_replay(settings: Settings) -> Settings:
-    """The settings with a key that does not change, so that the same run has the same figures; and in force."""
+    """Return the settings with a constant key, so that the same run has the same figures, and in the mode `active`."""
     return replace(settings, key=_KEY, mode="active")
 
 
 def _never() -> None:
-    """Nobody stops the call."""
+    """Check nothing: the call cannot be cancelled."""

@@ -1,4 +1,4 @@
-"""What a report writes besides its page: JSON with the same figures, and a short table for the terminal."""
+"""A report's output in addition to its page: JSON with the same figures, and a short table for the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prompt_sidecar.report.figures import Report, weighed
 from prompt_sidecar.report.recommending import sentences
 
 MARK: Final = "prompt_sidecar_report"
-"""The first member of a file of figures, by which it is known to be one; its value counts versions."""
+"""The first member of a file of figures, by which such a file is recognised; its value is a version number."""
 VERSION: Final = 2
 """1 recommended a window for each model; 2 recommends a ceiling for all runs."""
 _MOST_LINES: Final = 30
@@ -20,18 +20,18 @@ _NAME: Final = 44
 
 
 def as_json(report: Report) -> str:
-    """Everything that the page shows, and all runs in full."""
+    """Return everything that the page shows, and all runs in full, as JSON."""
     return json.dumps({MARK: VERSION, **asdict(report)}, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def is_figures(path: Path) -> bool:
-    """Whether a file is one that `as_json` wrote, and may be written again."""
+    """Whether a file was written by `as_json`, and may be overwritten."""
     with path.open("rb") as opened:
         return opened.read(len(MARK) + 4).startswith(f'{{"{MARK}"'.encode())
 
 
 def table(report: Report) -> Iterator[str]:
-    """A line for each run, the dearest first, and one for all."""
+    """Yield a line for each run, the most expensive first, and one for all."""
     first = report.asked.presets[0]
     for one in report.recommended:
         yield f"recommended: {sentences(one)}"

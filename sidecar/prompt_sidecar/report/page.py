@@ -1,8 +1,8 @@
-"""One page of a report: HTML that needs nothing from elsewhere, and runs no script but its own.
+"""A report's page: HTML that loads nothing from elsewhere, and runs only its own script.
 
 Its charts are drawn in the browser by Vega-Lite, which is part of the page. A strict content security policy names the
-page's one script and one style by their digests, so that nothing that a transcript could smuggle in would run; and
-everything that comes from a transcript is escaped where it is written.
+page's one script and one style by their digests, so that no script from a transcript can run; and everything from a
+transcript is escaped where it is written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prompt_sidecar.report.recommending import sentences
 from prompt_sidecar.report.strategies import Cost
 
 DETAILED: Final = 40
-"""Runs with charts of their own, the dearest: with these a page of 200 runs has some 3 MB."""
+"""The most expensive runs, which have charts of their own: with these a page of 200 runs has some 3 MB."""
 MOST_CUT_ROWS: Final = 25
 """Rows of a run's table of cuts, the largest."""
 MOST_SKIPPED: Final = 50
@@ -49,7 +49,7 @@ class StrategyRow:
 
 
 def page(report: Report) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     drawn: list[charts.Spec] = []
 
     def chart(spec: charts.Spec) -> int:
@@ -109,7 +109,7 @@ def _row(name: str, cost: Cost, untrimmed: Cost) -> StrategyRow:
 
 
 def _totals(runs: Sequence[ReportedRun]) -> list[StrategyRow]:
-    """All runs together, by strategy."""
+    """Return all runs together, by strategy."""
     together = [_rows(run) for run in runs]
     weights = weighed(runs)
     made: list[StrategyRow] = []
@@ -134,9 +134,9 @@ def _totals(runs: Sequence[ReportedRun]) -> list[StrategyRow]:
 
 @cache
 def _bundle() -> str:
-    """Vega-Lite with what draws it, as one script."""
+    """Return Vega-Lite, and the code that draws with it, as one script."""
     script = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # the stub does not have its default
-    # It has neither today; an update that brings one would end the page's script early.
+    # Neither contains it today; an update that does would end the page's script early.
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
@@ -173,6 +173,6 @@ def _money(number: float | None) -> str:
 
 
 def _short(text: str) -> str:
-    """A text from a file, bounded and without what does not show or turns the direction of what follows."""
+    """Return a text from a file, shortened, without invisible characters and those that change text direction."""
     plain = "".join(character if character.isprintable() else "�" for character in text)
     return plain if len(plain) <= NAME_CHARACTERS else plain[: NAME_CHARACTERS - 1] + "…"

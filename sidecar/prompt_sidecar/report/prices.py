@@ -1,4 +1,4 @@
-"""What a prompt's tokens cost: relative to a plain input token, and in a currency."""
+"""The price of a prompt's tokens: relative to a plain input token, and in a currency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prompt_sidecar.guard.ceilings import AS_INPUT, Price
 from prompt_sidecar.report.transcripts.model import CallUsage
 
 HIGHEST: Final = 1_000_000.0
-"""Of a price for a million tokens, in any currency; more is a mistake."""
+"""Highest accepted price for a million tokens, in any currency; more is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class RelativePrices:
     written: float = 1.25
 
     def of(self, kept: float, rest: float) -> float:
-        """What a prompt costs of which so many tokens are cached and so many are not."""
+        """Return the price of a prompt with `kept` cached and `rest` other tokens."""
         return self.cached * kept + self.written * rest
 
 
 def billed(price: ModelPrice, used: CallUsage) -> float:
-    """What a call cost by the provider's own counts; a provider that reports no written tokens wrote all the rest."""
+    """Return a call's cost by the provider's own counts; if it reports no written tokens, it wrote all the rest."""
     written = used.written or used.input - used.cached
     hour = min(written, used.written_hour)
     return price.at(used.input).of(
@@ -42,7 +42,7 @@ def read_price(text: str) -> Price:
     """Read `INPUT,CACHED,WRITTEN,OUTPUT`; cached and written may be empty, for the price of input.
 
     Raises:
-        ValueError: it is not that, or a price is out of bounds.
+        ValueError: the text has another form, or a price is out of bounds.
     """
     first, *between, last = text.split(",")
     if len(between) != 2:

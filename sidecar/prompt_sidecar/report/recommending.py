@@ -1,9 +1,8 @@
 """What a report recommends: a ceiling for all runs that were measured, as lines for the settings file.
 
-A smaller ceiling saves more and hides more. Only those count that save `WORTH` of the bill and hide no more than
-`MOST_HIDDEN` of the tokens; of these the largest is recommended that saves `MOST` of what the best of them saves. Where
-there is none, the settings stay as they are. Condensing is recommended by itself, by what it saves besides what the
-settings condense.
+A smaller ceiling saves more and hides more. Candidates save `WORTH` of the bill and hide no more than `MOST_HIDDEN` of
+the tokens; the largest of those that save `MOST` of the best candidate's saving is recommended. If there is none, the
+settings stay unchanged. Condensing is recommended separately, by its saving beyond what the settings condense.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from prompt_sidecar.trim.policy import AUTO_FROM, AUTO_TOKENS
 WORTH: Final = 0.1
 """Share of the bill that a ceiling must save; a smaller saving would hide text for little."""
 MOST: Final = 0.5
-"""Share of the greatest saving that a ceiling must reach: the rest is not worth the text that it would hide."""
+"""Share of the greatest saving that a ceiling must reach: the remainder is not worth the text that would be hidden."""
 MOST_HIDDEN: Final = 0.5
-"""Share of the tokens of a report's runs that a ceiling may hide: with more, a model sees less than it does not. On
-recorded runs the evidence that the next step needs goes with it (docs/when-to-cut.md)."""
+"""Share of the tokens of a report's runs that a ceiling may hide: with more, a model sees less than half. On recorded
+runs the evidence that the next step needs is then hidden too (docs/when-to-cut.md)."""
 CONDENSE_WORTH: Final = 0.05
 """Share of the bill that condensing must save."""
 
@@ -29,10 +28,10 @@ Choice = Callable[[TriedSetting], bool]
 
 
 def recommended(runs: Sequence[ReportedRun], *, ignored: bool = False) -> list[Recommended]:
-    """Return what to set for these runs: a ceiling or none first, then condensing if it is worth it.
+    """Return the settings for these runs: a ceiling or none first, then condensing if it is worth it.
 
     Args:
-        runs: that were measured.
+        runs: the measured runs.
         ignored: whether no ceiling was tried, as the preset ignores them.
     """
     tried = [run for run in runs if run.settings]
@@ -55,18 +54,18 @@ def _ceiling(runs: Sequence[ReportedRun]) -> Recommended:
 
 
 def _with_ceiling(run: ReportedRun, ceiling: int) -> TriedSetting:
-    """What was tried with it; a run that never comes near it was not, and stays as it is."""
+    """Return the result with a ceiling; a run that never comes near it was not tried with it, and stays unchanged."""
     return next((one for one in run.settings if one.ceiling == ceiling), _as_set(run))
 
 
 def _as_set(run: ReportedRun) -> TriedSetting:
-    """The run with all that its model takes; a short one whose window is not known is as good as never trimmed."""
+    """Return the result with the model's own limit; a short run with an unknown window is as good as never trimmed."""
     found = (one for one in run.settings if one.whole_window and not (one.ceiling or one.condense))
     return next(found, TriedSetting(0, True, run.never, share=1.0, control_share=1.0, visible=1.0))
 
 
 def _condensing(runs: Sequence[ReportedRun]) -> Iterator[Recommended]:
-    """The level that hides least of those that are worth it."""
+    """Yield the level that hides least among those that are worth it."""
     now = _sums(runs, [_as_set(run) for run in runs])
     for level in dict.fromkeys(one.condense for run in runs for one in run.settings if one.condense):
         chosen = [next((one for one in run.settings if one.condense == level), _as_set(run)) for run in runs]
@@ -107,7 +106,7 @@ def _sums(
 
 
 def _ceiling_value(runs: Sequence[ReportedRun], ceiling: int) -> str:
-    """As the settings file has it: `auto` where that is the same for all of these runs."""
+    """Return the value for the settings file: `auto` if that is the same for all of these runs."""
     if not ceiling:
         return ""
     same = ceiling == AUTO_TOKENS and all(run.window >= AUTO_FROM for run in runs)
@@ -115,7 +114,7 @@ def _ceiling_value(runs: Sequence[ReportedRun], ceiling: int) -> str:
 
 
 def sentences(one: Recommended) -> str:
-    """Say what a recommendation saves and hides, and what the next smaller ceiling would."""
+    """Return what a recommendation saves and hides, and what the next smaller ceiling would, in sentences."""
     of = f"{one.runs} runs" if one.runs > 1 else "this run"
     if one.ignored:
         return "no ceiling was tried: the preset ignores it. Replay with --preset cache_first to see what one saves"
@@ -140,7 +139,7 @@ def sentences(one: Recommended) -> str:
 
 
 def _would(one: Recommended) -> str:
-    """What the next smaller ceiling would do; empty: there is none."""
+    """Return what the next smaller ceiling would do; empty if there is none."""
     smaller = one.smaller
     if smaller is None:
         return ""

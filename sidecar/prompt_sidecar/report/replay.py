@@ -1,8 +1,8 @@
-"""Replay of a recorded run: the client that an agent would be.
+"""Replay of a recorded run: a client in place of the agent.
 
-Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. Where the file has
-what the provider counted, that is reported after each call, as an agent would, and the cost of never trimming is the
-run's real bill. It is compared with other strategies' (report/strategies.py).
+Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. If the file has the
+provider's counts, they are reported after each call, as by an agent, and the cost of never trimming is the run's real
+bill. It is compared with other strategies' (report/strategies.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2, u
 
 _MESSAGE_BYTES = 1 << 29
 _WIDE = 2_000_000_000
-"""A window that no prompt fills, to learn a prompt's size."""
+"""A window that no prompt fills, for finding a prompt's size."""
 _LEAST_LIMIT = 256
 NO_FIT: Mapping[str, str] = {
     "protected_text": "what is never trimmed is more than the limit by itself: the system prompt, the opening user "
@@ -42,13 +42,13 @@ NO_FIT: Mapping[str, str] = {
     "policy": "the policy forbids the trimming that would be needed",
     "not_stashable": "an item that would have to be trimmed is larger than all that a run may stash",
 }
-"""What the reasons mean for which a prompt does not fit."""
+"""Explanations of the reasons for which a prompt does not fit."""
 _NAMED = 36
 _HEADER = "turn  messages    before     after      kept  trims  fits      ms"
 
 
 class ReplayError(Exception):
-    """A flag cannot be used; the message says why."""
+    """A flag cannot be used; the message gives the reason."""
 
 
 class ReplayFailed(Exception):
@@ -60,7 +60,7 @@ class Plan:
     """What to replay, and how. `limit` is in tokens."""
 
     run: Transcript
-    """With a text in place of the head that its file lacks (report/head.py)."""
+    """The run, with a text in place of the head that its file lacks (report/head.py)."""
     limit: int
     preset: str = ""
     model: str = ""
@@ -70,9 +70,9 @@ class Plan:
     money: Money = field(default_factory=Money)
     """Prices by model."""
     window: int = 0
-    """The model's window in tokens; 0: it is not known, and no prompt is refused for it."""
+    """The model's window in tokens; 0: unknown, so no prompt is refused for it."""
     figures: ReportedRun | None = None
-    """The same run measured with this and other limits; None: it was not."""
+    """The same run measured with this and other limits; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +85,21 @@ class ReplayedTurn:
     after: int
     limit: int
     kept: int
-    """Of `after`: the tokens that the last prompt began with as well."""
+    """Tokens of `after` that the last prompt began with too."""
     trims: int
-    """Items that are trimmed in this prompt."""
+    """Number of trimmed items in this prompt."""
     batch_point: bool
     fits: bool
     no_fit_reason: str
     """Why it does not fit, as in the protocol: a name of `NO_FIT`; empty if it fits."""
     counted: int
-    """The untrimmed prompt as the provider counted it; 0: unknown."""
+    """The untrimmed prompt by the provider's count; 0 if unknown."""
     milliseconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySummary:
-    """A replay as a whole. Costs are in input tokens; see the module."""
+    """The sums of a replay. Costs are in input tokens; see the module."""
 
     turns: int
     limit: int
@@ -112,26 +112,26 @@ class ReplaySummary:
     prices: RelativePrices
     cost: float
     untrimmed_cost: float
-    """Of never trimming, with the cache that it would have had; prompts past the window cost nothing."""
+    """Cost of never trimming, with the cache that it would have had; prompts above the window cost nothing."""
     control_cost: float
-    """Of the plain control: it drops the oldest iterations down to half of the limit."""
+    """Cost of the plain control, which drops the oldest iterations down to half of the limit."""
     window: int
     untrimmed_refused: int
-    """Prompts that are larger than the window untrimmed: they would have been refused, and are no saving."""
+    """Prompts that are larger than the window untrimmed: they would have been refused, and do not count as savings."""
     share: float
-    """Of never trimming, and of the control below, on the prompts that fit the window untrimmed."""
+    """Share of never trimming's cost, as for the control below, on the prompts that fit the window untrimmed."""
     control_share: float
     money: float | None
-    """In the currency of the prices, answers included; None: there are no prices."""
+    """In the currency of the prices, answers included; None if there are no prices."""
     untrimmed_money: float | None
     control_money: float | None
     counted: ProviderCounts | None
-    """What the provider counted of the run as it was; None: the file does not have it."""
+    """The provider's counts of the recorded run; None if the file has none."""
     currency: str
     head: int
     """Tokens of system text, tools and attachments that the file lacks."""
     settings: Sequence[TriedSetting]
-    """That were tried; what the model takes comes first."""
+    """The settings that were tried, the model's own limit first."""
     setting_fits: bool
     """Whether any of them keeps all prompts within its limit."""
     recommended: Sequence[Recommended]
@@ -140,10 +140,10 @@ class ReplaySummary:
 
 
 def read_limit(text: str) -> float:
-    """Read a number of tokens, a share such as 30%, which comes back as 0.3, or `window`, which does as 0.
+    """Read a number of tokens, a share such as 30%, which is returned as 0.3, or `window`, returned as 0.
 
     Raises:
-        ReplayError: it is neither, or out of bounds.
+        ReplayError: it is none of these, or out of bounds.
     """
     if text == "window":
         return 0.0
@@ -162,7 +162,7 @@ def replay(plan: Plan, address: str) -> Generator[ReplayedTurn]:
     """Send the run's prompts to the server at `address`, in a new run, which is ended afterwards.
 
     Raises:
-        ReplayFailed: a call got no answer, or an error.
+        ReplayFailed: a call received no answer, or an error.
     """
     options = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.max_send_message_length", _MESSAGE_BYTES)]
     run_id = f"replay-{secrets.token_hex(8)}"
@@ -178,9 +178,9 @@ def replay(plan: Plan, address: str) -> Generator[ReplayedTurn]:
                     stub.ReportUsage(_reported(run_id, answer, prompt.usage.input), timeout=plan.timeout)
                 yield _turn(turn, len(prompt.messages), answer, took, prompt.usage)
         except grpc.RpcError as error:
-            call: Any = error  # what a stub raises is a Call as well, which the types do not say
+            call: Any = error  # a stub's exceptions are also Calls, which the types do not show
             raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
-        finally:  # also where the reader of the turns stops, or is interrupted
+        finally:  # also if the reader of the turns stops, or is interrupted
             with suppress(grpc.RpcError):
                 stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=plan.timeout)
 
@@ -188,7 +188,7 @@ def replay(plan: Plan, address: str) -> Generator[ReplayedTurn]:
 def show(
     turns: Iterable[ReplayedTurn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
 ) -> ReplaySummary:
-    """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
+    """Write each turn and the summary to `out`, as a table or as JSON lines, and the progress to a terminal."""
     shown: list[ReplayedTurn] = []
     moving = progress.isatty() and not out.isatty()
     for turn in turns:
@@ -337,7 +337,7 @@ def _summary_lines(summary: ReplaySummary) -> str:
 
 
 def _recommended_lines(found: ReportedRun) -> str:
-    """What is recommended, and the settings that were tried."""
+    """Return the recommendation, and the settings that were tried."""
     lines: list[str] = []
     for one in recommended([found], ignored=found.ceilings_ignored):
         lines += [f"recommended: {sentences(one)}", *(f"    {line}" for line in one.lines)]
@@ -357,7 +357,7 @@ def _tried_line(one: TriedSetting) -> str:
 
 
 def _money_lines(summary: ReplaySummary) -> str:
-    """The share of the bill, and the control's next to it."""
+    """Return the share of the bill, and the control's next to it."""
     control = "the plain control, which drops the oldest iterations down to half of the limit"
     if summary.money is None or summary.untrimmed_money is None or summary.control_money is None:
         return f"{summary.share:.2f} of never trimming; {control}: {summary.control_share:.2f}\n"
@@ -371,7 +371,7 @@ def _money_lines(summary: ReplaySummary) -> str:
 
 
 def _counted_lines(summary: ReplaySummary) -> str:
-    """What the provider counted, and what was estimated for the same calls."""
+    """Return the provider's counts, and the estimates for the same calls."""
     counted = summary.counted
     if counted is None:
         return ""

@@ -1,4 +1,4 @@
-"""Tokens of a run's untrimmed prompts, message by message, and what each prompt has in common with the one before."""
+"""Tokens of a run's untrimmed prompts, message by message, and what each prompt shares with the previous one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prompt_sidecar.tokens.weigh import Weight, weigh
 _CACHED_MEMBERS: Final = frozenset(
     {"model", "system", "instructions", "tools", "systemInstruction", "system_instruction", "toolConfig", "thinking"}
 )
-"""Members of a body that precede its messages in what a provider caches, or divide its caches."""
+"""Members of a body that precede its messages in a provider's cache, or that separate its caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Sizes:
     known: dict[int, Sized] = field(default_factory=dict)
 
     def of(self, raw: bytes) -> Sized:
-        """A message's size. Raises SidecarError if it cannot be read."""
-        found = self.known.get(id(raw))  # the transcript keeps it, so that no other object gets the id
+        """Return a message's size. Raises SidecarError if it cannot be read."""
+        found = self.known.get(id(raw))  # the transcript keeps the message, so that no other object gets its id
         if found is None:
             form = FORMATS[self.transcript.form]
             message = form.read(raw, "messages")
@@ -54,18 +54,18 @@ class Sizes:
         return found
 
     def tokens(self, prompt: RecordedPrompt) -> list[int]:
-        """The tokens of a prompt's messages, before any factor."""
+        """Return the tokens of a prompt's messages, before any factor."""
         return [self.of(raw).weight.total for raw in prompt.messages]
 
     def leading(self, prompt: RecordedPrompt) -> int:
-        """How many leading system messages a prompt has, which the sidecar's indices of messages do not count."""
+        """Return the number of a prompt's leading system messages, which the sidecar's indices do not count."""
         if not FORMATS[self.transcript.form].leading_system:
             return 0
         roles = (self.of(raw).message.role for raw in prompt.messages)
         return sum(1 for _ in takewhile(Role.SYSTEM.__eq__, roles))
 
     def distinct(self) -> list[tuple[bytes, Sized]]:
-        """Every message of the run once, in the order in which they were first sent."""
+        """Return every message of the run once, in the order in which they were first sent."""
         seen: dict[int, bytes] = {}
         for prompt in self.transcript.prompts:
             for raw in prompt.messages[_begin(prompt, seen) :]:
@@ -74,7 +74,7 @@ class Sizes:
 
 
 def _begin(prompt: RecordedPrompt, seen: Mapping[int, bytes]) -> int:
-    """Where a prompt's unseen messages begin, if it only adds some at its end; else 0."""
+    """Return where a prompt's unseen messages begin, if all of them are at its end; else 0."""
     start = len(prompt.messages)
     while start and id(prompt.messages[start - 1]) not in seen:
         start -= 1
@@ -83,34 +83,34 @@ def _begin(prompt: RecordedPrompt, seen: Mapping[int, bytes]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One untrimmed prompt, compared with the one before it. Tokens, in the measure of `before`."""
+    """One untrimmed prompt, compared with the previous one. Tokens, in the units of `before`."""
 
     before: int
     head: int
-    """Of these, the system prompt and the tools where they are members of the body."""
+    """Those of them that are the system prompt and the tools, if they are members of the body."""
     messages: Sequence[int]
     opens: Sequence[int]
-    """Where in `messages` the answers of the model begin."""
+    """Indices in `messages` at which the model's answers begin."""
     common: int
-    """How many messages the prompt before begins with as well; 0 if what precedes them has changed."""
+    """Number of messages shared with the beginning of the previous prompt; 0 if the part before them has changed."""
     same_head: bool
     output: int
-    """What the model answered: as the provider counted, else of the messages that the next prompt has of it."""
+    """Tokens of the model's answer: the provider's count, else those of the next prompt's messages with it."""
 
     @property
     def kept(self) -> int:
-        """The tokens that the prompt before began with as well."""
+        """Tokens shared with the beginning of the previous prompt."""
         return self.head + sum(self.messages[: self.common]) if self.same_head else 0
 
 
 def steps(sizes: Sizes, before: Sequence[int], factor: float, head: int = 0) -> list[Step]:
-    """Each prompt of the run.
+    """Return the steps of the run's prompts.
 
     Args:
-        sizes: of its messages.
-        before: tokens of each prompt, as the provider counted them or as the sidecar did.
+        sizes: the sizes of its messages.
+        before: tokens of each prompt, by the provider's count or the sidecar's.
         factor: the sidecar's, for counts of messages.
-        head: tokens that precede the messages, where that is known; then what is more is the messages'. 0: it is not.
+        head: tokens before the messages, if known; the rest then belongs to the messages. 0 if unknown.
     """
     made: list[Step] = []
     prompts = sizes.transcript.prompts
@@ -136,7 +136,7 @@ def steps(sizes: Sizes, before: Sequence[int], factor: float, head: int = 0) -> 
 
 
 def _opens(sizes: Sizes, messages: Sequence[bytes]) -> list[int]:
-    """Where the model's answers begin; an answer of several items, as in OpenAI's responses, is one."""
+    """Return where the model's answers begin; an answer of several items, as in OpenAI's responses, is one."""
     of_model = [sizes.of(raw).message.role is Role.ASSISTANT for raw in messages]
     return [at for at, own in enumerate(of_model) if own and not (at and of_model[at - 1])]
 
@@ -162,7 +162,7 @@ def _answered(sizes: Sizes, prompt: RecordedPrompt, following: RecordedPrompt | 
 
 @lru_cache(8)
 def _fixed(head: bytes) -> dict[str, Any]:
-    """The members of a body that a provider caches, without marks of where to cache."""
+    """Return the members of a body that a provider caches, without cache marks."""
     members = members_of(head) or {} if head else {}
     return {name: _unmarked(msgspec.json.decode(raw)) for name, raw in members.items() if name in _CACHED_MEMBERS}
 

@@ -1,21 +1,21 @@
-"""What a run's prompts cost under a strategy: never trimming, the plain control, or the sidecar.
+"""The cost of a run's prompts under a strategy: never trimming, the plain control, or the sidecar.
 
-A prompt costs by how much of it the provider has cached. What it may have cached is what the prompt before, under the
-same strategy, began with as well: so never trimming pays again where the agent itself changed its history, and a cut
-pays for what stands behind it.
+A prompt's cost depends on how much of it the provider has cached. It may have cached what the prompt shares with the
+previous one under the same strategy: so never trimming pays again where the agent itself changed its history, and a cut
+pays again for everything after it.
 
-Where the provider's own counts are known they say more, and never trimming is then charged exactly what was. It had
-less cached than that, as after a pause in which the cache expired: `warmth` is the share of what could have been cached
-that was, and every strategy is charged by it. Or it had more, as another run had sent the same beginning: of what was
-new the share `found` was there. Of the rest the share `written` was written to the cache, and `hour` of that for an
-hour.
+The provider's own counts, if known, say more, and never trimming is then charged exactly the real amount. The provider
+may have had less cached, as after a pause in which the cache expired: `warmth` is the share of the cacheable tokens
+that were cached, and it is applied to every strategy. Or it had more, as another run had sent the same beginning: the
+share `found` of the new tokens was cached. The share `written` of the rest was written to the cache, and `hour` of that
+for an hour.
 
-A prompt larger than the model's window would have been refused. It is not a saving not to have sent it: never trimming
-is charged nothing for it, and strategies are compared on the other prompts.
+A prompt larger than the model's window would have been refused. Not sending it is not a saving: never trimming is
+charged nothing for it, and strategies are compared on the other prompts.
 
 The control is the plain way to keep a cache warm: it remembers its cut and, when a prompt passes the limit, drops the
 oldest groups (an answer of the model with what follows) down to half of the limit. System prompt, opening messages and
-newest group stay. What it drops is gone.
+newest group stay. Dropped groups cannot be recalled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from prompt_sidecar.report.sizes import Step
 from prompt_sidecar.report.transcripts.model import RecordedPrompt
 
 CONTROL_DEPTH: Final = 0.5
-"""Share of the limit that the control drops to."""
+"""Share of the limit down to which the control drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class StrategyPrompt:
 
     tokens: int
     kept: int
-    """Of these, what the strategy's prompt before began with as well."""
+    """Those of them that the strategy's previous prompt began with too."""
     cut: bool = False
-    """Whether the strategy took out something that had been sent before."""
+    """Whether the strategy removed something that had been sent before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What decides the price of one model call, whatever the strategy."""
+    """The factors that decide the price of one model call, whatever the strategy."""
 
     warmth: float
     accepted: bool
@@ -57,14 +57,14 @@ class Charge:
     written: float = 1.0
     hour: float = 0.0
     price: ModelPrice | None = None
-    """Of the call's model; None: it has none."""
+    """The price of the call's model; None if it has none."""
 
     def cached(self, sent: StrategyPrompt) -> float:
-        """Tokens of a prompt that the provider had cached."""
+        """Return the tokens of a prompt that the provider had cached."""
         return sent.kept * self.warmth + (sent.tokens - sent.kept) * self.found
 
     def bill(self, sent: StrategyPrompt) -> float:
-        """What a prompt and its answer cost in money; 0 where the model has no price."""
+        """Return the cost of a prompt and its answer in money; 0 if the model has no price."""
         if self.price is None:
             return 0.0
         cached = self.cached(sent)
@@ -81,25 +81,25 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A strategy's cost of a run. Relative costs are in plain input tokens."""
+    """The cost of a run under a strategy. Relative costs are in plain input tokens."""
 
     tokens: int
-    """Of all prompts together."""
+    """Tokens of all prompts together."""
     cost: float
     comparable_cost: float
-    """Of the prompts that fit the window untrimmed: what never trimming can be compared with."""
+    """The cost of the prompts that fit the window untrimmed, which can be compared with never trimming."""
     money: float | None
-    """With the model's answers, of the calls whose model has a price; None: none has."""
+    """With the model's answers, for the calls whose model has a price; None if none has."""
     comparable_money: float | None
     over_limit: int
     refused: int
-    """Prompts larger than the window."""
+    """Number of prompts larger than the window."""
     cuts: int
 
     def share_of(self, untrimmed: Cost) -> float:
         """The cost as a share of never trimming's, on the prompts that fit the window untrimmed; 1 if none does.
 
-        In money with the model's answers where there are prices, so that it is the share of the bill.
+        In money with the model's answers if there are prices, so that it is the share of the bill.
         """
         if self.comparable_money is not None and untrimmed.comparable_money:
             return self.comparable_money / untrimmed.comparable_money
@@ -107,7 +107,7 @@ class Cost:
 
 
 def never(steps: Sequence[Step]) -> list[StrategyPrompt]:
-    """Every prompt as the agent sent it."""
+    """Return every prompt as the agent sent it."""
     made: list[StrategyPrompt] = []
     for step in steps:
         last = made[-1].tokens if made else 0
@@ -118,7 +118,7 @@ def never(steps: Sequence[Step]) -> list[StrategyPrompt]:
 
 
 def control(steps: Sequence[Step], limit: int) -> list[StrategyPrompt]:
-    """Every prompt as the plain control sends it."""
+    """Return every prompt as the plain control sends it."""
     made: list[StrategyPrompt] = []
     dropped, last_messages = 0, 0
     for step in steps:
@@ -144,14 +144,14 @@ def control(steps: Sequence[Step], limit: int) -> list[StrategyPrompt]:
 def charges(
     prompts: Sequence[RecordedPrompt], steps: Sequence[Step], window: int, money: Money | None = None, model: str = ""
 ) -> list[Charge]:
-    """What decides the price of each call.
+    """Return the factors that decide the price of each call.
 
     Args:
         prompts: the run's.
         steps: their sizes.
-        window: the model's; 0: it is not known, and nothing is refused. What the provider has counted was accepted.
-        money: prices by model; None: there are none.
-        model: of prompts that name none.
+        window: the model's; 0: unknown, so nothing is refused. Prompts that the provider has counted were accepted.
+        money: prices by model; None if there are none.
+        model: the model of prompts that name none.
     """
     made: list[Charge] = []
     for prompt, step, sent in zip(prompts, steps, never(steps), strict=True):
@@ -183,13 +183,13 @@ def cost(
     prices: RelativePrices,
     limits: tuple[int, int],
 ) -> Cost:
-    """What a strategy's prompts cost; `limits` are that of a prompt and the window, 0 where there is none."""
+    """Return the cost of a strategy's prompts; `limits`: that of a prompt and the window, 0 if there is none."""
     limit, window = limits
     spent = paid = comparable = comparable_paid = 0.0
     priced = any(charge.price is not None for charge in charged)
     for one, charge in zip(sent, charged, strict=True):
         if _refused(one, charge, window):
-            continue  # it costs nothing and answers nothing
+            continue  # it costs nothing and has no answer
         cached = charge.cached(one)
         price = prices.of(cached, one.tokens - cached)
         bill = charge.bill(one)
@@ -209,5 +209,5 @@ def cost(
 
 
 def _refused(sent: StrategyPrompt, charge: Charge, window: int) -> bool:
-    """Whether the provider would have refused a prompt; one that is no larger than what it accepted it takes, too."""
+    """Whether the provider would have refused a prompt; a prompt no larger than an accepted one is accepted too."""
     return bool(window) and sent.tokens > window and not charge.accepted

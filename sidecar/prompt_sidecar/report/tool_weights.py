@@ -1,4 +1,4 @@
-"""Which tools weigh most: tokens that their results brought in, and what trimming took of them."""
+"""The tools with the most tokens: those of their results, and how many of these were trimmed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prompt_sidecar.prompt.items import ItemKind, pairing_id
 from prompt_sidecar.report.sizes import Sizes
 
 MOST_TOOLS: Final = 15
-"""Tools shown by name, those whose results and arguments took most; the rest are `OTHER` together."""
+"""Tools shown by name, those with the most tokens in results and arguments; the rest together are `OTHER`."""
 OTHER: Final = "other"
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 _RESULTS: Final = frozenset({ItemKind.RESULT, ItemKind.IMAGE})
@@ -21,7 +21,7 @@ _RESULTS: Final = frozenset({ItemKind.RESULT, ItemKind.IMAGE})
 
 @dataclass(frozen=True, slots=True)
 class ToolWeight:
-    """One tool in a run. Tokens, of results unless said otherwise."""
+    """One tool in a run. Tokens of results unless stated otherwise."""
 
     tool: str
     calls: int
@@ -29,15 +29,15 @@ class ToolWeight:
     """Calls with the same arguments as an earlier one."""
     brought: int
     arguments: int
-    """What the calls themselves took."""
+    """Tokens of the calls themselves."""
     trimmed: int
-    """Of `brought`, what was trimmed by the end of the run, under the first preset."""
+    """Those of `brought` that were trimmed by the end of the run, under the first preset."""
     p95: int
     """Size of a result that 95 of 100 do not exceed."""
 
     @property
     def kept(self) -> int:
-        """Of `brought`, what was never trimmed."""
+        """Tokens of `brought` that were never trimmed."""
         return max(0, self.brought - self.trimmed)
 
 
@@ -50,11 +50,11 @@ class _Tally:
 
 
 Trimmed = Mapping[tuple[int, int], int]
-"""Message (its object's id) and item → tokens that trimming saved of it by the end."""
+"""Tokens that trimming saved of each item by the end, by message (its object's id) and item."""
 
 
 def weigh_tools(sizes: Sizes, trimmed: Trimmed) -> list[ToolWeight]:
-    """The run's tools, the heaviest first; at most `MOST_TOOLS` and `OTHER`."""
+    """Return the run's tools, the heaviest first; at most `MOST_TOOLS` and `OTHER`."""
     tallies: dict[str, _Tally] = {}
     called: dict[str, str] = {}
     for raw, sized in sizes.distinct():
@@ -77,7 +77,7 @@ def weigh_tools(sizes: Sizes, trimmed: Trimmed) -> list[ToolWeight]:
 
 
 def bounded(weights: Sequence[ToolWeight]) -> list[ToolWeight]:
-    """At most `MOST_TOOLS` of them and the rest as `OTHER`, the heaviest first."""
+    """Return at most `MOST_TOOLS` of them and the rest as `OTHER`, the heaviest first."""
     ordered = sorted(weights, key=lambda one: (one.tool == OTHER, -one.brought - one.arguments, one.tool))
     named = [one for one in ordered[:MOST_TOOLS] if one.tool != OTHER]
     rest = [one for one in ordered if one not in named]
@@ -85,7 +85,7 @@ def bounded(weights: Sequence[ToolWeight]) -> list[ToolWeight]:
 
 
 def merged(name: str, weights: Sequence[ToolWeight]) -> ToolWeight:
-    """Several as one; its p95 is the largest of theirs."""
+    """Merge several tools into one; its p95 is the largest of theirs."""
     return ToolWeight(
         tool=name,
         calls=sum(one.calls for one in weights),
@@ -98,7 +98,7 @@ def merged(name: str, weights: Sequence[ToolWeight]) -> ToolWeight:
 
 
 def over_runs(runs: Sequence[Sequence[ToolWeight]]) -> list[ToolWeight]:
-    """The tools of several runs together, bounded again."""
+    """Merge the tools of several runs, with their number limited again."""
     by_name: dict[str, list[ToolWeight]] = {}
     for one in (one for run in runs for one in run):
         by_name.setdefault(one.tool, []).append(one)
@@ -106,7 +106,7 @@ def over_runs(runs: Sequence[Sequence[ToolWeight]]) -> list[ToolWeight]:
 
 
 def shown(name: str) -> str:
-    """A tool's name if it is one by its characters and length, else `OTHER`: names come from the transcript."""
+    """Return a tool's name if its characters and length are valid, else `OTHER`: names are from the transcript."""
     return name if _NAME.fullmatch(name) else OTHER
 
 

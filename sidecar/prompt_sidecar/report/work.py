@@ -1,4 +1,4 @@
-"""Many files measured, in processes of their own where there are several; one file is one piece of work."""
+"""Measuring many files, in separate processes if there are several; one file is one piece of work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.loading import lazy_counter
 
 MOST_PROCESSES: Final = 8
-"""Each takes some 150 MB and the vocabulary's third of a second."""
+"""Processes; each takes some 150 MB and a third of a second for the vocabulary."""
 _BAR: Final = 30
 
 Done = tuple[list[ReportedRun], list[Skipped]]
@@ -32,12 +32,12 @@ Done = tuple[list[ReportedRun], list[Skipped]]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What every file is measured by."""
+    """The inputs for measuring every file."""
 
     asked: ReportRequest
     settings: Settings
     named: str | None = None
-    """The messages' format, where a file does not say it."""
+    """The messages' format, if a file does not give it."""
 
 
 class Measurer:
@@ -50,7 +50,7 @@ class Measurer:
         self._counter: Counter = lazy_counter(fast=fast, report=lambda _: None)
 
     def measure(self, path: Path) -> Done:
-        """A file's runs, and what of it has no figures."""
+        """Return a file's runs, and its parts without figures."""
         runs: list[ReportedRun] = []
         skipped: list[Skipped] = []
         try:
@@ -66,7 +66,7 @@ class Measurer:
 
 
 def measured(paths: Sequence[Path], job: Measurement, progress: TextIO) -> Report:
-    """Measure all files; a bar on a terminal shows how far it is."""
+    """Measure all files; a progress bar is shown on a terminal."""
     runs: list[ReportedRun] = []
     skipped: list[Skipped] = []
     with _bar(progress, len(paths)) as step:
@@ -91,7 +91,7 @@ def _all(paths: Sequence[Path], job: Measurement) -> Iterator[Done]:
         measurer = Measurer(job)
         yield from map(measurer.measure, paths)
         return
-    # Spawned: threads of the tokenizer would not survive a fork.
+    # Spawned, as threads of the tokenizer would not survive a fork.
     context = multiprocessing.get_context("spawn")
     largest_first = sorted(paths, key=_size, reverse=True)
     with ProcessPoolExecutor(processes, context, _begin, (job,)) as pool:
@@ -104,7 +104,7 @@ def _all(paths: Sequence[Path], job: Measurement) -> Iterator[Done]:
 
 
 _own: list[Measurer] = []
-"""The measurer of a process that works for another."""
+"""The measurer of a worker process."""
 
 
 def _begin(job: Measurement) -> None:
@@ -113,7 +113,7 @@ def _begin(job: Measurement) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that it works for is killed: it would wait for its next file for ever."""
+    """End this process when its parent is killed: otherwise it would wait for its next file for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""Commands to the store: counted, and not sent while it does not answer. The log has a line when that changes."""
+"""Commands to the store: counted, and not sent while a server does not answer. Changes of that are logged."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Commands:
-    """Sends commands, and counts what comes of them and what is lost. Thread-safe."""
+    """Sends commands, and counts their outcomes and lost values. Thread-safe."""
 
     def __init__(self, breakers: Breakers, node: Callable[[str], str]) -> None:
-        """`breakers` say when a server of the store is not asked, `node` which server has a name."""
+        """`breakers` decide whether a server of the store is asked, `node` returns the server of a name."""
         self._breakers = breakers
         self._node = node
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class Commands:
 
     @property
     def replies(self) -> dict[tuple[StoreCommand, StoreReply], int]:
-        """How many commands came to what."""
+        """Counts of commands by kind and outcome."""
         with self._lock:
             return dict(self._replies)
 
@@ -52,16 +52,16 @@ class Commands:
 
     @property
     def lost(self) -> dict[StoreLoss, int]:
-        """How many values are not in the store though they should be, by the cause."""
+        """Counts of values that should be in the store and are not, by cause."""
         with self._lock:
             return dict(self._lost)
 
     def ask(
         self, command: StoreCommand, name: str, ask: Callable[[], Any], error: type[Exception] = StoreUnavailable
     ) -> Any:
-        """Ask the store if the breaker of the server that has `name` allows.
+        """Send a command if the breaker of the server that has `name` allows it.
 
-        Raises the error, or Failure where that is asked for.
+        Raises `error`.
         """
         node = self._node(name)
         breaker = self._breakers.of(node)
@@ -92,7 +92,7 @@ class Commands:
         return reply
 
     def _found(self, fault: str, line: str, *words: str) -> None:
-        """The store has a fault: it is logged unless another one is known."""
+        """Record a fault of the store; it is logged unless another one is known."""
         with self._lock:
             first = not self._faults
             self._faults.add(fault)
@@ -100,8 +100,8 @@ class Commands:
             _log.warning(line, *words)
 
     def _over(self, *faults: str) -> None:
-        """The store has these faults no more, nor those of servers that answer or have left; the last one is logged."""
-        away = {*self._breakers.open()} - {""}  # no name: it was not known which server it is
+        """Remove these faults, and those of servers that answer or have left; the last removal is logged."""
+        away = {*self._breakers.open()} - {""}  # no name: the server was not known
         with self._lock:
             before = bool(self._faults)
             self._faults = (self._faults - {*faults}) & {*away, *StoreCommand}
@@ -110,7 +110,7 @@ class Commands:
             _log.info(BACK)
 
     def lose(self, why: StoreLoss, times: int = 1) -> None:
-        """Count values that are not in the store though they should be."""
+        """Count values that should be in the store and are not."""
         with self._lock:
             self._lost[why] += times
 

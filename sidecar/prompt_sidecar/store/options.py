@@ -1,4 +1,4 @@
-"""What the shared store is configured with."""
+"""The settings of the shared store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _store_url() -> Kind:
             schemes = {"valkey", "valkeys", "redis", "rediss", "unix"}
             if parts.scheme not in schemes or not (parts.hostname or parts.path) or parts.password:
                 raise ValueError
-            if parts.query or parts.fragment:  # options of the library, with a password or a timeout of its own
+            if parts.query or parts.fragment:  # options of the library that set a password or a timeout
                 raise ValueError
             parts.port  # noqa: B018 - reading it checks it
         return value
@@ -42,7 +42,7 @@ def _store_url() -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where runs are kept outside the process, and how long a call may wait for that."""
+    """Where runs are kept outside the process, and how long a call may wait for it."""
 
     url: str = setting(
         "",
@@ -146,7 +146,7 @@ class StoreOptions:
 
     @property
     def sentinel_name(self) -> str:
-        """The name in the URL's place of a host, as Sentinels know it: with its capitals."""
+        """The name in place of a host in the URL, as Sentinels know it: with its capitals."""
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     @property

@@ -1,8 +1,8 @@
-"""What is written to the store is compressed, then encrypted, so that the store and who reads it learn sizes only.
+"""Values are compressed, then encrypted, before they are written, so that the store reveals their sizes only.
 
-Each run has a cipher key of its own, derived by HKDF (RFC 5869) from the run's key, which itself follows from the
-sidecar's key, the caller and the run id. So a caller's values cannot be read with what another caller knows, and a
-value cannot be moved: run, field and epoch are its associated data. Ids in the store are derived in the same way.
+Each run has a cipher key of its own, derived by HKDF (RFC 5869) from the run's key, which is itself derived from the
+sidecar's key, the caller and the run id. So a caller's values cannot be read with another caller's keys, and a value
+cannot be moved: run, field and epoch are its associated data. Ids in the store are derived in the same way.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 _NONCE: Final = 12
-"""Bytes, random: with one key a run, 2^32 values would have to be written before one may repeat (NIST SP 800-38D)."""
+"""Bytes, random: with one key for each run, 2^32 values would have to be written before a nonce may repeat (NIST SP
+800-38D)."""
 _VERSION: Final = b"\x01"
 _PLAIN, _PACKED = b"\x00", b"\x01"
 _RUN_NAME: Final = re.compile(rb"ps:\{[0-9a-f]{32}\}")
 _COMPRESS_FROM: Final = 64
-"""Bytes; Zstandard's frame takes more than it saves below."""
+"""Bytes; for smaller values Zstandard's frame takes more than compression saves."""
 
 
 class Unreadable(Exception):
-    """A value that was not written for this run, field and epoch with this key, or is damaged."""
+    """A value is damaged, or was not written for this run, field and epoch with this key."""
 
 
 class Sealer:
     """Seals and opens the values of one run."""
 
     def __init__(self, run_key: bytes) -> None:
-        """`run_key`: 32 secret bytes that follow from the sidecar's key, the caller and the run id."""
+        """`run_key`: 32 secret bytes that are derived from the sidecar's key, the caller and the run id."""
         self.name = "ps:{%s}" % _derived(run_key, b"prompt-sidecar store: name", 16).hex()  # noqa: UP031 - braces
-        """The run's key in the store; what is in braces decides its place in a cluster."""
+        """The run's key in the store; the part in braces decides its place in a cluster."""
         self._cipher = AESGCM(_derived(run_key, b"prompt-sidecar store: content", 32))
 
     def seal(self, field: bytes, epoch: int, value: bytes) -> bytes:
-        """A value as it is written into a field."""
+        """Return the sealed form of a value for a field."""
         plain = _PLAIN + value
         if len(value) >= _COMPRESS_FROM:
             packed = zstandard.ZstdCompressor(level=1).compress(value)
@@ -50,7 +51,7 @@ class Sealer:
         return _VERSION + nonce + self._cipher.encrypt(nonce, plain, self._bound_to(field, epoch))
 
     def open(self, field: bytes, epoch: int, sealed: bytes) -> bytes:
-        """The value that `seal` was given. Raises Unreadable."""
+        """Return the value that was sealed. Raises Unreadable."""
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE:
             raise Unreadable
         nonce, content = sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
@@ -71,7 +72,7 @@ def is_run_name(name: bytes) -> bool:
 
 
 def caller_name(caller_key: bytes) -> str:
-    """The key in the store under which the runs of a caller are noted."""
+    """Return the key in the store under which the names of a caller's runs are kept."""
     return "pc:{%s}" % _derived(caller_key, b"prompt-sidecar store: caller", 16).hex()  # noqa: UP031 - braces
 
 

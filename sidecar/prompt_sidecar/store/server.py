@@ -23,9 +23,9 @@ from prompt_sidecar.values import MIB, split_address
 
 _DENIALS: Final = (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError)
 _DENIED: Final = ("NOAUTH", "WRONGPASS", "NOPERM")
-"""How the errors of a store begin that knows neither user nor password, or does not let the user do that."""
+"""Beginnings of a store's errors for an unknown user or password, or a command that the user may not run."""
 _FULL: Final = ("OOM", "MISCONF")
-"""How the errors of a store begin that cannot take more: no memory, or no disk for its log."""
+"""Beginnings of a store's errors when it cannot take more: no memory, or no disk for its log."""
 
 ERRORS: Final = (exceptions.ValkeyError, exceptions.ValkeyClusterException)
 AWAY: Final = (
@@ -34,79 +34,79 @@ AWAY: Final = (
     exceptions.ClusterError,
     exceptions.ValkeyClusterException,
 )
-"""Errors of a store that does not answer, or of a cluster that has nobody to answer for a key just then."""
+"""Errors of a store that does not answer, or of a cluster in which no node answers for a key at present."""
 
 FOUND_AGAIN: Final = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError)
-"""Errors after which the library's client of a cluster has heard from another node where the keys are."""
+"""Errors after which the library's cluster client has learned from another node where the keys are."""
 
 NO_REPLY: Final = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
-"""What the library raises besides for bytes that are no reply, as of something else that listens there."""
+"""Other errors that the library raises for bytes that are not a reply, as when another program listens there."""
 
 REPLY_ITEMS: Final = 2
-"""Largest originals that a reply may hold, as it is counted: one counts for one and a half. Several are read at once
-only where they are small (`prompt_sidecar.recall.history.FETCHED_BYTES`)."""
+"""Originals of the largest size that a reply may hold; each counts one and a half times. Several are read at once only
+where they are small (`prompt_sidecar.recall.history.FETCHED_BYTES`)."""
 REPLY_BYTES: Final = 32 * MIB
-"""Bytes of a reply besides: the names of 120,000 originals of a run, or the facts of so many."""
+"""Bytes of a reply in addition: the names of 120,000 originals of a run, or the facts of as many items."""
 
 MOST_CHARACTERS: Final = 200
-"""Of what a store says, in the log."""
+"""Characters of a store's message in the log."""
 NO_STORE: Final = "what answers there does not speak the protocol of Valkey and Redis"
 
 FIRST_TRIES: Final = 3
-"""How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
-the first one, which may be away."""
+"""How often the library may ask for the list of commands when its cluster client is created: it asks the first node,
+which may be unavailable."""
 
 MOST_CAUSES: Final = 8
-"""Of an error that are looked at: the library wraps the system's in one or two of its own."""
+"""Causes of an error that are examined: the library wraps the system's error in one or two of its own."""
 
 Argument = bytes | str | int
 
 
 class Failure(Exception):
-    """The store did not do what it was asked, as far as is known: a write without a reply may have happened."""
+    """A command failed, as far as is known: a write without a reply may have happened."""
 
     def __init__(self, reply: StoreReply, words: str = "") -> None:
         super().__init__(reply.value)
         self.reply = reply
         self.words = words
-        """What the store or the system says of it, for the log; empty: nothing is known."""
+        """The message of the store or the system, for the log; empty if there is none."""
 
 
 def values_in(reply: Any, size: int) -> list[bytes | None]:
-    """The values that a script replied, so many. Raises Failure where it is another reply: the store is damaged."""
+    """Check that a script replied so many values, and return them. Raises Failure otherwise: the store is damaged."""
     if not isinstance(reply, list) or len(reply) != size or not all(isinstance(each, bytes | None) for each in reply):
         raise Failure(StoreReply.FAILED)
     return reply
 
 
 def names_in(reply: Any) -> list[bytes]:
-    """The names that a script replied. Raises Failure as `values_in`."""
+    """Return the names that a script replied. Raises Failure as `values_in`."""
     if not isinstance(reply, list) or not all(isinstance(each, bytes) for each in reply):
         raise Failure(StoreReply.FAILED)
     return reply
 
 
 class ScriptRunner(Protocol):
-    """Runs scripts, each on one run's key. Thread-safe but for `write`, which one thread uses."""
+    """Runs scripts, each on one run's key. Thread-safe except for `write`, which one thread uses."""
 
     def run(self, script: str, name: str, arguments: Sequence[Argument]) -> Any:
-        """The script's reply. Raises Failure."""
+        """Run a script and return its reply. Raises Failure."""
         ...
 
     def write(self, script: str, name: str, arguments: Sequence[Argument], replicas: int) -> Any:
-        """As `run`, in the order of the calls; returns once so many replicas have it, too. Raises Failure."""
+        """As `run`, in the order of the calls; returns once as many replicas have the write, too. Raises Failure."""
         ...
 
     def node(self, name: str) -> str:
-        """The server that has the key, by what is known without asking; empty: there is one, or none is known yet."""
+        """Return the server that has the key, as far as is known without asking; empty: a single server, or unknown."""
         ...
 
     def nodes(self) -> Collection[str]:
-        """All that `node` may return now."""
+        """Return all names that `node` may return now."""
         ...
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         ...
 
 
@@ -118,7 +118,7 @@ class StoreClient(Protocol):
         ...
 
     def of(self, name: str) -> Any:
-        """The library's client of the server that has the key."""
+        """The library's client for the server that has the key."""
         ...
 
     def node(self, name: str) -> str:
@@ -130,16 +130,16 @@ class StoreClient(Protocol):
         ...
 
     def lost(self, error: Exception) -> None:
-        """A command was not answered."""
+        """Handle a command that was not answered."""
         ...
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         ...
 
 
 class Single:
-    """A client of one server; the library connects again by itself."""
+    """A client of one server; the library reconnects by itself."""
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
         """`given`: the library's options, and those of `BoundedPool`."""
@@ -171,7 +171,7 @@ class Single:
 
 
 class _Sentinels(Sentinel):
-    """Sentinels by the library, whose order it changes: here one thread at a time."""
+    """The library's Sentinels, whose order the library changes: therefore used by one thread at a time."""
 
     def __init__(self, addresses: Sequence[str], given: Mapping[str, Any]) -> None:
         """`given`: the library's options of connections to them, and those of `BoundedPool`."""
@@ -182,12 +182,12 @@ class _Sentinels(Sentinel):
         self._lock = Lock()
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return the primary's address. Raises MasterNotFoundError, which says how many Sentinels do not answer."""
+        """Return the primary's address. Raises MasterNotFoundError, with the number of Sentinels that do not answer."""
         with self._lock:
             try:
                 found: tuple[str, int] = super().discover_master(service_name)  # type: ignore[no-untyped-call]
             except MasterNotFoundError as error:
-                away = str(error).count(" - ")  # the library says it of each
+                away = str(error).count(" - ")  # the library repeats it for each
                 denied = "AuthenticationError" in str(error)
                 words = f"of {len(self.sentinels)} Sentinels {away} do not answer{' (denied)' if denied else ''}"
                 raise MasterNotFoundError(f"{words}, and no other knows a primary {service_name} that is up") from None
@@ -195,10 +195,10 @@ class _Sentinels(Sentinel):
 
 
 class Watched:
-    """A client of the primary that Sentinels name. A connection that is lost is made to the primary of that time."""
+    """A client of the primary that Sentinels name. A lost connection is made again to the present primary."""
 
     def __init__(self, options: StoreOptions, given: Mapping[str, Any], password: str) -> None:
-        """`given`: the library's options of connections to the primary, and of `BoundedPool`; `password`: theirs."""
+        """`given`: options of connections to the primary, and of `BoundedPool`; `password`: the Sentinels'."""
         shared = {name: value for name, value in given.items() if name != "password"}
         place = {name: value for name, value in parse_url(options.url).items() if name in {"username", "db"}}
         tls: dict[str, Any] = {"connection_class": SSLConnection} if options.uses_tls else {}
@@ -235,10 +235,10 @@ class Watched:
 
 
 class Cluster:
-    """A client of a cluster, made when it is first needed, as the library then asks for the nodes at once.
+    """A client of a cluster, created when first needed, as the library asks for the nodes when it is created.
 
-    Where a node does not answer, the library asks another one where its keys are now. It forgets those that did not
-    answer that either, until it knows none: then the client is made again, from the URL and the nodes that were known.
+    If a node does not answer, the library asks another one where its keys are now. It forgets nodes that do not answer
+    that either, until it knows none: then the client is created again, from the URL and the nodes that were known.
     """
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
@@ -248,7 +248,7 @@ class Cluster:
         pool = partial(BoundedPool, reply_bytes=given.pop("reply_bytes"))
         self._given = {**given, "connection_pool_class": pool, "cluster_error_retry_attempts": FIRST_TRIES}
         self._known: Any = None
-        """The client at hand, or the last one: what is known of the nodes."""
+        """The present client, or the last one: the nodes that are known."""
         self._client: Any = None
         self._lock = Lock()
 
@@ -261,7 +261,7 @@ class Cluster:
                 nodes = self._known.get_nodes() if self._known is not None else ()
                 known = [node(each.host, each.port) for each in nodes]
                 client = cluster.from_url(self._url, startup_nodes=known, **self._given)
-                client.cluster_error_retry_attempts = 0  # commands are tried again by who sends them
+                client.cluster_error_retry_attempts = 0  # the caller repeats commands
                 self._client = self._known = client
             return self._client
 
@@ -277,7 +277,7 @@ class Cluster:
             return ""
         try:
             return str(known.get_node_from_key(name).name)
-        except exceptions.ValkeyClusterException:  # nobody has its slot
+        except exceptions.ValkeyClusterException:  # no node has its slot
             return ""
 
     def nodes(self) -> Collection[str]:
@@ -286,7 +286,7 @@ class Cluster:
         return ("", *(node.name for node in known.get_primaries())) if known is not None else ("",)
 
     def lost(self, error: Exception) -> None:
-        """See `StoreClient.lost`. Other threads may use the client: its connections end when the last one is done."""
+        """See `StoreClient.lost`. Other threads may use the client: its connections close when the last use ends."""
         if isinstance(error, FOUND_AGAIN):
             return
         with self._lock:
@@ -301,10 +301,10 @@ class Cluster:
 
 
 class Server:
-    """A real one, or a cluster of them."""
+    """A real server, or a cluster of servers."""
 
     def __init__(self, options: StoreOptions) -> None:
-        """Connect to nothing yet. Raises OSError where the password cannot be read."""
+        """Make no connection yet. Raises OSError if the password cannot be read."""
         given: dict[str, Any] = {
             "socket_timeout": options.timeout,
             "socket_connect_timeout": options.connect_timeout,
@@ -329,7 +329,7 @@ class Server:
         self._timeout = options.timeout
         self._any: StoreClient = self._client(options, given)
         self._writer: StoreClient = self._client(options, given)
-        """For one thread, whose commands so have one connection for each server."""
+        """For one thread, whose commands so use one connection for each server."""
         self._loaded: dict[str, str] = {}
 
     def _client(self, options: StoreOptions, given: Mapping[str, Any]) -> StoreClient:
@@ -366,7 +366,7 @@ class Server:
         return {*self._any.nodes(), *self._writer.nodes()}
 
     def ping(self) -> None:
-        """Connect, log in, and ask for a sign of life. Raises Failure."""
+        """Connect, log in, and send a ping. Raises Failure."""
         try:
             self._any.all().ping()
         except ERRORS as error:
@@ -386,7 +386,7 @@ class Server:
             if digest is not None:
                 try:
                     return commands.evalsha(digest, 1, name, *arguments)
-                except exceptions.NoScriptError:  # it was restarted, or another has taken its place
+                except exceptions.NoScriptError:  # it was restarted, or another one has replaced it
                     pass
             reply = commands.eval(script, 1, name, *arguments)
             self._loaded[script] = _digest(script)
@@ -403,7 +403,7 @@ class Server:
         return Failure(reply, self._words(error))
 
     def _words(self, error: Exception) -> str:
-        """What an error says, on one line: a store that does not know a command quotes it, the login's too."""
+        """Return an error's message on one line: a store that does not know a command quotes it, also the login."""
         said = " ".join("".join(each if each.isprintable() else " " for each in str(error)).split())
         for password in filter(None, (self._password, self._sentinels_password)):
             said = said.replace(password, "…")
@@ -411,7 +411,7 @@ class Server:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it came of."""
+    """Yield an error and its causes."""
     at: BaseException | None = error
     for _ in range(MOST_CAUSES):
         if at is None:

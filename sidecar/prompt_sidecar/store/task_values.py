@@ -1,7 +1,7 @@
-"""A run's tasks as one value in the store, which the version before the records reads, too.
+"""A run's tasks as one value in the store, readable also by the version before task records.
 
-It is a map: `version`, `items` (the tasks by number) and `requests` are what that version knows, and writes; `epoch`,
-`records` and `made` (the version that each request has made) are the records' own.
+It is a map: `version`, `items` (the tasks by number) and `requests` are the fields that the earlier version reads and
+writes; `epoch`, `records` and `made` (the version that each request has made) belong to the records.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class _Stored:
     requests: Sequence[str] = ()
     epoch: int = 0
     records: tuple[TaskRecord, ...] | None = None
-    """None: the version before the records wrote it."""
+    """None if the version before task records wrote it."""
     made: Sequence[int] = ()
 
 
-# Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
+# Created before threads start: msgspec crashes the process where two threads decode a type for the first time at once.
 _decoder: Final = msgspec.msgpack.Decoder(_Stored)
 
 
@@ -41,7 +41,7 @@ def packed(state: TaskState) -> bytes:
 
 
 def unpacked(value: bytes, known: TaskState) -> TaskState:
-    """Return the state of a value; `known`: what is known of the run here. Raises msgspec.MsgspecError."""
+    """Return the state of a value; `known`: the run's state in this process. Raises msgspec.MsgspecError."""
     stored = _decoder.decode(value)
     if stored.records is None:
         return from_earlier(stored.version, stored.items, stored.requests, known)
@@ -50,5 +50,5 @@ def unpacked(value: bytes, known: TaskState) -> TaskState:
 
 
 def digest(sealed: bytes) -> bytes:
-    """Return what the script that writes tasks knows a stored value by, as it lies in the store."""
+    """Return the digest by which the script that writes tasks recognises a stored value."""
     return sha1(sealed, usedforsecurity=False).hexdigest().encode()

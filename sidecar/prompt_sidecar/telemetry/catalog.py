@@ -4,9 +4,9 @@ Metric names are defined here only. The instruments are made from it, the dashbo
 and tests compare both with what a running sidecar exposes.
 
 Label sets are closed: each label lists all of its values, so that every series exists from the start (a rate over a
-series that begins at 1 misses its first event) and no request can add one. Open labels are the model (names of
-an allow-list and families of known models, otherwise `other`), the caller (names that operators give, otherwise
-`other`) and the currency, which the settings name.
+series that begins at 1 misses its first event) and no request can add one. Open labels are the model (names of an
+allow-list and families of known models, otherwise `other`), the caller (names that operators give, otherwise `other`)
+and the currency, which the settings name.
 
 Names follow OpenTelemetry's rules: no unit and no `total` in a name, but a separate unit (`s`, `By`, `{token}`).
 Prometheus shows `prompt_sidecar.prompt.tokens` as `prompt_sidecar_prompt_tokens_total`.
@@ -46,7 +46,7 @@ OTHER: Final = "other"
 
 
 class InstrumentKind(StrEnum):
-    """Kind of instrument. A COUNTER only grows; a GAUGE is read at each collection."""
+    """Kind of instrument. A COUNTER only increases; a GAUGE is read at each collection."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -60,15 +60,15 @@ class Metric:
     name: str
     kind: InstrumentKind
     unit: str
-    """UCUM, as OpenTelemetry writes it."""
+    """The UCUM unit, as OpenTelemetry writes it."""
     description: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """All values of each label. An empty tuple: an open set, bounded elsewhere (`model`)."""
+    """All values of each label. An empty tuple: an open set, limited elsewhere (`model`)."""
     boundaries: tuple[float, ...] = ()
     """Bucket boundaries of a histogram."""
 
     def series(self) -> list[dict[str, str]]:
-        """Every combination of label values that exists from the start, with `other` for open labels."""
+        """Return every combination of label values that exists from the start, with `other` for open labels."""
         names = list(self.labels)
         return [
             dict(zip(names, values, strict=True)) for values in product(*(v or (OTHER,) for v in self.labels.values()))
@@ -94,7 +94,7 @@ _MODEL: Final = {"model": ()}
 _VIA: Final = ("rpc", "tool")
 _TOOLS: Final = (*TOOL_NAMES, OTHER)
 CUSTOM: Final = "custom"
-"""Label of all rules that users add, and of the kinds of value that only these find."""
+"""The label of all rules that users add, and of the kinds of value that only these rules find."""
 RULES: Final = (*RULES_BY_NAME, UNANSWERED_CALL, CUSTOM)
 KINDS: Final = (*sorted({rule.kind for rule in RULES_BY_NAME.values()}), CUSTOM)
 
@@ -229,8 +229,7 @@ HTTP_ROUTES: Final = (
     "guardrail",
     "passed_through",
 )
-"""Kinds of requests through the HTTP door, by the API that their path names; gateways send compress, retrieve and
-guardrail."""
+"""Kinds of requests through the HTTP door, by the API of their path; gateways send compress, retrieve and guardrail."""
 HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
     InstrumentKind.COUNTER,
@@ -318,7 +317,7 @@ ROUTES_OF_PROVIDERS: Final = tuple(
 )
 """Routes whose requests become calls of a provider that the sidecar makes."""
 _TURNS: Final = ("shown", "hidden")
-"""Whether the agent gets the answer, or the sidecar answers its calls: a hidden turn."""
+"""Whether the agent gets the answer, or the sidecar answers its calls in a hidden turn."""
 PROVIDER_CALLS: Final = Metric(
     "prompt_sidecar.provider.calls",
     InstrumentKind.COUNTER,
@@ -367,7 +366,7 @@ _GENAI: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Labels of the conventions for generative AI. Operations and providers are those of `providers/table.py`."""
 _GENAI_SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""As the conventions advise, like the other boundaries of metrics that they name."""
+"""As the conventions recommend, like the other boundaries of the metrics that they name."""
 GENAI_TOKENS: Final = Metric(
     "gen_ai.client.token.usage",
     InstrumentKind.HISTOGRAM,
@@ -402,7 +401,7 @@ GENAI_OUTPUT_CHUNK: Final = Metric(
     _GENAI_SECONDS,
 )
 GENAI: Final = (GENAI_TOKENS, GENAI_DURATION, GENAI_FIRST_CHUNK, GENAI_OUTPUT_CHUNK)
-"""Those of OpenTelemetry's conventions for generative AI."""
+"""Metrics of OpenTelemetry's conventions for generative AI."""
 
 PROMPTS: Final = Metric(
     "prompt_sidecar.prompts",
@@ -493,7 +492,7 @@ CONDENSED_TOKENS: Final = Metric(
     {"reduction": tuple(reduction.name for reduction in REDUCTIONS)},
 )
 AIMS: Final = ("window", "ceiling")
-"""What cuts go by: the limit, which is of the window, or `policy.ceiling_tokens` below it."""
+"""What cuts aim at: the limit, which follows from the window, or `policy.ceiling_tokens` below it."""
 CUTS: Final = Metric(
     "prompt_sidecar.cuts",
     InstrumentKind.COUNTER,
@@ -1018,4 +1017,4 @@ BUILD_INFO: Final = Metric(
 )
 
 CATALOG: Final[tuple[Metric, ...]] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order of this file."""
+"""All metrics, in the order of this file."""

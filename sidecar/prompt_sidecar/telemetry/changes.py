@@ -30,12 +30,12 @@ TOOL = "tool"
 
 
 def aside(call: TrimCall) -> str:
-    """The mode of a prompt that changes nothing; empty for an ordinary one."""
+    """Return the mode of a prompt that changes nothing; empty for an ordinary one."""
     return "dry_run" if call.dry_run else "side_call" if call.side_call else ""
 
 
 def outcome(answer: TrimAnswer) -> str:
-    """The outcome of a prompt, as a label."""
+    """Return the outcome of a prompt, as a label."""
     if not answer.fits:
         return "over_budget"
     if answer.trimmed.cuts:
@@ -44,7 +44,7 @@ def outcome(answer: TrimAnswer) -> str:
 
 
 def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
-    """A prompt was answered; `model` is the label of its model."""
+    """Return the changes for an answered prompt; `model` is the label of its model."""
     mode = aside(call)
     if mode:
         return [(catalog.PROMPTS_ASIDE, (mode,), 1)]
@@ -75,18 +75,18 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
 
 
 def findings(found: Sequence[Finding]) -> list[Change]:
-    """What the guard's rules found."""
+    """Return the changes for the finds of the guard's rules."""
     return [(catalog.FINDINGS, (rule_label(each.rule), each.action.value), each.count) for each in found]
 
 
 def _tokens(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
-    """What a prompt takes, as it was sent and as it is returned."""
+    """Return the changes for a prompt's tokens, as it was sent and as it is returned."""
     tokens = answer.tokens
     changes: list[Change] = [
         (catalog.PROMPT_TOKENS, ("before", call.format, model), tokens.before),
         (catalog.PROMPT_TOKENS, ("after", call.format, model), tokens.after),
     ]
-    if answer.size is not None:  # None: a single result, which has no prefix and no text of ours
+    if answer.size is not None:  # None for a single result, which has no prefix and none of our text
         changes += [
             (catalog.OWN_TEXT_TOKENS, (), tokens.own_text),
             (catalog.PREFIX_TOKENS, ("kept",), answer.cache.kept),
@@ -101,7 +101,7 @@ def _tokens(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
 
 
 def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change]:
-    """A request through the HTTP door has ended; `status` is the provider's, 0: none."""
+    """Return the changes for a finished request through the HTTP door; `status` is the provider's, 0 if none."""
     of_class = f"{status // 100}xx" if status else "none"
     changes: list[Change] = [
         (catalog.HTTP_REQUESTS, (route, outcome), 1),
@@ -111,7 +111,7 @@ def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change
 
 
 def handled(request: Handled) -> list[Change]:
-    """A request went on, trimmed or not."""
+    """Return the changes for a request that was forwarded, trimmed or not."""
     size = "large" if request.is_large else "small"
     changes: list[Change] = [(catalog.HANDLED, (request.through.value, request.outcome, size), 1)]
     if request.recall is not None:
@@ -120,12 +120,12 @@ def handled(request: Handled) -> list[Change]:
 
 
 def foreign(listener: str, header: str) -> Change:
-    """A request was refused that a web page of another site may have sent."""
+    """Return the change for a refused request that a web page of another site may have sent."""
     return catalog.FOREIGN_REQUESTS, (listener, header), 1
 
 
 def failed(error: SidecarError) -> list[Change]:
-    """Something ended with an error, whatever the door."""
+    """Return the changes for an error, whatever the door."""
     changes: list[Change] = [bound(error.bound)] if error.bound else []
     if isinstance(error, GuardRefused):
         changes.append((catalog.GUARD_REFUSALS, (), 1))
@@ -135,12 +135,12 @@ def failed(error: SidecarError) -> list[Change]:
 
 
 def ceiling(scope: str, kind: str, action: str = CeilingAction.REFUSE) -> Change:
-    """A ceiling was passed."""
+    """Return the change for a ceiling that was passed."""
     return catalog.CEILINGS_PASSED, (str(scope), str(kind), str(action)), 1
 
 
 def _comparison(compared: Compared) -> list[Change]:
-    """What a prompt costs, next to never trimming."""
+    """Return the changes for a prompt's cost, next to never trimming."""
     how: Change = (catalog.COMPARED_PROMPTS, (compared.how.value,), 1)
     if compared.how is Comparability.REFUSED:
         return [how]
@@ -155,7 +155,7 @@ def _comparison(compared: Compared) -> list[Change]:
 
 
 def _recount(recount: Recount) -> list[Change]:
-    """What a report changes of the comparison; counters only grow, so what it replaces has counters too."""
+    """Return how a report changes the comparison; counters only increase, so replaced amounts have counters too."""
     changes: list[Change] = []
     if recount.counted:
         changes.append((catalog.RECOUNTED_PROMPTS, (recount.reported.how.value,), 1))
@@ -167,7 +167,7 @@ def _recount(recount: Recount) -> list[Change]:
 
 
 def _news(answer: TrimAnswer) -> list[Change]:
-    """Changes for events that no earlier answer reported."""
+    """Return the changes for events that no earlier answer reported."""
     news = answer.news
     changes: list[Change] = []
     for trim in news.trims:
@@ -200,7 +200,7 @@ def _news(answer: TrimAnswer) -> list[Change]:
 
 
 def of_caller(call: TrimCall, answer: TrimAnswer, caller: str) -> list[Change]:
-    """A prompt was answered; `caller` is the label of its caller."""
+    """Return the changes by caller for an answered prompt; `caller` is the label of its caller."""
     if aside(call):
         return []
     changes: list[Change] = [(catalog.CALLER_PROMPTS, (caller, outcome(answer)), 1)]
@@ -214,12 +214,12 @@ def of_caller(call: TrimCall, answer: TrimAnswer, caller: str) -> list[Change]:
 
 
 def refused_caller(call: TrimCall, caller: str) -> list[Change]:
-    """A caller's prompt got an error."""
+    """Return the changes by caller for a prompt that got an error."""
     return [] if aside(call) else [(catalog.CALLER_PROMPTS, (caller, "refused"), 1)]
 
 
 def refused(call: TrimCall | None, model: str) -> list[Change]:
-    """A prompt got an error; None: it was not a valid request."""
+    """Return the changes for a prompt that got an error; None: it was not a valid request."""
     mode = aside(call) if call is not None else ""
     if mode:
         return [(catalog.PROMPTS_ASIDE, (mode,), 1)]
@@ -228,12 +228,12 @@ def refused(call: TrimCall | None, model: str) -> list[Change]:
 
 
 def retrieval(answer: RetrieveAnswer, via: str) -> list[Change]:
-    """An original was requested."""
+    """Return the changes for a requested original."""
     return [(catalog.RETRIEVALS, (answer.outcome.value, via), 1)]
 
 
 def search(found: SearchResult, via: str) -> list[Change]:
-    """A history was searched."""
+    """Return the changes for a search."""
     changes: list[Change] = [
         (catalog.SEARCHES, (found.outcome.value, via), 1),
         (catalog.SEARCH_SNIPPETS, (via,), len(found.snippets)),
@@ -246,12 +246,12 @@ def search(found: SearchResult, via: str) -> list[Change]:
 
 
 def tool_label(name: str) -> str:
-    """The label of one of our tools; a model may ask for any other."""
+    """Return the label of one of our tools, or `other`, as a model may ask for any tool."""
     return name if name in TOOL_NAMES else OTHER
 
 
 def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
-    """A model called one of our tools."""
+    """Return the changes for a model's call of one of our tools."""
     changes: list[Change] = [(catalog.TOOL_CALLS, (tool_label(name), answer.outcome.value), 1)]
     if answer.recalled is not None:
         changes += retrieval(answer.recalled, TOOL)
@@ -269,7 +269,10 @@ def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
 
 
 def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
-    """An agent reported on a model call. Only recorded reports add figures; a rejected prompt used no tokens."""
+    """Return the changes for a report on a model call.
+
+    Only recorded reports add figures; a rejected prompt used no tokens.
+    """
     changes: list[Change] = [(catalog.USAGE_REPORTS, (answer.outcome.value,), 1)]
     if answer.recount is not None and answer.outcome in {UsageOutcome.RECORDED, UsageOutcome.FAILED}:
         changes += _recount(answer.recount)
@@ -289,7 +292,7 @@ def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
 
 
 def spent(spent: Spent, model: str) -> list[Change]:
-    """What a reported call cost; `model` is the label of the model that answered."""
+    """Return the changes for the cost of a reported call; `model` is the label of the model that answered."""
     if spent.unpriced is not None:
         return [(catalog.COST_UNPRICED, (spent.unpriced.value, model), 1)]
     made: list[Change] = [(catalog.COST, (model, spent.currency), spent.cost)]
@@ -302,7 +305,7 @@ def spent(spent: Spent, model: str) -> list[Change]:
 
 
 def tools(labelled: Iterable[tuple[str, ToolNews]]) -> list[Change]:
-    """What results of tools brought; `labelled`: labels of tools, which may repeat, with what is new of each."""
+    """Return the changes for tools' results; `labelled`: labels of tools, which may repeat, with the news of each."""
     changes: list[Change] = []
     for tool, news in labelled:
         changes += [
@@ -315,7 +318,7 @@ def tools(labelled: Iterable[tuple[str, ToolNews]]) -> list[Change]:
 
 
 def restored(tools: Sequence[str], calls: Sequence[RestoredArguments]) -> list[Change]:
-    """Masks in calls' arguments became values, or stayed; `tools` are the labels of the calls' tools."""
+    """Return the changes for masks in calls' arguments; `tools` are the labels of the calls' tools."""
     changes: list[Change] = []
     for tool, call in zip(tools, calls, strict=True):
         for kind, times in call.kinds.items():
@@ -326,10 +329,10 @@ def restored(tools: Sequence[str], calls: Sequence[RestoredArguments]) -> list[C
 
 
 def rule_label(name: str) -> str:
-    """The label of a rule: its name, if it is one of the sidecar's own."""
+    """Return the label of a rule: its name, if it is one of the sidecar's own."""
     return name if name in catalog.RULES else catalog.CUSTOM
 
 
 def bound(name: str) -> Change:
-    """A bound was reached."""
+    """Return the change for a resource limit that was reached."""
     return (catalog.BOUND_HITS, (name,), 1)

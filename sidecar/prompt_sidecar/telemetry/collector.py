@@ -1,8 +1,9 @@
-"""Whether the collector takes what is pushed to it: one line when it no longer does, and one when it does again.
+"""Whether exports to the collector succeed: one log line when they begin to fail, and one when they recover.
 
-OpenTelemetry's exporters log each export that fails and each try of it, thirty lines a minute and more. They say why,
-so the first of these lines is quoted in the one of ours, without a password that its address may hold; none is logged
-by itself. What is lost meanwhile is in the SDK's own metrics, which the alert PromptSidecarTelemetryDrops watches.
+OpenTelemetry's exporters log each export that fails and each try of it, thirty lines a minute and more. They give the
+reason, so our line quotes the first of theirs, without a password that the address may contain; their own lines are
+suppressed. Data lost meanwhile is counted by the SDK's own metrics, which the alert PromptSidecarTelemetryDrops
+watches.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ LOGGERS: Final = (
     "opentelemetry.sdk._shared_internal",
     "opentelemetry.sdk.metrics._internal.export",
 )
-"""Loggers of OpenTelemetry's that tell of each export which fails, and of what it costs."""
+"""OpenTelemetry's loggers that report each failed export, and its consequences."""
 _MOST_CHARACTERS: Final = 300
-"""Of what an exporter says."""
+"""Characters of an exporter's message that are quoted."""
 _CREDENTIALS: Final = re.compile(r"(?<=//)[^/@\s]*@")
 _RETRY: Final = re.compile(r",? retrying in [\d.]+ ?s\.?")
 
@@ -34,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 class _ExporterState(threading.local):
-    """What an exporter has said in the current thread since its last export."""
+    """An exporter's first message in the current thread since its last export."""
 
     words = ""
 
 
 class Collector:
-    """Hears of each export. Thread-safe."""
+    """Receives the result of each export. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,12 +50,12 @@ class Collector:
         self._said = _ExporterState()
 
     def heard(self, line: str) -> None:
-        """Keep what an exporter says in the current thread, for the line that is logged if its export fails."""
+        """Keep an exporter's message in the current thread, for the line that is logged if its export fails."""
         if not self._said.words:
             self._said.words = _CREDENTIALS.sub("", _RETRY.sub("", " ".join(line.split())))[:_MOST_CHARACTERS]
 
     def exported(self, signal: str, *, taken: bool) -> None:
-        """Hear that an export of a signal has ended."""
+        """Record the end of an export of a signal."""
         words, self._said.words = self._said.words, ""
         with self._lock:
             before = bool(self._lost)
@@ -74,14 +75,14 @@ class Collector:
 
 
 class _Heard(logging.Filter):
-    """Gives a collector what a library says, and logs none of it."""
+    """Passes a library's log lines to a collector, and logs none of them."""
 
     def __init__(self, collector: Collector) -> None:
         super().__init__()
         self._collector = collector
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return whether the line is logged."""
         if record.levelno < logging.WARNING:
             return True
         self._collector.heard(record.getMessage())
@@ -90,7 +91,7 @@ class _Heard(logging.Filter):
 
 @contextmanager
 def exporters_heard(collector: Collector) -> Iterator[None]:
-    """Have a collector hear what exporters say, until the context ends."""
+    """Let a collector receive exporters' log lines, until the context ends."""
     heard = _Heard(collector)
     for name in LOGGERS:
         logging.getLogger(name).addFilter(heard)
@@ -102,7 +103,7 @@ def exporters_heard(collector: Collector) -> Iterator[None]:
 
 
 class _Watched:
-    """Has a collector hear of each export; an exporter's class comes after it among the bases of a class."""
+    """Reports each export to a collector; in a class's bases it is placed before the exporter's class."""
 
     collector: Collector
     signal: str
@@ -119,6 +120,6 @@ class _Watched:
 
 
 def watched(exporter: type[T], signal: str, collector: Collector) -> type[T]:
-    """Return an exporter's class whose exports a collector hears of, as those of a signal."""
+    """Return an exporter's class that reports its exports to a collector, as those of a signal."""
     members = {"collector": collector, "signal": signal, "__module__": exporter.__module__}
     return cast("type[T]", type(exporter.__name__, (_Watched, exporter), members))

@@ -1,7 +1,7 @@
 """The histograms, as plain numbers that calls add to and collections read.
 
-OpenTelemetry's histograms take 6 us for one value, 10 us with OTLP's reader, and a prompt has seven. Here a value
-is counted in its bucket, and where figures are pushed by OTLP in an exponential one too.
+OpenTelemetry's histograms take 6 us for one value, 10 us with OTLP's reader, and a prompt has seven. Here a value is
+counted in its bucket, and if figures are pushed by OTLP, in an exponential one too.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 from prompt_sidecar.telemetry.tallies import Values
 
 SCALE: Final = 4
-"""Of exponential buckets as they are counted: 16 for each power of two, so that a value is known within 4.5 %."""
+"""The scale of exponential buckets: 16 for each power of two, so that a value is known within 4.5 %."""
 MOST_NOTED: Final = 256
-"""Values that are noted and not yet counted: some forty prompts' worth, counted in half a millisecond."""
+"""Recorded values that are not counted yet: some forty prompts' worth, counted in half a millisecond."""
 _TO_BUCKETS: Final = 2.0**SCALE
 
 Ids = tuple[int, int]
-"""Of a trace, and of a span in it."""
+"""The ids of a trace, and of a span in it."""
 _Noted = tuple[Metric, float, Values, tuple[int, int, int] | None]
 
 
@@ -44,7 +44,7 @@ class Distribution:
     """The values of one series."""
 
     counts: list[int]
-    """Of each bucket, the last one without an upper bound; a value on a boundary is in the bucket below."""
+    """Counts by bucket, the last one without an upper bound; a value on a boundary is in the bucket below."""
     sum: float = 0
     least: float = math.inf
     most: float = 0
@@ -52,7 +52,7 @@ class Distribution:
     exponential: dict[int, int] = field(default_factory=dict)
     """Counts by index at `SCALE`: bucket i holds values above 2^(i / 2^SCALE), up to the next one. Without zeros."""
     exemplars: dict[int, Exemplar] = field(default_factory=dict)
-    """The newest one of each bucket."""
+    """The newest exemplar of each bucket."""
 
     @property
     def count(self) -> int:
@@ -60,7 +60,7 @@ class Distribution:
         return sum(self.counts)
 
     def copy(self) -> Distribution:
-        """A copy that does not change."""
+        """Return a copy that does not change."""
         return Distribution(
             list(self.counts),
             self.sum,
@@ -76,7 +76,7 @@ class Distributions:
     """The values of all histograms. Thread-safe.
 
     During a call a value is only noted, which takes a microsecond. Values are counted at the next collection, or once
-    there are `MOST_NOTED`: many in one go take a fifth of the time that each takes in the middle of a call.
+    there are `MOST_NOTED`: counting many at once takes a fifth of the time for each value.
     """
 
     def __init__(self, metrics: Iterable[Metric], *, exponential: bool = False) -> None:
@@ -96,7 +96,7 @@ class Distributions:
     def record(self, metric: Metric, value: float, values: Values = (), trace: Ids | None = None) -> None:
         """Count a value; `trace` has the ids of the span in which it was recorded, if that is exported.
 
-        Negative values and those that are no numbers are left out, as OpenTelemetry does.
+        Negative values and NaN are ignored, as in OpenTelemetry.
         """
         with self._lock:
             self._noted.append((metric, value, values, trace and (*trace, time_ns())))
@@ -104,7 +104,7 @@ class Distributions:
                 self._count()
 
     def record_all(self, noted: Iterable[tuple[Metric, float, Values]], trace: Ids | None = None) -> None:
-        """Count several values of one moment: as `record` of each, but with one lock and one look at the clock."""
+        """Count several values of one moment: as `record` of each, but with one lock and one read of the clock."""
         exemplar = trace and (*trace, time_ns())
         values = [(*each, exemplar) for each in noted]
         with self._lock:
@@ -113,7 +113,7 @@ class Distributions:
                 self._count()
 
     def read(self, metric: Metric) -> dict[Values, Distribution]:
-        """Every series of a histogram that has a value."""
+        """Return every series of a histogram that has a value."""
         with self._lock:
             self._count()
             return {values: found.copy() for values, found in self._series[metric.name].items()}

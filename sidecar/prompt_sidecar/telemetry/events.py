@@ -1,8 +1,8 @@
 """Events as OTLP logs: one record for each cut, each break of the cache by an agent, each refused prompt, each finding.
 
-Metrics say how often, spans are sampled; a record says that it happened to this run. Records hold numbers, words of
-closed sets and the run's id; never text of a prompt, of a model or of a tool. A record that is written during a traced
-call names its trace and span. Without an exporter there are none at all: `on` is false.
+Metrics give frequencies, spans are sampled; a record shows that an event happened in this run. Records hold numbers,
+words of closed sets and the run's id; never text of a prompt, of a model or of a tool. A record that is written during
+a traced call names its trace and span. Without an exporter there are no records: `on` is false.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prompt_sidecar.telemetry.catalog import OTHER
 CUT: Final = "prompt_sidecar.cut"
 """A prompt was returned with items newly trimmed."""
 CACHE_BREAK: Final = "prompt_sidecar.cache_break"
-"""A prompt does not begin with the one before it, as its agent changed what it had sent. Cuts are their own event."""
+"""A prompt does not begin with the previous one, as its agent changed what it had sent. Cuts are their own event."""
 REFUSAL: Final = "prompt_sidecar.refusal"
 """A prompt got an error."""
 FINDING: Final = "prompt_sidecar.finding"
@@ -33,12 +33,12 @@ EVENTS: Final = (CUT, CACHE_BREAK, REFUSAL, FINDING)
 MOST_FINDINGS: Final = 16
 """Records of findings for one prompt, those with the highest counts: an attacker must not fill the queue with them."""
 INTERNAL: Final = "INTERNAL"
-"""The reason of a refusal that is no error of the sidecar's tree."""
+"""The reason of a refusal whose error is not in the sidecar's tree."""
 _ALTERED: Final = frozenset({FindingAction.MASKED, FindingAction.DEFANGED})
 
 
 class EventLog:
-    """Writes records with a logger, or none if it is None. Thread-safe."""
+    """Writes records with a logger, or none if the logger is None. Thread-safe."""
 
     def __init__(self, logger: Logger | None) -> None:
         self._logger = logger
@@ -49,7 +49,7 @@ class EventLog:
         return self._logger is not None
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str) -> None:
-        """Write what one answered prompt brought, if anything; `model` is the label of its model."""
+        """Write the events of one answered prompt, if there are any; `model` is the label of its model."""
         news, cuts = answer.news, answer.news.cuts
         if changes.aside(call) or not (cuts or news.cache_break is CacheBreak.AGENT or answer.guard.findings):
             return
@@ -86,7 +86,7 @@ class EventLog:
             self._emit(FINDING, SeverityNumber.WARN if action in _ALTERED else SeverityNumber.INFO, run | what)
 
     def refused(self, call: TrimCall | None, model: str, error: BaseException) -> None:
-        """Write that a prompt got an error; None: it was no valid request."""
+        """Write that a prompt got an error; None: it was not a valid request."""
         known = isinstance(error, SidecarError)
         attributes: dict[str, AttributeValue] = {
             "error.type": error.reason if isinstance(error, SidecarError) else INTERNAL

@@ -1,9 +1,9 @@
-"""`/metrics`: the catalogue's numbers, and what OpenTelemetry's SDK tells about itself where it pushes to a collector.
+"""`/metrics`: the catalogue's numbers, and the SDK's own metrics if OpenTelemetry pushes to a collector.
 
 Every series is named as OpenTelemetry's own Prometheus reader would name it, and tests compare both. In addition a
 histogram without recorded values has its series at zero, so that a rate over it does not miss its first event, and
-buckets have exemplars, which link to a trace. The text is made in slices: a prompt that is answered meanwhile waits
-for one of them, not for all.
+buckets have exemplars, which link to a trace. The text is made in slices: a concurrent prompt waits for one slice, not
+for all.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ PROVIDER: Final = "gen_ai.provider.name"
 ERROR: Final = "error.type"
 _INFINITY: Final = "+Inf"
 _NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9]+")
-"""What becomes an underscore in a label, as in OpenTelemetry's own Prometheus reader."""
+"""Characters that become an underscore in a label, as in OpenTelemetry's own Prometheus reader."""
 
 
 class ExposedMetrics(Collector):
-    """The resource, the metrics of the SDK where it is used, and, once there are instruments, ours. Thread-safe."""
+    """The resource, the SDK's metrics if it is used, and, once there are instruments, ours. Thread-safe."""
 
     def __init__(self, methods: Sequence[str] = ()) -> None:
         """`methods` are the names of the methods whose calls are counted from the start."""
@@ -61,13 +61,13 @@ class ExposedMetrics(Collector):
         self._own: Sequence[Family] = ()
 
     def reader(self) -> MetricReader:
-        """Return OpenTelemetry's own reader: what the SDK tells about itself is shown by it, the resource too."""
+        """Return OpenTelemetry's own reader, through which the SDK's metrics and the resource are exposed."""
         from opentelemetry.exporter.prometheus import PrometheusMetricReader
 
         return PrometheusMetricReader(scope_info_enabled=False, registry=self._inner)
 
     def show_resource(self, resource: Mapping[str, object], build: Series) -> None:
-        """Show the attributes of a resource and the running versions, as `reader` does: there is no SDK."""
+        """Expose the attributes of a resource and the running versions, as `reader` does: for use without the SDK."""
         labels = {
             _label(key): value if isinstance(value, str) else json.dumps(value, default=str)
             for key, value in resource.items()
@@ -82,7 +82,7 @@ class ExposedMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Collect once."""
-        with self._lock:  # the SDK's collector keeps what it has read in itself
+        with self._lock:  # the SDK's collector caches what it has read
             found = list(self._inner.collect())
         yield from found
         yield from self._own
@@ -93,7 +93,7 @@ class ExposedMetrics(Collector):
             yield family_of(collected, self._methods)
 
     def registry(self) -> CollectorRegistry:
-        """All of these, and the metrics of the process and the interpreter."""
+        """Return a registry of all of these, and the metrics of the process and the interpreter."""
         made = CollectorRegistry()
         made.register(self)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -102,7 +102,7 @@ class ExposedMetrics(Collector):
 
 
 def family_of(collected: CollectedMetric, methods: Sequence[str]) -> Family:
-    """A metric as the Prometheus client has it."""
+    """Convert a metric to the Prometheus client's form."""
     metric = collected.metric
     name, labels = family(metric), tuple(label.replace(".", "_") for label in metric.labels)
     made: Family
@@ -121,24 +121,24 @@ def family_of(collected: CollectedMetric, methods: Sequence[str]) -> Family:
 
 
 def family(metric: Metric) -> str:
-    """Prometheus's name of a metric of the catalogue, without the suffixes of its series."""
+    """Return Prometheus's name of a metric of the catalogue, without the suffixes of its series."""
     return metric.name.replace(".", "_") + _UNITS.get(metric.unit, "")
 
 
 def _label(key: str) -> str:
-    """A resource's key as the name of a label, which begins with no digit."""
+    """Return a resource's key as a label name, which does not begin with a digit."""
     return _NO_LABEL.sub("_", f"_{key[1:]}" if key[:1].isdigit() else key)
 
 
 def _started(collected: CollectedMetric, methods: Sequence[str]) -> Mapping[Values, Distribution]:
-    """The series of a histogram, those without a value too."""
+    """Return the series of a histogram, including those without a value."""
     metric = collected.metric
     empty = Distribution([0] * (len(metric.boundaries) + 1))
     return dict.fromkeys(_expected(metric, methods), empty) | dict(collected.distributions)
 
 
 def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[Values]:
-    """The series that exist from the start."""
+    """Yield the series that exist from the start."""
     if metric is catalog.RPC_DURATION:
         for method in methods:
             for status in STATUSES:

@@ -1,9 +1,9 @@
-"""All rows of the catalogue with their numbers: what calls count and record, and what is read at each collection.
+"""All rows of the catalogue with their numbers: counted and recorded by calls, or read at each collection.
 
 They are not instruments of OpenTelemetry's SDK. A prompt counts some thirty numbers and records seven values: 7 us
-here, 220 us there, and 340 us where OTLP's reader is another one, which is 12 and 19 % of the engine's time (1.8 ms);
-and a scrape would take tens of milliseconds at a stretch. `/metrics` and OTLP's reader take them from here, under the
-names, units and kinds that the SDK would give them; tests compare both with the SDK.
+here, 220 us with the SDK, and 340 us if OTLP's reader is added, which is 12 and 19 % of the engine's time (1.8 ms); and
+a scrape would take tens of milliseconds without a pause. `/metrics` and OTLP's reader take them from here, with the
+names, units and kinds of the SDK; tests compare both with the SDK.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NONE: Final[Mapping[Values, Distribution]] = {}
 
 @dataclass(frozen=True, slots=True)
 class CollectedMetric:
-    """A metric as one collection finds it."""
+    """A metric with its values at one collection."""
 
     metric: Metric
     numbers: Series = field(default_factory=dict)
-    """Of a counter or a gauge."""
+    """Values of a counter or a gauge."""
     distributions: Mapping[Values, Distribution] = field(default_factory=lambda: _NONE)
-    """Of a histogram: the series that have values."""
+    """Values of a histogram: the series that have any."""
 
 
 class Instruments:
@@ -60,18 +60,18 @@ class Instruments:
         buffers: Callable[[], Mapping[str, int]] | None = None,
         cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
-        """Expose the results of these: the core's totals, calls in progress, memory of the process and of answers.
+        """Expose the results of these functions: the core's totals, calls in progress, memory of process and answers.
 
-        And processor time, as the process's control group limits it.
+        `cpu`: processor time, as the process's control group limits it.
         """
         self._totals, self._active, self._memory, self._buffers, self._cpu = totals, active, memory, buffers, cpu
 
     def collect(self) -> Iterator[CollectedMetric]:
-        """Every metric but the build's, in the catalogue's order. All of them are of the same totals."""
+        """Yield every metric except the build's, in the catalogue's order. All of them are from the same totals."""
         readings = self._readings()
         for metric in CATALOG:
             if metric is catalog.BUILD_INFO:
-                continue  # an instrument of the SDK, whose readers pass nothing on where it has none
+                continue  # an instrument of the SDK, whose readers forward nothing without one
             if metric.kind is InstrumentKind.HISTOGRAM:
                 yield CollectedMetric(metric, distributions=self._distributions.read(metric))
             else:
@@ -91,7 +91,7 @@ class Instruments:
         return readings
 
     def _numbers(self, metric: Metric, readings: Series) -> Series:
-        """A counter's or gauge's series. Some are the sum of what calls and the core counted."""
+        """Return a counter's or gauge's series. Some are the sum of what calls and the core counted."""
         if metric.kind is InstrumentKind.GAUGE:
             return readings
         series = self._tallies.read(metric)

@@ -1,7 +1,7 @@
 """The labels whose values are open: models, agents' tools and callers.
 
-They are bounded, so that callers cannot create any number of series, and never a text that a model wrote. What has no
-label of its own is `other`.
+Their number is limited, so that callers cannot create any number of series, and they are never text that a model wrote.
+Names without a label of their own become `other`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from prompt_sidecar.trim.own_text import plain_name
 FIRST_TOOLS: Final = 20
 """Tools that have a label from their first result on: as many as most agents have."""
 MOST_TOOLS: Final = 32
-"""Labels of tools in all; those after the first are for large tools that come late."""
+"""All labels of tools; those after the first are for large tools that appear later."""
 MOST_CALLERS: Final = 32
-"""Labels of callers in all: teams of a platform, and more than a pod has."""
+"""All labels of callers: teams of a platform, and more than a pod has."""
 _OF_DOORS: Final = ("local", "unix")
-"""Callers that need no name."""
+"""Callers whose labels need no name from the operator."""
 _OF_TOKENS: Final = "token:"
-"""What the name of a caller begins with that has a token of the sidecar; the operator's file of tokens names it."""
+"""The prefix of a caller with a token of the sidecar; the operator's file of tokens gives the name."""
 _PLAIN_MODEL: Final = re.compile(r"[A-Za-z0-9._:/@\[\]+-]{1,128}")
 """A model's name as providers write it."""
 WATCHED_TOOLS: Final = 256
-"""Tools without a label whose tokens are added up; of more, the smallest is forgotten."""
+"""Tools without a label whose tokens are added up; if there are more, the smallest is forgotten."""
 
 
 class _FirstNames:
-    """The first names that come have a label each. Thread-safe."""
+    """Gives each of the first names a label. Thread-safe."""
 
     def __init__(self, most: int, names: Collection[str] = ()) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class _FirstNames:
         self._names = set(names)
 
     def label(self, name: str) -> str:
-        """The label of a name."""
+        """Return the label of a name."""
         with self._lock:
             if len(self._names) < self._most:
                 self._names.add(name)
@@ -53,9 +53,9 @@ class _FirstNames:
 class ModelNames:
     """Turns a model's name into a label. Thread-safe.
 
-    A name of the operator's list is used unchanged. A model of which the settings say something is called as they call
-    it, and any other known one by its family, so that spelling, date and prefix make no difference. There are at most
-    32: those of the operator's list, then those of the settings' tables, then the first families seen.
+    A name of the operator's list is used unchanged. A model in the settings has the settings' name, and any other known
+    one its family's, so that spelling, date and prefix make no difference. There are at most 32: those of the
+    operator's list, then those of the settings' tables, then the first families seen.
     """
 
     def __init__(self, allowed: Sequence[str] = (), models: Models | None = None) -> None:
@@ -63,7 +63,7 @@ class ModelNames:
 
         Args:
             allowed: names that are used unchanged.
-            models: what is known of models; those that the settings name have a label of their own.
+            models: the known models; those in the settings have a label of their own.
         """
         self._allowed = frozenset(allowed[:MOST_MODELS])
         self._models = models or Models()
@@ -71,7 +71,7 @@ class ModelNames:
         self._names = _FirstNames(MOST_MODELS, tuple(named)[:MOST_MODELS])
 
     def label(self, model: str) -> str:
-        """The label of a model's name."""
+        """Return the label of a model's name."""
         if model in self._allowed:
             return model
         known = self._models.find(model)
@@ -81,7 +81,7 @@ class ModelNames:
         return OTHER if family is None else self._names.label(family)
 
     def shown(self, model: str) -> str:
-        """The whole name of a model that has a label, for spans; empty: it is not known, so it may be any text."""
+        """Return the full name of a model with a label, for spans; empty if it is not known, so it may be any text."""
         plain = _PLAIN_MODEL.fullmatch(model) is not None
         return model if plain and self.label(model) != OTHER else ""
 
@@ -89,7 +89,7 @@ class ModelNames:
 class CallerLabels:
     """Turns a caller into a label: names that operators have given, `local` and `unix`. Thread-safe.
 
-    What a caller brings itself, such as the digest of its key or the subject of its certificate, is `other`, as there
+    Names that callers provide, such as the digest of a key or the subject of a certificate, become `other`, as there
     may be any number of these. There are at most 32: those of the settings, then the first names of tokens seen.
     """
 
@@ -99,28 +99,28 @@ class CallerLabels:
         self._named = frozenset((*_OF_DOORS, *named))
 
     def label(self, caller: str) -> str:
-        """The label of a caller."""
+        """Return the label of a caller."""
         known = caller in self._named or caller.startswith(_OF_TOKENS)
         return self._first.label(caller) if known else OTHER
 
 
 class ToolNames:
-    """Turns the name of a tool that is given values into a label: the first that come have one. Thread-safe."""
+    """Turns the name of a tool that receives values into a label: the first ones get a label. Thread-safe."""
 
     def __init__(self) -> None:
         self._names = _FirstNames(MOST_TOOLS)
 
     def label(self, tool: str) -> str:
-        """The label of a tool's name."""
+        """Return the label of a tool's name."""
         return self._names.label(tool) if plain_name(tool) == tool else OTHER
 
 
 class AgentTools:
     """Turns names of agents' tools into labels. Thread-safe.
 
-    The operator's list, where there is one, is all that is distinguished. Else tools that the agents' own definitions
-    name have labels: the first ones, then those that have brought in more than the smallest of these, until all labels
-    are given. A label stays for the life of the process, as a counter that moved to another one would seem to jump.
+    If the operator gives a list, only its tools are distinguished. Otherwise tools in the agents' own definitions get
+    labels: the first ones, then those whose results have more tokens than the smallest of these, until all labels are
+    used. A label is kept for the life of the process, as a counter that moved to another label would seem to jump.
     """
 
     def __init__(self, listed: Collection[str] = ()) -> None:
@@ -131,7 +131,7 @@ class AgentTools:
         self._watched: Counter[str] = Counter()
 
     def label(self, tool: str, tokens: int, *, declared: bool) -> str:
-        """The label of a tool that brought in so many tokens; `declared`: the agent's own definitions name it."""
+        """Return the label of a tool with these new tokens; `declared`: whether the agent's own definitions name it."""
         if self._listed:
             return tool if tool in self._listed else OTHER
         with self._lock:
@@ -141,7 +141,7 @@ class AgentTools:
             return tool
 
     def known(self, tool: str) -> str:
-        """The label of a tool that has one already, else that of all others."""
+        """Return the label of a tool if it has one already, else `other`."""
         return tool if tool in (self._listed or self._labels) else OTHER
 
     def _enters(self, tool: str, tokens: int) -> bool:

@@ -25,7 +25,10 @@ class LagMeter:
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
 
     def begin(self) -> None:
-        """Start measuring. Not before the server serves: loading takes a second, which delays no call."""
+        """Start measuring.
+
+        Not before the server serves: loading takes a second, during which there are no calls to delay.
+        """
         self._thread.start()
 
     def end(self) -> None:

@@ -59,14 +59,14 @@ class BegunCall:
     """A call that has begun."""
 
     method: str
-    """As `package.Service/Method`; empty for an unknown method."""
+    """`package.Service/Method`; empty for an unknown method."""
     arrived: float
-    """By `perf_counter`."""
+    """Time of arrival by `perf_counter`."""
     span: object = None
 
 
 def _harmless(report: Callable[P, None]) -> Callable[P, None]:
-    """Log an error of telemetry instead of raising it: the caller must get the answer, which is ready."""
+    """Log an error of telemetry instead of raising it: the answer is ready, and the caller must get it."""
 
     @wraps(report)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -79,7 +79,7 @@ def _harmless(report: Callable[P, None]) -> Callable[P, None]:
 
 
 class Observer:
-    """Is told what happens. By itself it counts nothing; see `Telemetry`."""
+    """Receives the events. This class ignores them; see `Telemetry`."""
 
     def _count(self, *counted: Change) -> None:
         """Count."""
@@ -95,18 +95,18 @@ class Observer:
         buffers: Callable[[], Mapping[str, int]] | None = None,
         cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
-        """The server has started to serve.
+        """Begin to observe a server that has started to serve.
 
         Args:
             totals: the core's totals.
             active: number of calls in progress.
             memory: memory of the process.
-            buffers: bytes that the server keeps besides, by value of the label of `catalog.BUFFERS_SIZE`.
-            cpu: what the process's control group allows it of the processor.
+            buffers: other bytes that the server keeps, by label value of `catalog.BUFFERS_SIZE`.
+            cpu: processor time by the limits of the process's control group.
         """
 
     def watch_held(self, held: Callable[[], HeldConnections]) -> None:
-        """The HTTP door has taken its address; `held` returns the connections that wait to be accepted there."""
+        """Observe the HTTP door's address; `held` returns the connections that wait to be accepted there."""
 
     def begun(
         self,
@@ -116,137 +116,136 @@ class Observer:
         *,
         traced: bool,  # noqa: ARG002 - as above
     ) -> BegunCall:
-        """A call has started in its thread; `traced`: it gets a span. `ended` must follow."""
+        """Record that a call has started in its thread; `traced`: it gets a span. `ended` must follow."""
         return BegunCall(method, arrived)
 
     def ended(self, called: BegunCall, code: str, error: BaseException | None = None) -> None:
-        """A call has ended with a status, in the same thread."""
+        """Record that a call has ended with a status, in the same thread."""
 
     def failed(self, error: BaseException) -> None:
-        """A call or a request, through any door, ended with this error, or went on without what it asked for.
+        """Record an error that ended a call or request, through any door, or in spite of which it went on.
 
-        An error may be reported at several places, and counts once.
+        An error may be reported in several places, and is counted once.
         """
 
     @_harmless
     def waited(self, seconds: float) -> None:
-        """A call waited for a thread."""
+        """Record that a call waited for a thread."""
         self._record(catalog.QUEUE_WAIT, seconds)
 
     @_harmless
     def reached(self, bound: str) -> None:
-        """A bound of the server was reached without a call whose status reports it."""
+        """Record that a resource limit of the server was reached without a call whose status reports it."""
         self._count(changes.bound(bound))
 
     @_harmless
     def late(self, seconds: float) -> None:
-        """The lag timer woke up late."""
+        """Record how late the lag timer woke up."""
         self._record(catalog.SCHEDULER_LAG, seconds)
 
     @_harmless
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
-        """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
+        """Record the end of a request through the HTTP door; `status` of the upstream, 0 if none; `hidden` turns."""
         self._count(*changes.requested(route, outcome, status, hidden))
 
     def request_begun(self, request: AgentRequest) -> object:  # noqa: ARG002 - used by `Telemetry`
-        """A request through the HTTP door has begun.
+        """Record that a request through the HTTP door has begun.
 
-        `request_ended` must follow with what is returned, in the same context, of which it is the current one until
-        then.
+        `request_ended` must be called with the result, in the same context, whose current request it is until then.
         """
         return None
 
     def request_ended(self, begun: object, answered: AgentAnswered) -> None:
-        """It has ended."""
+        """Record its end."""
 
     def provider_asked(self, asked: ProviderAsked) -> object:  # noqa: ARG002 - as above
-        """A provider is called for the current request; `provider_answered` follows, in any context."""
+        """Record that a provider is called for the current request; `provider_answered` follows, in any context."""
         return None
 
     def provider_sending(self, begun: object) -> AbstractContextManager[object]:  # noqa: ARG002 - as above
-        """Within, what is sent is that call's."""
+        """Within the returned context, requests that are sent belong to that call."""
         return nullcontext()
 
     @_harmless
     def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
-        """It has ended."""
+        """Record the end of a provider's call."""
 
     @_harmless
     def provider_streamed(self, asked: ProviderAsked, gaps: Sequence[float]) -> None:
-        """Pieces of its stream have come, with these seconds between each and the one before."""
+        """Record pieces of a provider's stream, with the seconds between each and the previous one."""
 
     @_harmless
     def request_served(self, request: AgentRequest, answered: AgentAnswered, seconds: float) -> None:
-        """A request through the HTTP door has been answered, whether or not it has a span."""
+        """Record the time of a request through the HTTP door, whether or not it has a span."""
 
     def traceparent(self) -> str:
-        """Return the context of what is current, as the header of W3C's; empty: it is not traced."""
+        """Return the current trace context as W3C's header; empty if it is not traced."""
         return ""
 
     @_harmless
     def foreign(self, listener: str, header: str) -> None:
-        """A request was refused that a web page of another site may have sent, as `header` shows."""
+        """Record the refusal of a request that a web page of another site may have sent, as `header` shows."""
         self._count(changes.foreign(listener, header))
 
     @_harmless
     def hidden_lost(self, cause: str) -> None:
-        """A hidden turn of a run behind the HTTP door is not where it was."""
+        """Record that a hidden turn of a run behind the HTTP door was not found in its place."""
         self._count((catalog.HTTP_HIDDEN_LOSSES, (cause,), 1))
 
     @_harmless
     def received(self) -> None:
-        """A prompt has come: `trimmed` or `refused` follows."""
+        """Record that a prompt has arrived: `trimmed` or `refused` follows."""
         self._count((catalog.PROMPTS_RECEIVED, (), 1))
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
-        """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
+        """Record an answered prompt; `began` in nanoseconds since the epoch, as in the other methods."""
 
     def refused(self, call: TrimCall | None, error: BaseException) -> None:
-        """A prompt got this error; None: it was not even a request."""
+        """Record a prompt that got this error; None: it was not even a request."""
 
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
-        """A program requested an original."""
+        """Record that a program requested an original."""
 
     def searched(self, run_id: str, found: SearchResult, began: int) -> None:
-        """A program searched a history."""
+        """Record that a program searched a history."""
 
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
-        """A model called one of our tools."""
+        """Record that a model called one of our tools."""
 
     def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
-        """An agent reported on a model call."""
+        """Record an agent's report on a model call."""
 
     def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
-        """An agent had masks in the arguments of its tools' calls replaced by values."""
+        """Record that masks in the arguments of an agent's tool calls were replaced by values."""
 
     @_harmless
     def masked(self, answer: MaskAnswer) -> None:
-        """A body that is no prompt was masked."""
+        """Record that a body that is not a prompt was masked."""
         self._count(*changes.findings(answer.findings))
 
     @_harmless
     def unread(self, door: SendingDoor, why: Unread, outcome: UnreadOutcome) -> None:
-        """The guard could not read what a door would send on."""
+        """Record that the guard could not read what a door was about to send."""
         self._count((catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1))
 
     @_harmless
     def handled(self, handled: Handled) -> None:
-        """A request went on, trimmed or not."""
+        """Record a request that was forwarded, trimmed or not."""
         self._count(*changes.handled(handled))
 
     @_harmless
     def envoy_request(self, outcome: EnvoyOutcome) -> None:
-        """Envoy was told what becomes of an HTTP request."""
+        """Record what Envoy was instructed to do with an HTTP request."""
         self._count((catalog.ENVOY_REQUESTS, (outcome.value,), 1))
 
     @_harmless
     def envoy_answered(self, seconds: float) -> None:
-        """Envoy waited for the answer to a prompt."""
+        """Record how long Envoy waited for the answer to a prompt."""
         self._record(catalog.ENVOY_DURATION, seconds)
 
     @_harmless
     def masks_stayed(self, reason: MasksStay) -> None:
-        """A response through Envoy went on with the masks that it, or the rest of it, may hold."""
+        """Record that a response through Envoy was forwarded with masks that it, or the rest of it, may contain."""
         self._count((catalog.ENVOY_MASKS_STAYED, (reason.value,), 1))
 
 
@@ -282,12 +281,12 @@ class Telemetry(Observer):
         buffers: Callable[[], Mapping[str, int]] | None = None,
         cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
-        """Read these at each collection, and start to measure lag."""
+        """Read these at each collection, and start measuring lag."""
         self._instruments.watch(totals, active, memory, buffers, cpu)
         self.lag.begin()
 
     def watch_held(self, held: Callable[[], HeldConnections]) -> None:
-        """Read it at each collection."""
+        """Read the waiting connections at each collection."""
         self._instruments.held = held
 
     def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> BegunCall:
@@ -301,7 +300,7 @@ class Telemetry(Observer):
 
     @_harmless
     def request_ended(self, begun: object, answered: AgentAnswered) -> None:
-        """End it."""
+        """End the span of a request."""
         if begun is not None:
             self._spans.end_request(begun, answered)
 
@@ -314,7 +313,7 @@ class Telemetry(Observer):
         return None if span is None else (span, began)
 
     def provider_sending(self, begun: object) -> AbstractContextManager[object]:
-        """Make its span the current one."""
+        """Make the span of the provider's call the current one."""
         return (
             use_span(begun[0], record_exception=False, set_status_on_exception=False)
             if isinstance(begun, tuple)
@@ -323,7 +322,7 @@ class Telemetry(Observer):
 
     @_harmless
     def provider_answered(self, begun: object, asked: ProviderAsked, answered: ProviderAnswered) -> None:
-        """End it."""
+        """End the span of a provider's call."""
         self._tallies.add(provider_calls.counted(asked, answered))
         trace = ids_of(begun[0]) if isinstance(begun, tuple) else None
         self._instruments.record_all(provider_calls.recorded(asked, answered, self._models), trace)
@@ -334,12 +333,12 @@ class Telemetry(Observer):
 
     @_harmless
     def provider_streamed(self, asked: ProviderAsked, gaps: Sequence[float]) -> None:
-        """Record how its stream comes."""
+        """Record the timing of a provider's stream."""
         self._instruments.record_all(provider_calls.streamed(asked, gaps, self._models))
 
     @_harmless
     def request_served(self, request: AgentRequest, answered: AgentAnswered, seconds: float) -> None:
-        """Record its time."""
+        """Record the time of a request."""
         self._record(*provider_calls.served(request, answered, seconds))
 
     def traceparent(self) -> str:
@@ -358,7 +357,7 @@ class Telemetry(Observer):
 
     @_harmless
     def failed(self, error: BaseException) -> None:
-        """Count the bound, the guard's refusal or the ceiling of an error."""
+        """Count the resource limit, the guard's refusal or the ceiling of an error."""
         if isinstance(error, SidecarError) and not error.counted:
             error.counted = True
             self._tallies.add(changes.failed(error))
@@ -379,7 +378,7 @@ class Telemetry(Observer):
         tools = {tool: label(tool, each.brought, declared=tool in news.declared) for tool, each in news.tools.items()}
         self._tallies.add(changes.tools((tools[tool], each) for tool, each in news.tools.items()))
         values: list[tuple[Metric, float, Values]] = [
-            # The clock that spans need can be set back.
+            # The clock for spans can be set back.
             (catalog.TRIM_DURATION, max(0.0, (time_ns() - began) / 1e9), ()),
             (catalog.PROMPT_SIZE, tokens.before, ("before",)),
             (catalog.PROMPT_SIZE, tokens.after, ("after",)),
@@ -399,7 +398,7 @@ class Telemetry(Observer):
 
     @_harmless
     def refused(self, call: TrimCall | None, error: BaseException) -> None:
-        """Count a prompt that got an error, by the model that the call names, or its body as far as that was read."""
+        """Count a prompt that got an error, by the model in the call, or in its body as far as that was read."""
         named = error.model if isinstance(error, SidecarError) else ""
         model = self._models.label(call.model or named) if call is not None else OTHER
         self._tallies.add(changes.refused(call, model))
@@ -423,7 +422,7 @@ class Telemetry(Observer):
 
     @_harmless
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
-        """Count a tool call, and what it did."""
+        """Count a tool call, and its result."""
         error = answer.outcome.value if answer.is_error else ""
         with self._spans.tool(call, changes.tool_label(call.name), error, began):
             self._tool_called(call, answer, began)
@@ -443,7 +442,7 @@ class Telemetry(Observer):
 
     @_harmless
     def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
-        """Count what was given back, by tool and kind."""
+        """Count restored values, by tool and kind."""
         tools = [self._tools.label(each.tool) for each in call.calls]
         self._tallies.add(changes.restored(tools, done))
         if self._spans.on:

@@ -1,6 +1,6 @@
 """What telemetry is configured with.
 
-OpenTelemetry's own variables hold as well: where to push (OTEL_EXPORTER_OTLP_*), what to sample (OTEL_TRACES_SAMPLER),
+OpenTelemetry's own variables apply as well: where to push (OTEL_EXPORTER_OTLP_*), what to sample (OTEL_TRACES_SAMPLER),
 what the service is called (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), and whether there is any telemetry at all
 (OTEL_SDK_DISABLED).
 """
@@ -18,7 +18,7 @@ MOST_MODELS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class TelemetryOptions:
-    """Addresses and names; an empty one is none."""
+    """Addresses and names; an empty one means none."""
 
     metrics_listen: str = setting(
         "127.0.0.1:9464",

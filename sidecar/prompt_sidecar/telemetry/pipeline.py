@@ -1,4 +1,4 @@
-"""From options to running telemetry, and its shutdown. OpenTelemetry's SDK is used where there is a collector.
+"""From options to running telemetry, and its shutdown. OpenTelemetry's SDK is used if there is a collector.
 
     calls ──► Telemetry ──► instruments ──► exposition ──► /metrics
                        │               └──► OTLP's reader ─────┐
@@ -53,9 +53,10 @@ if TYPE_CHECKING:  # the SDK takes memory and time, and is imported only where t
     from prompt_sidecar.telemetry.pushed import WithOurs
 
 EXPORT_SECONDS: Final = 2.0
-"""Timeout of an export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set: with OpenTelemetry's 10 a shutdown took 30 s."""
+"""Timeout of an export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set: with OpenTelemetry's 10 seconds a shutdown took 30 s.
+"""
 END_SECONDS: Final = 2.25
-"""Seconds that the shutdown waits for the last exports: one that has just begun, and a little."""
+"""Seconds that the shutdown waits for the last exports: for one that has just begun, and a little more."""
 SCOPE: Final = "prompt_sidecar"
 
 _log = logging.getLogger(__name__)
@@ -67,10 +68,10 @@ class Running:
 
     observer: Observer = field(default_factory=Observer)
     notices: Sequence[str] = ()
-    """Sentences for the operator, to be logged at start."""
+    """Sentences for the operator, logged at the start."""
     exposition: Exposition | None = None
     held: ExitStack = field(default_factory=ExitStack)
-    """What ends behind all else."""
+    """Resources that are closed last."""
     _ends: Sequence[Callable[[], object]] = ()
 
     def stop(self) -> None:
@@ -103,7 +104,7 @@ class Push:
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Whether there is any exporter."""
         return self.metrics is not None or self.spans is not None or self.logs is not None
 
 
@@ -123,11 +124,11 @@ def start(
         environment: the process's variables.
         methods: names of the methods whose calls are counted from the start.
         address: where `/metrics` listens; None: nowhere.
-        models: what is known of models; those that the settings name have a label of their own.
-        callers: names that the settings give to callers, which have a label of their own.
+        models: the known models; those in the settings have a label of their own.
+        callers: names of callers in the settings, which have a label of their own.
 
     Raises:
-        OSError: the address of `/metrics` cannot be had.
+        OSError: the address of `/metrics` is not available.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Running(notices=["telemetry is off: OTEL_SDK_DISABLED is true"])
@@ -156,7 +157,7 @@ def start(
 
 
 def partial_processor(make: ExporterMaker) -> ProcessorMaker:
-    """A processor that exports in batches, and counts what it drops with the meter provider."""
+    """Return a maker of processors that export in batches, and count dropped spans with the meter provider."""
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     return lambda meters: BatchSpanProcessor(make(meters), meter_provider=meters)
@@ -188,7 +189,7 @@ def assemble(
     models: Models | None = None,
     callers: Sequence[str] = (),
 ) -> Running:
-    """Put readers, processors and instruments together. Readers that are `WithOurs` receive all metrics."""
+    """Connect readers, processors and instruments. Readers that are `WithOurs` receive all metrics."""
     tallies = counters()
     ends: list[Callable[[], object]] = []
     tracer, logger = None, None
@@ -222,7 +223,7 @@ def assemble(
 
 
 def _meters(exposition: Exposition | None, readers: Sequence[MetricReader], resource: Resource) -> MeterProvider:
-    """The SDK's provider, which has what the SDK tells about itself, and the running versions."""
+    """Return the SDK's provider, with the SDK's own metrics and the running versions."""
     from opentelemetry.metrics import Observation
     from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 
@@ -250,7 +251,7 @@ def _tracer(
     from opentelemetry.metrics import NoOpMeterProvider
     from opentelemetry.sdk.trace import TracerProvider
 
-    # The provider's own metrics cost more than the spans; only the processor's drops are needed.
+    # The provider's own metrics cost more than the spans; only the processor's counts of drops are needed.
     traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
     traces.add_span_processor(processor(meters))
     ends.append(traces.shutdown)
@@ -270,7 +271,7 @@ def _logger(
 
 
 def _fed(readers: Sequence[MetricReader]) -> Sequence[WithOurs]:
-    """Those that receive all metrics."""
+    """Return the readers that receive all metrics."""
     if not readers:
         return ()
     from prompt_sidecar.telemetry.pushed import WithOurs
@@ -279,7 +280,7 @@ def _fed(readers: Sequence[MetricReader]) -> Sequence[WithOurs]:
 
 
 def resource(environment: Mapping[str, str]) -> Resource:
-    """The resource: by the variables, else this service, its version, and an id of this process."""
+    """Return the resource: from the variables, else this service, its version, and an id of this process."""
     ours = {
         "service.name": "prompt-sidecar",
         "service.version": version(),
@@ -292,9 +293,9 @@ def resource(environment: Mapping[str, str]) -> Resource:
 
 
 def exporters(options: TelemetryOptions, environment: Mapping[str, str], collector: Collector | None = None) -> Push:
-    """The exporters by options and variables, one for each signal with an endpoint that is not turned off.
+    """Return exporters by options and variables, one for each signal with an endpoint that is not turned off.
 
-    `collector` hears of their exports.
+    `collector` receives the results of their exports.
     """
     collector = collector or Collector()
     metrics, spans, logs = (_exporter(signal, options, environment, collector) for signal in _SIGNALS)
@@ -307,7 +308,7 @@ def exporters(options: TelemetryOptions, environment: Mapping[str, str], collect
 
 @dataclass(frozen=True, slots=True)
 class _Signal:
-    """What is pushed, and by which of OpenTelemetry's exporters."""
+    """A signal that is pushed, and the OpenTelemetry exporters for it."""
 
     variable: str
     words: str
@@ -325,7 +326,7 @@ _SIGNALS: Final = (
 def _exporter(
     signal: _Signal, options: TelemetryOptions, environment: Mapping[str, str], collector: Collector
 ) -> Callable[..., Any] | None:
-    """What makes a signal's exporter; None: it is not pushed."""
+    """Return what makes a signal's exporter, or None if it is not pushed."""
 
     def variable_of(variable: str) -> str:
         own = environment.get(f"OTEL_EXPORTER_OTLP_{signal.variable}_{variable}", "").strip()

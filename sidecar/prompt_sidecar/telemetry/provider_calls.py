@@ -1,9 +1,9 @@
 """What a call of a provider counts and records: our own figures, and those of OpenTelemetry's conventions.
 
 The names of the latter are those of semantic conventions 1.44.0, the schema of resource and scope (`spans.SCHEMA`). The
-conventions for generative AI have moved to a repository of their own, whose first release, 0.1.0, calls the same
-figures `gen_ai.client.inference.*`; it is in development, and backends read the names here. Not written are
-`server.address` and `server.port`: the settings name one address for each provider.
+conventions for generative AI have moved to a repository of their own, whose first release, 0.1.0, names the same
+figures `gen_ai.client.inference.*`; it is in development, and backends use the names here. `server.address` and
+`server.port` are omitted, as the settings have one address for each provider.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from prompt_sidecar.telemetry.tallies import Change, Values
 Recorded = tuple[Metric, float, Values]
 
 _OVERLOADED: Final = "529"
-"""By which Anthropic says that it is overloaded (platform.claude.com, "Errors", 2026-11)."""
+"""The status by which Anthropic reports overload (platform.claude.com, "Errors", 2026-11)."""
 UNKNOWN_ERROR: Final = "_OTHER"
 """The conventions' name of an error that has none."""
 ERRORS: Final = frozenset(
@@ -50,21 +50,21 @@ ERRORS: Final = frozenset(
 """Errors of calls that have a label of their own: statuses, kinds of aiohttp's errors, and words of the HTTP door."""
 _STATUSES: Final = frozenset(status.value for status in HTTPStatus) | {int(_OVERLOADED)}
 _FAULTS: Final = HTTPStatus.INTERNAL_SERVER_ERROR.value
-"""The first status that makes a request an error, as the conventions for HTTP have it."""
+"""The first status that makes a request an error, by the conventions for HTTP."""
 
 
 def error_label(error: str) -> str:
-    """The label of an error; empty: there was none."""
+    """Return the label of an error; empty if there was none."""
     return error if error in ERRORS or not error else UNKNOWN_ERROR
 
 
 def counted(asked: ProviderAsked, answered: ProviderAnswered) -> list[Change]:
-    """A call of a provider has ended."""
+    """Return the changes for a finished call of a provider."""
     return [(catalog.PROVIDER_CALLS, (_route(asked), answered.outcome.value, _turn(answered)), 1)]
 
 
 def recorded(asked: ProviderAsked, answered: ProviderAnswered, models: ModelNames) -> Iterator[Recorded]:
-    """Yield the values of such a call."""
+    """Yield the histogram values of such a call."""
     ours, outcome = (_route(asked), _turn(answered)), answered.outcome
     first = answered.first_chunk if answered.first_chunk is not None else answered.first_byte
     if outcome is CallOutcome.ABANDONED:
@@ -86,13 +86,13 @@ def recorded(asked: ProviderAsked, answered: ProviderAnswered, models: ModelName
 
 
 def streamed(asked: ProviderAsked, gaps: Sequence[float], models: ModelNames) -> list[Recorded]:
-    """Return the values of times between two pieces of a stream."""
+    """Return the values of the times between pieces of a stream."""
     labels = _genai(asked, models)
     return [(catalog.GENAI_OUTPUT_CHUNK, gap, labels) for gap in gaps]
 
 
 def served(request: AgentRequest, answered: AgentAnswered, seconds: float) -> Recorded:
-    """Return the time of a request of an agent's."""
+    """Return the time of an agent's request."""
     method = request.method if request.method in METHODS else UNKNOWN_METHOD
     error = str(answered.status) if answered.status >= _FAULTS else ""
     if not answered.status:

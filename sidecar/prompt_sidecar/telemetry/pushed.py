@@ -1,7 +1,8 @@
-"""Our metrics as OTLP's data, added to those of OpenTelemetry's SDK, which come with the resource.
+"""Our metrics as OTLP data, added to those of OpenTelemetry's SDK, which have the resource.
 
 OpenTelemetry calls this a metric producer; its SDK for Python has none. Histograms are exponential, which need no
-boundaries. Both temporalities are made: cumulative, or where an exporter prefers it what is new since the last time.
+boundaries. Both temporalities are supported: cumulative, and, if an exporter prefers it, the difference since the last
+collection.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from prompt_sidecar.telemetry.slices import pause
 from prompt_sidecar.telemetry.tallies import Values
 
 MOST_BUCKETS: Final = 160
-"""Exponential buckets of a series, as OpenTelemetry has it: where values need more they are made coarser."""
+"""Exponential buckets of a series, as in OpenTelemetry: if values need more, the buckets are merged to a coarser scale.
+"""
 DELTA: Final = AggregationTemporality.DELTA
 
 Temporalities = Mapping[Any, AggregationTemporality]
-"""By class of the SDK's instruments, as readers have it: their keys are subclasses of the public classes."""
+"""By class of the SDK's instruments, as in readers: their keys are subclasses of the public classes."""
 Attributes = dict[str, str | int]
 
 
@@ -54,7 +56,7 @@ class Producer:
         temporalities: Temporalities,
         clock: Callable[[], int] = time_ns,
     ) -> None:
-        """`scope` names the one of the SDK that ours join; `clock` gives nanoseconds since the epoch."""
+        """`scope` names the SDK's scope that our metrics join; `clock` gives nanoseconds since the epoch."""
         self._instruments = instruments
         self._scope = scope
         self._counters = _temporality(ObservableCounter, temporalities)
@@ -62,12 +64,12 @@ class Producer:
         self._clock = clock
         self._begun = self._last = clock()
         self._told: dict[tuple[str, Values], float] = {}
-        """What was told of each counter's series: kept for differences only."""
+        """Last exported value of each counter's series: kept for differences only."""
         self._shown: dict[tuple[str, Values], Distribution] = {}
-        """The same of histograms."""
+        """The same for histograms."""
 
     def added_to(self, data: MetricsData) -> MetricsData:
-        """The SDK's data with ours, in the same scope; a provider has one resource, and an exporter wants one scope."""
+        """Return the SDK's data with ours in its scope: providers have one resource, and exporters expect one scope."""
         return MetricsData(
             [
                 replace(resource, scope_metrics=[self._joined(scope) for scope in resource.scope_metrics])
@@ -120,19 +122,19 @@ class Producer:
                 shown = since(found, self._shown.get(key))
                 self._shown[key] = found
                 if not shown.count:
-                    continue  # as the SDK: a series without news is left out
+                    continue  # as in the SDK: a series without changes is left out
             newest = [each for each in shown.exemplars.values() if each.time > last]
             points.append(_point(shown, _attributes(collected, values), (last if delta else self._begun, now), newest))
         return ExponentialHistogram(points, self._histograms)
 
 
 class WithOurs(MetricReader):
-    """Has a reader, which comes after it among the bases of a class, receive our metrics along with the SDK's."""
+    """Makes a reader receive our metrics along with the SDK's; in a class's bases it is placed before the reader."""
 
     producer: Producer | None = None
 
     def feed(self, instruments: Instruments, scope: str) -> None:
-        """Add the metrics of these to each collection from now on."""
+        """Add these metrics to each collection from now on."""
         self.producer = Producer(instruments, scope, self._instrument_class_temporality)
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
@@ -147,7 +149,7 @@ class PushReader(WithOurs, PeriodicExportingMetricReader):
 
 
 def since(found: Distribution, before: Distribution | None) -> Distribution:
-    """The values that were recorded after `before`; the least and the most of them as far as buckets tell."""
+    """Return the values recorded after `before`; their minimum and maximum as far as buckets show."""
     if before is None:
         return found
     new = {index: count - before.exponential.get(index, 0) for index, count in found.exponential.items()}
@@ -167,7 +169,7 @@ def since(found: Distribution, before: Distribution | None) -> Distribution:
 
 
 def coarser(exponential: Mapping[int, int]) -> tuple[int, int, Sequence[int]]:
-    """The scale, the index of the first bucket, and the counts from there: at most `MOST_BUCKETS` of them."""
+    """Return the scale, the index of the first bucket, and the counts from there: at most `MOST_BUCKETS` of them."""
     scale, counts = SCALE, dict(exponential)
     while counts and max(counts) - min(counts) >= MOST_BUCKETS:
         scale -= 1
@@ -213,6 +215,6 @@ _NUMBERS: Final = frozenset({"http.response.status_code"})
 
 
 def _attributes(collected: CollectedMetric, values: Values) -> Attributes:
-    """A series's labels; one that is empty is an attribute that there is not, as `error.type` of what went well."""
+    """Return a series' labels as attributes; an empty label is omitted, such as `error.type` after success."""
     pairs = zip(collected.metric.labels, values, strict=True)
     return {label: int(value) if label in _NUMBERS else value for label, value in pairs if value}

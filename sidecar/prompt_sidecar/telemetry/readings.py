@@ -20,7 +20,7 @@ _TASKS = {"created": Event.TASK_CREATED, "completed": Event.TASK_COMPLETED}
 
 
 def figures(totals: Totals) -> dict[str, Series]:
-    """The series of the core's totals, by the metric's name."""
+    """Return the series of the core's totals, by the metric's name."""
     stash, events, store = totals.stash, totals.events, totals.store or StoreTotals()
     rows: list[tuple[Metric, Series]] = [
         (catalog.STASH_ENTRIES, {(): stash.entries}),
@@ -56,7 +56,7 @@ def figures(totals: Totals) -> dict[str, Series]:
 
 
 def process(memory: ProcessMemory) -> Series:
-    """Memory of the process."""
+    """Return the memory of the process."""
     return {
         ("resident",): memory.resident,
         ("baseline",): memory.baseline,
@@ -66,7 +66,7 @@ def process(memory: ProcessMemory) -> Series:
 
 
 def held(connections: HeldConnections) -> Series:
-    """Connections that wait for the HTTP door."""
+    """Return the connections that wait for the HTTP door."""
     return {
         ("waiting",): connections.waiting,
         ("at_start",): connections.at_start,
@@ -75,17 +75,17 @@ def held(connections: HeldConnections) -> Series:
 
 
 def processor(cpu: ProcessCpu) -> dict[str, Series]:
-    """Processor time that the process may use, and was denied, by the metric's name."""
+    """Return the processor time that the process may use, and was denied, by the metric's name."""
     return {catalog.CPU_LIMIT.name: {(): cpu.limit}, catalog.CPU_THROTTLED.name: {(): cpu.throttled}}
 
 
 def build_info() -> Series:
-    """Versions of this package and of Python."""
+    """Return the versions of this package and of Python."""
     return {(version(), platform.python_version()): 1}
 
 
 def version() -> str:
-    """The installed version of this package."""
+    """Return the installed version of this package."""
     try:
         return metadata.version("prompt-sidecar")
     except metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""A small HTTP server, and the one of `/metrics`: a bounded number of connections, each for a bounded time.
+"""A small HTTP server, also used for `/metrics`: limited connections, each for a limited time.
 
-Any client can open connections and stay silent, and each has a thread. So the number of connections is bounded, and so
-is the total time of each. Beyond the bound the oldest connection that has not sent its request yet is closed, so that a
-scraper gets through next to any number of silent clients.
+Any client can open connections and stay silent, and each has a thread. So the number of connections is limited, and so
+is the total time of each. Beyond the limit the oldest connection that has not sent its request yet is closed, so that a
+scraper is served despite any number of silent clients.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Exposition:
 
     def __init__(self, address: tuple[str, int], exposed: ExposedMetrics, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
-        # Beyond loopback any client may read it, and scrapers call it by names that nobody has listed.
+        # Beyond loopback any client may read it, and scrapers use host names that are not in any list.
         sites = Sites.of(options.hosts, any_host=not is_loopback_host(address[0]), links=True)
         self._visitors = Visitors("metrics", "telemetry.hosts", sites)
         bounds = Bounds(options.scrapes, "telemetry.scrapes", options.scrape_timeout, "telemetry.scrape_timeout")
@@ -49,7 +49,7 @@ class Exposition:
         threading.Thread(target=serve, name="metrics", daemon=True).start()
 
     def report_to(self, reached: Callable[[str], None], foreign: Callable[[str, str], None] | None = None) -> None:
-        """Call `reached` with the name of each bound that is reached, `foreign` where a stranger's page is refused."""
+        """Call `reached` with the name of each reached limit, and `foreign` when another site's page is refused."""
         self._server.reached = reached
         if foreign is not None:
             self._visitors.count = foreign
@@ -65,13 +65,13 @@ App = Callable[[Any, Any], Iterable[bytes]]
 
 
 def sent(environment: Mapping[str, Any]) -> BrowserHeaders:
-    """The headers of a request by which a stranger's page is known."""
+    """Return the headers of a request by which another site's page is recognised."""
     names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "HTTP_SEC_FETCH_MODE")
     return BrowserHeaders(*(str(environment.get(name, "")) for name in names))
 
 
 def _without_strangers(visitors: Visitors, app: App) -> App:
-    """Refuse the pages of strangers."""
+    """Refuse requests of other sites' web pages."""
 
     def look(environment: Any, start: Any) -> Iterable[bytes]:
         refusal = visitors.refusal(sent(environment))
@@ -96,7 +96,7 @@ def _only(path: str, app: App) -> App:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Connections, and seconds of one, with the names of both bounds."""
+    """The number of connections, and the seconds of one, with the names of both limits."""
 
     connections: int
     connections_bound: str
@@ -113,7 +113,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
     """Serves `app` at an address. Raises OSError if the address is not available."""
 
     daemon_threads = True
-    request_queue_size = 128  # with the library's 5, connections wait a second for the kernel to try again
+    request_queue_size = 128  # with the library's 5, waiting connections take a second until the kernel tries again
 
     def __init__(self, address: tuple[str, int], app: App, bounds: Bounds) -> None:
         host, port = address
@@ -149,7 +149,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer it, in its thread."""
+        """Answer a request in its thread."""
         self._of_thread.request = request
         super().process_request_thread(request, client_address)
 

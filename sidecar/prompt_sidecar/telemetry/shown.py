@@ -1,4 +1,4 @@
-"""What `/metrics` shows, read again: by commands that say what a sidecar did, or what is wrong with it."""
+"""Parsing `/metrics`: for commands that report what a sidecar did, or what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from prompt_sidecar.telemetry.exposition import family
 
 
 class MetricFamilies:
-    """Families of counters and gauges, asked for by their metric or their name; one that is not there is empty."""
+    """Families of counters and gauges, found by their metric or their name; a missing one is empty."""
 
     def __init__(self, families: Iterable[Family] = ()) -> None:
-        """`families`: as they are exposed."""
+        """`families`: as exposed."""
         self._samples = {each.name: list(each.samples) for each in families}
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Parse the text of `/metrics`. Raises ValueError: it is something else."""
+        """Parse the text of `/metrics`. Raises ValueError if it is anything else."""
         return cls(text_string_to_metric_families(text))
 
     def __bool__(self) -> bool:
@@ -33,7 +33,7 @@ class MetricFamilies:
         return _name(metric) in self._samples
 
     def by(self, metric: Metric | str, label: str) -> Counter[str]:
-        """Sum a family up by the values of a label, as whole numbers."""
+        """Sum up a family by the values of a label, as whole numbers."""
         found: Counter[str] = Counter()
         for sample in self._samples.get(_name(metric), []):
             if label in sample.labels:
@@ -41,7 +41,7 @@ class MetricFamilies:
         return found
 
     def total(self, metric: Metric | str, **labels: str) -> float:
-        """Sum up the series that have these labels."""
+        """Sum up the series with these labels."""
         samples = self._samples.get(_name(metric), [])
         return sum(each.value for each in samples if labels.items() <= each.labels.items())
 

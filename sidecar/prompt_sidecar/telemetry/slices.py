@@ -1,7 +1,7 @@
-"""Collections in slices: work of milliseconds in a thread of telemetry, next to prompts that are being answered.
+"""Collections in slices: milliseconds of work in a telemetry thread, while prompts are being answered.
 
-A thread that computes gives the interpreter to another one only after a millisecond, unless it waits. So telemetry
-waits a moment after each slice.
+A computing thread releases the interpreter lock only after a millisecond, unless it waits. So telemetry waits a moment
+after each slice.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 SLICE: Final = 40
 """Samples of a slice: a third of a millisecond's work."""
 PAUSE_SECONDS: Final = 0.0001
-"""Less is not enough for a waiting thread to wake up before this one goes on."""
+"""Less is not enough for a waiting thread to wake up before this one continues."""
 
 _T = TypeVar("_T")
 _never: Final = threading.Event()
 
 
 def pause() -> None:
-    """Let others run."""
+    """Let other threads run."""
     _never.wait(PAUSE_SECONDS)
 
 

@@ -1,19 +1,19 @@
 """Spans: one for each call of the service, within the agent's trace, which also says what the call did.
 
-A request through the HTTP door has a span too, within the agent's trace, with what was done for it below: the prompt as
+A request through the HTTP door has a span too, within the agent's trace, with its work in child spans: the prompt as
 `trim`, calls of the sidecar's tools, and each call of the provider (OpenTelemetry's conventions for HTTP, and for
-generative AI: `SCHEMA`). It is the current one of the request's context (`contextvars`), also in worker threads.
+generative AI: `SCHEMA`). It is the current span of the request's context (`contextvars`), also in worker threads.
 
-They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. They
-follow OpenTelemetry's conventions for RPC; by these a span's status is an error only if the server is at fault. What
-the call did is written when its work is done, from the core's facts; a prompt that came through another door than gRPC
-has no call's span, and so gets one of its own.
+Spans hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. They
+follow OpenTelemetry's conventions for RPC; by these a span's status is an error only if the server is at fault. The
+result of a call is written when its work is done, from the core's facts; a prompt through another door than gRPC has no
+span of a call, and so gets one of its own.
 
-Without an exporter there are no spans at all: `on` is false, and no work is spent on them. Where the span of a call is
+Without an exporter there are no spans at all: `on` is false, and no work is spent on them. If the span of a call is
 sampled out, nothing is written to it.
 
-OpenTelemetry's conventions for generative AI have names for some of this. They change still, so spans follow them only
-where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/telemetry.md has both side by side.
+OpenTelemetry's conventions for generative AI have names for some of this. They are still changing, so spans follow them
+only if the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/telemetry.md has both side by side.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ MOST_PATH: Final = 256
 _ERRORS: Final = 500
 """The first status of HTTP that makes a server's span an error."""
 _BROKEN: Final = frozenset({"failed", "upstream_failed"})
-"""Outcomes of requests that do, whatever the status that was sent before."""
+"""Outcomes of requests that make a span an error, whatever status was sent before."""
 UNKNOWN_METHOD: Final = "_OTHER"
 """The conventions' name of an unknown method; its span is then named after the system."""
 BATCH: Final = "prompt_sidecar.batch"
 """The event of a batch of trims."""
 FINDING: Final = "prompt_sidecar.finding"
-"""The event of what a rule of the guard found; there is one for each rule and action."""
+"""The event of a find of the guard's rules; there is one for each rule and action."""
 GENAI_OPT_IN: Final = "gen_ai_latest_experimental"
 """The value of OTEL_SEMCONV_STABILITY_OPT_IN with which spans follow the conventions for generative AI."""
 CONVERSATION: Final = "gen_ai.conversation.id"
 COMPACTED: Final = "gen_ai.conversation.compacted"
-"""Only ever true, as the convention has it."""
+"""Only ever true, by the convention."""
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
@@ -75,7 +75,7 @@ RESPONSE_MODEL: Final = "gen_ai.response.model"
 STREAM: Final = "gen_ai.request.stream"
 FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-"""Cached ones are a part of them, as the convention has it."""
+"""Cached tokens are included, by the convention."""
 FINISH: Final = "gen_ai.response.finish_reasons"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
@@ -93,7 +93,7 @@ MOST_IDS: Final = 64
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
 """Outcomes for ids that the sidecar made. Any other requested id may be arbitrary text."""
 _CALL_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-"""An id of a call as providers make it: any other may be text."""
+"""An id of a call as providers make it: anything else may be arbitrary text."""
 _CARRIED: Final = frozenset({"traceparent", "tracestate"})
 
 _propagator: Final = TraceContextTextMapPropagator()
@@ -105,7 +105,7 @@ _Event = tuple[str, Attributes]
 
 
 class Spans:
-    """Writes spans with a tracer, or none if it is None. Thread-safe."""
+    """Writes spans with a tracer, or none if the tracer is None. Thread-safe."""
 
     def __init__(self, tracer: Tracer | None, *, genai: bool = False) -> None:
         """`genai`: whether to follow OpenTelemetry's conventions for generative AI as well."""
@@ -115,7 +115,7 @@ class Spans:
 
     @property
     def exported(self) -> Ids | None:
-        """The ids of this thread's call, if its span is exported: for exemplars."""
+        """Return the ids of this thread's call, if its span is exported: for exemplars."""
         ids: Ids | None = getattr(self._of_thread, "ids", None)
         return ids
 
@@ -149,7 +149,7 @@ class Spans:
     def begin_request(self, request: AgentRequest) -> object:
         """Begin the span of a request through the HTTP door, in its agent's trace; it becomes the current one.
 
-        On a WebSocket it is that of one message, to which the conventions for HTTP do not apply.
+        On a WebSocket it is the span of one message, to which the conventions for HTTP do not apply.
         """
         assert self._tracer is not None
         attributes: dict[str, AttributeValue] = {"prompt_sidecar.http.route": request.route}
@@ -168,7 +168,7 @@ class Spans:
 
     @staticmethod
     def end_request(begun: object, answered: AgentAnswered) -> None:
-        """End it, in the same context."""
+        """End a request's span, in the same context."""
         assert isinstance(begun, tuple)
         span: Span = begun[0]
         attributes: dict[str, AttributeValue] = {
@@ -192,13 +192,13 @@ class Spans:
         context.detach(begun[1])
 
     def ask_provider(self, asked: ProviderAsked, model: str, began: int) -> Span | None:
-        """Begin the span of a call of a provider; None: it is sampled out.
+        """Begin the span of a call of a provider. Returns None if it is sampled out.
 
-        The conventions for generative AI are followed whatever the operator says, as it never had other names.
+        The conventions for generative AI are always followed here, as these spans never had other names.
 
         Args:
             asked: the call.
-            model: the model's name as it may be told; empty: it may not.
+            model: the model's name if it may be exported, else empty.
             began: when it began, in nanoseconds since the epoch.
         """
         if self._sampled_out():
@@ -224,7 +224,7 @@ class Spans:
 
     @staticmethod
     def provider_answered(span: Span, answered: ProviderAnswered, model: str, began: int) -> None:
-        """End it; `model` is the one that answered, and `began` as for `ask_provider`."""
+        """End the span of a provider's call; `model` is the one that answered, and `began` as for `ask_provider`."""
         attributes: dict[str, AttributeValue] = {"prompt_sidecar.http.hidden": answered.hidden}
         if answered.status:
             attributes["http.response.status_code"] = answered.status
@@ -250,7 +250,7 @@ class Spans:
         span.end(began + int(answered.took * 1e9))
 
     def end(self, begun: object, code: str) -> None:
-        """End it with the call's status."""
+        """End a call's span with its status."""
         assert isinstance(begun, tuple)
         self._of_thread.call = self._of_thread.ids = None
         span: Span = begun[0]
@@ -298,7 +298,7 @@ class Spans:
         self._write("trim", began, attributes, _events(answer))
 
     def restored(self, run_id: str, calls: Sequence[RestoredArguments], began: int) -> None:
-        """Write that values were given back."""
+        """Write that values were restored."""
         if self._sampled_out():
             return
         attributes = self._of_run(run_id) | {
@@ -352,14 +352,14 @@ class Spans:
 
     @contextmanager
     def tool(self, call: ToolCall, name: str, error: str, began: int) -> Iterator[None]:
-        """Write the span of a call of one of the model's tools around what is written within, which goes to it.
+        """Write the span of a call of one of the model's tools; what is written within the context goes to it.
 
-        Only where the conventions for generative AI are followed: without, the span of the RPC takes it all.
+        Only if the conventions for generative AI are followed; otherwise everything goes to the span of the RPC.
 
         Args:
             call: the call.
-            name: the tool's name; one that the sidecar has not is other.
-            error: why it did nothing; empty: it did.
+            name: the tool's name, `other` if the sidecar does not have it.
+            error: why it did nothing; empty if it succeeded.
             began: when the call began, in nanoseconds since the epoch.
         """
         if self._tracer is None or not self._genai or self._sampled_out():
@@ -381,7 +381,7 @@ class Spans:
             self._of_thread.call = of_call
 
     def _of_run(self, run_id: str) -> dict[str, AttributeValue]:
-        """Whose call it is."""
+        """Return the attributes of a call's run."""
         attributes: dict[str, AttributeValue] = {"prompt_sidecar.run.id": run_id}
         if self._genai:
             attributes[CONVERSATION] = run_id
@@ -393,12 +393,12 @@ class Spans:
         return current.get_span_context().is_valid and not current.is_recording()
 
     def _call(self) -> Span | None:
-        """The span of this thread's call."""
+        """Return the span of this thread's call."""
         span: Span | None = getattr(self._of_thread, "call", None)
         return span
 
     def _write(self, name: str, began: int, attributes: Attributes, events: Iterable[_Event] = ()) -> None:
-        """Write to the span of this thread's call, or where it has none to one of its own."""
+        """Write to the span of this thread's call, or if it has none, to a new one."""
         call = self._call()
         span = call or self._start(name, began, {})
         span.set_attributes(attributes)
@@ -413,7 +413,7 @@ class Spans:
 
 
 def _events(answer: TrimAnswer) -> Iterator[_Event]:
-    """The events of a prompt: its batch, if it has one, and what rules found."""
+    """Yield the events of a prompt: its batch, if it has one, and finds of rules."""
     trims = answer.news.cuts
     if trims:
         yield (
@@ -439,7 +439,7 @@ def _events(answer: TrimAnswer) -> Iterator[_Event]:
 
 
 def current_ids() -> tuple[str, str] | None:
-    """The current thread's trace id and span id, in hex; None without a span."""
+    """Return the current thread's trace id and span id, in hex; None without a span."""
     found = trace.get_current_span().get_span_context()
     if not found.is_valid:
         return None
@@ -447,19 +447,19 @@ def current_ids() -> tuple[str, str] | None:
 
 
 def ids_of(span: Span) -> Ids | None:
-    """The ids of a span, for exemplars; None: it is not exported."""
+    """Return the ids of a span, for exemplars; None if it is not exported."""
     own = span.get_span_context()
     return (own.trace_id, own.span_id) if span.is_recording() else None
 
 
 def traceparent() -> str:
-    """The current span's context as the header of W3C's; empty without a span."""
+    """Return the current span's context as W3C's header; empty without a span."""
     carrier: dict[str, str] = {}
     _propagator.inject(carrier)
     return carrier.get("traceparent", "")
 
 
 def remote(metadata: Iterable[Any]) -> Context:
-    """The agent's trace, from its call's metadata."""
+    """Return the agent's trace context, from its call's metadata."""
     carrier = {key: value for key, value in metadata if key in _CARRIED and isinstance(value, str)}
     return _propagator.extract(carrier, Context())

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from prompt_sidecar.telemetry.catalog import InstrumentKind, Metric
 
 Values = tuple[str, ...]
-"""A series: the values of its labels, in the order of the metric's."""
+"""A series: the values of its labels, in the order of the metric's labels."""
 Change = tuple[Metric, Values, float]
 """A metric, the series, and the amount to add."""
 
@@ -22,7 +22,7 @@ class Tallies:
     """The numbers of all counters. Thread-safe."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._lock = threading.RLock()  # what a finalizer logs may be counted, and one may run within `add`
+        self._lock = threading.RLock()  # log lines of a finalizer may be counted, and a finalizer may run within `add`
         self._series: dict[str, dict[Values, float]] = {
             metric.name: {tuple(labels.values()): 0 for labels in metric.series()}
             for metric in metrics
@@ -30,13 +30,16 @@ class Tallies:
         }
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Count. Unknown label values, an error of ours, are counted too, so that the caller gets the answer."""
+        """Add changes.
+
+        Unknown label values, which are our own errors, are counted too, so that the caller gets the answer.
+        """
         with self._lock:
             for metric, values, amount in changes:
                 series = self._series[metric.name]
                 series[values] = series.get(values, 0) + amount
 
     def read(self, metric: Metric) -> dict[Values, float]:
-        """Every series of a counter."""
+        """Return every series of a counter."""
         with self._lock:
             return dict(self._series[metric.name])

@@ -64,15 +64,16 @@ OPAQUE_WINDOW: Final = 3
 MOST_KEYS: Final = 4_096
 """Most factors: a few models each for a thousand callers, in about 2 MB."""
 BOUND: Final = "calibration.factors"
-"""What both are counted as when one is reached."""
+"""The name under which both limits are counted when one is reached."""
 KEY_BYTES: Final = 1_500
-"""What a factor takes with the reports that it was made from."""
+"""Bytes of a factor with the reports that it was made from."""
 CALLER_KEYS: Final = 64
 """Most factors of one caller, so that a caller who makes up model names evicts only its own factors."""
 
 
 ROUNDING: Final = 1e-6
-"""Of a token: what a product of floats may be too large by, so that a whole number is not rounded up to the next."""
+"""Part of a token: the most by which a product of floats may be too large, so that a whole number is not rounded up to
+the next."""
 
 
 class Factors(NamedTuple):
@@ -88,9 +89,9 @@ class InForce:
     """The limit of the next prompt."""
 
     limit: int
-    """As it is announced: in the provider's tokens, by the factor."""
+    """The announced limit: in the provider's tokens, by the factor."""
     raw: int
-    """As the fold uses it: our tokens."""
+    """The fold's limit: in our tokens."""
 
 
 class CountedPrompt(NamedTuple):
@@ -167,9 +168,9 @@ class Calibration:
     """The factors of all callers, for the life of the process. Thread-safe; each call takes microseconds."""
 
     def __init__(self, most_keys: int = MOST_KEYS, reached: Callable[[str], None] = lambda _: None) -> None:
-        """Begin with none; `most_keys` are kept, and of those the ones of the caller idle for longest go first.
+        """Begin without factors; beyond `most_keys`, factors of the caller idle for longest are evicted first.
 
-        `reached` is told the name of the bound when one goes.
+        `reached` is called with the limit's name when one is evicted.
         """
         self._most = most_keys
         self._reached = reached
@@ -178,28 +179,28 @@ class Calibration:
         self._keys = 0
 
     def __len__(self) -> int:
-        """Number of factors."""
+        """Return the number of factors."""
         return self._keys
 
     @property
     def kept_bytes(self) -> int:
-        """What the factors take, estimated."""
+        """Bytes of the factors, estimated."""
         return KEY_BYTES * self._keys
 
     def factor(self, caller: str, model: str, format: str) -> float:
-        """The factor for our count of text; 1.0 without reports."""
+        """Return the factor for our count of text; 1.0 without reports."""
         with self._lock:
             state = self._find(caller, (model, format))
             return state.factor if state is not None else 1.0
 
     def factors(self, caller: str, model: str, format: str) -> Factors:
-        """The factors for our counts of text and of encrypted text; 1.0 without reports."""
+        """Return the factors for our counts of text and of encrypted text; 1.0 without reports."""
         with self._lock:
             state = self._find(caller, (model, format))
             return Factors(state.factor, state.opaque) if state is not None else Factors()
 
     def reports(self, caller: str, model: str, format: str) -> int:
-        """Number of reports used for a factor."""
+        """Return the number of reports used for a factor."""
         with self._lock:
             state = self._find(caller, (model, format))
             return state.reports if state is not None else 0
@@ -272,13 +273,13 @@ class Calibration:
 
 
 def _weight(counted: CountedPrompt) -> float:
-    """The weight of a prompt, which is low if it is small."""
+    """Return the weight of a prompt, which is low if it is small."""
     raw = counted.text + counted.opaque
     return raw / (raw + HALF_WEIGHT_TOKENS)
 
 
 def _target(recent: list[tuple[float, float]], prior: float) -> float:
-    """The target logarithm of the factor: that of the last ratio, within `BAND` of the median.
+    """Return the factor's target logarithm: that of the last ratio, within `BAND` of the median.
 
     `recent` are logarithms of ratios with their weights, oldest first; `prior` is that of the factor before them.
     """
@@ -295,7 +296,7 @@ def _target(recent: list[tuple[float, float]], prior: float) -> float:
 
 
 def weighted_median(points: list[tuple[float, float]]) -> float:
-    """The weighted median of `points`, values with their weights; the mean of two values if it is between them."""
+    """Return the weighted median of values with weights; the mean of two values if it is between them."""
     ordered = sorted(points)
     half = sum(weight for _, weight in ordered) / 2
     passed = 0.0
@@ -309,5 +310,5 @@ def weighted_median(points: list[tuple[float, float]]) -> float:
 
 
 def calibrated_tokens(raw: int, factor: float) -> int:
-    """Raw tokens as answers have them: multiplied with the factor, rounded up."""
+    """Return raw tokens in the provider's tokens: multiplied with the factor, rounded up."""
     return math.ceil(raw * factor - ROUNDING)

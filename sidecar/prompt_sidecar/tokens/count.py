@@ -9,12 +9,13 @@ none is near, a slice may cost one token more than the whole text would.
 
 Blocks are the unit of everything else: a block's count is cached under its SHA-256 (callers send text that attackers
 choose, so the hash must resist collisions), and between blocks the caller may stop the work. A count that was stopped
-leaves its finished blocks behind, so a retry goes on where it ended; a text that grew pays for its last block only.
+leaves its finished blocks behind, so a retry continues where it ended; a text that grew pays for its last block only.
 
 Text that spells a special token is ordinary text.
 
 A vocabulary takes some 50 MB and a third of a second, and most sidecars count in one: so each is loaded when it is
-first needed, once, by the thread that needs it. Others that count in it wait for that; who counts in another does not.
+first needed, once, by the thread that needs it. Other threads that need it wait; threads that need another vocabulary
+do not.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Counter:
                 check()
 
     def count_many(self, texts: Sequence[str], encoding: str, check: Callable[[], None] | None = None) -> list[int]:
-        """Count several texts, as `count` does; `check` is also called between short ones."""
+        """Count the tokens of several texts, as `count` does; `check` is also called between short ones."""
         counts: list[int] = []
         since = 0
         for text in texts:
@@ -174,7 +175,7 @@ class _Coder:
         return self._counter is not None
 
     def counter(self) -> CountSlice:
-        """The counter of a slice, loaded by the first thread that calls this."""
+        """The counter of a slice, loaded by the first thread that needs it."""
         if self._counter is None:
             with slots.holding(self._loading):  # for as long as a vocabulary takes to load, up to a second
                 if self._counter is None:
@@ -231,7 +232,7 @@ def _upper_estimate(text: str, error: BaseException) -> int:
 
 
 def _cuts(text: str, start: int) -> list[int]:
-    """Where the slices of the block that begins at `start` end, in characters from the text's beginning."""
+    """Return where the slices of the block at `start` end, in characters from the text's beginning."""
     ends: list[int] = []
     for _ in range(BLOCK_SLICES):
         start = _cut(text, start)
@@ -242,7 +243,7 @@ def _cuts(text: str, start: int) -> list[int]:
 
 
 def _cut(text: str, start: int) -> int:
-    """Where the slice that begins at `start` ends: past `start`, and at most `SLICE_CHARS` after it."""
+    """Return where the slice at `start` ends: after `start`, and at most `SLICE_CHARS` after it."""
     end = start + SLICE_CHARS
     if end >= len(text):
         return len(text)

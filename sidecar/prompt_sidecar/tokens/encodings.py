@@ -13,7 +13,7 @@ from prompt_sidecar.providers.catalogue import MAX_NAME_CHARS, NAMES_REMEMBERED,
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 ESTIMATE: Final[EncodingName] = "o200k_base"
-"""Used for models without a public vocabulary: it is closest to theirs, since it too was made for many languages."""
+"""Used for models without a public vocabulary: it is closest to theirs, as it was made for many languages too."""
 
 _COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
     {
@@ -33,7 +33,7 @@ _COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
 
 @lru_cache(NAMES_REMEMBERED)
 def encoding_for(model: str) -> tuple[EncodingName, bool]:
-    """The encoding to count `model` in, and whether it is the model's own.
+    """Return the encoding to count `model` in, and whether it is the model's own.
 
     The map is tiktoken's (`tiktoken.model`), so that a newer tiktoken covers newer models. Any text is accepted; an
     unknown name gets `ESTIMATE` and False.

@@ -5,8 +5,8 @@ only if all counts equal tiktoken's. These are stored here, so that the check ne
 compares them with the installed tiktoken. Both count slices of the same cuts, so counts do not depend on which of the
 two is used.
 
-Its public function to count one text is `truncate`, which returns the tokens of the whole text whatever it cuts: 0.4 us
-and 1.6 ns a character. `batch_count` takes 11 us a call more, for threads that slices do not need.
+Its public function for counting one text is `truncate`, which returns the number of tokens of the whole text, whatever
+it cuts: 0.4 us and 1.6 ns a character. `batch_count` takes 11 us a call more, for threads that slices do not need.
 
 Memory: 48 MB for o200k_base, and 1 MB of counted words for each thread that counts, of 32 MB for all. A thread that has
 no such table takes a third longer. toktok gives 16.5 MB each to the first two threads and none to the others; but
@@ -27,7 +27,7 @@ from prompt_sidecar import slots
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 CountSlice = Callable[[str], int]
-"""Tokens of one slice of a text."""
+"""Returns the number of tokens of one slice of a text."""
 
 PROBES: Final = (
     "The quick brown fox jumps over the lazy dog; it's 12:34:56, they'll say, and 1,234,567 lines later…\n\n",
@@ -41,7 +41,7 @@ PROBES: Final = (
     " " * 3_000,
     "\n" * 500 + "\t \t" * 300 + "\r\n" * 200,
     "!?.,;:-_=+*/\\|@#$%^&~`'\"()[]{}<>" * 40,
-    # By the tables of Unicode 3.2, which every Python carries, so that the text is the same in each.
+    # By the tables of Unicode 3.2, which every Python version includes, so that the text is the same in each.
     "".join(chr(point) for point in range(0x20, 0x2_000) if unicodedata.ucd_3_2_0.category(chr(point)) != "Cn"),
     "U2FtcGxlIG9mIGJhc2U2NCB0ZXh0LCB3aGljaCBsb25nIHdvcmRzIGxvb2sgbGlrZQ" * 30,
     "HTTPServerError camelCaseName snake_case_name SCREAMING_CASE kebab-case x1y2z3 iPhone's DON'T we've",
@@ -61,13 +61,13 @@ _ALL: Final = 1 << 60
 
 
 _BATCH_THREADS: Final = 17
-"""Threads of the batch that leaves tables behind: the fewest for which each table is as small as it gets, 1 MB. It
-takes about a millisecond."""
+"""Threads of the batch that leaves tables for later threads: the fewest for which each table has its least size, 1 MB.
+It takes about a millisecond."""
 _BATCH_TEXT: Final = "a"
 
 
 class _BatchCount(Protocol):
-    """toktok's `batch_count`: the tokens of each text, counted in so many threads of its own."""
+    """toktok's `batch_count`: the tokens of each text, counted in this many threads of its own."""
 
     def __call__(self, texts: Sequence[str], encoding: str = ..., threads: int = ...) -> Sequence[int]: ...
 
@@ -81,8 +81,8 @@ class _Truncate(Protocol):
 def begin_loading(name: EncodingName) -> None:
     """Have toktok load an encoding in a thread of its own.
 
-    It takes 0.33 s, in which version 0.3.0 lets no other thread have the interpreter; versions that do load it
-    during the imports. `load_fast` waits for it. An error is one of `load_fast`, too, and is left to that.
+    It takes 0.33 s, during which version 0.3.0 does not release the interpreter lock; versions that release it load it
+    during the imports. `load_fast` waits for it. Errors are ignored here, as `load_fast` gets the same ones.
     """
 
     def load() -> None:
@@ -120,7 +120,7 @@ def load_fast(name: EncodingName, slow: Callable[[], CountSlice]) -> tuple[Count
 
 
 class _Fast:
-    """Counts with toktok, and with tiktoken the texts on which toktok fails."""
+    """Counts with toktok, and with tiktoken those texts on which toktok fails."""
 
     __slots__ = ("_batch", "_lock", "_name", "_slow", "_slow_counter", "_threads", "_truncate")
 
@@ -135,7 +135,7 @@ class _Fast:
         """Has the attribute `counts` in threads that have counted."""
 
     def alone(self, text: str) -> int:
-        """The tokens of a text by toktok alone."""
+        """Return the tokens of a text, counted by toktok only."""
         self._take_table()
         return self._truncate(text, _ALL, self._name)[1]
 
@@ -148,20 +148,20 @@ class _Fast:
             return self._truncate(text, _ALL, self._name)[1]
         except MemoryError:
             raise
-        except UnicodeEncodeError:  # a lone surrogate; tiktoken's rule for it
+        except UnicodeEncodeError:  # a lone surrogate, treated by tiktoken's rule
             return self._truncate(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), _ALL, self._name)[
                 1
             ]
         except BaseException as error:
             if not _is_failure(error):
                 raise
-        with slots.holding(self._lock):  # as loading takes up to a second
+        with slots.holding(self._lock):  # here, as loading takes up to a second
             if self._slow_counter is None:
                 self._slow_counter = self._slow()
         return self._slow_counter(text)
 
     def _take_table(self) -> None:
-        """Have the calling thread take a small table of words, before it would make a large one."""
+        """Make the calling thread take a small table of words before it would create a large one."""
         if hasattr(self._threads, "counts"):
             return
         self._threads.counts = True
@@ -175,11 +175,11 @@ class _Fast:
 
 
 _TABLES: Final = Lock()
-"""Held while a thread takes a table, so that no other takes what its batch left."""
+"""Held while a thread takes a table, so that no other thread takes the table left by its batch."""
 
 
 def _leave_tables(batch: _BatchCount, name: str) -> None:
-    """Have a batch counted, which leaves small tables to threads that count later."""
+    """Count a batch, which leaves small tables for threads that count later."""
     batch([_BATCH_TEXT] * _BATCH_THREADS, name, threads=_BATCH_THREADS)
 
 

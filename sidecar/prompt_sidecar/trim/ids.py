@@ -19,56 +19,56 @@ _CHARACTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
 
 
 def run_key(key: bytes, caller: str, run_id: str) -> bytes:
-    """A key for one run, so that runs share an id only by chance."""
+    """Return a key for one run, so that runs share an id only by chance."""
     name = b"%d:%b%b" % (len(caller.encode()), caller.encode(), run_id.encode())
     return blake2b(name, key=_short(key), digest_size=32, person=b"run").digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The sidecar's keys. What is made is made with the first, but for runs that began with a previous one."""
+    """The sidecar's keys. Ids and signatures are made with the first, except in runs that began with a previous one."""
 
     first: bytes
     previous: tuple[bytes, ...] = ()
     lasting: bool = True
-    """Whether another process may have had the first, as one that is configured; not a random one."""
+    """Whether other processes may have the first key, as it was configured; a random key is not."""
 
     @property
     def all(self) -> tuple[bytes, ...]:
-        """All that are accepted."""
+        """All keys that are accepted."""
         return (self.first, *self.previous)
 
     def of_run(self, caller: str, run_id: str) -> tuple[bytes, ...]:
-        """The keys that a run can have, one of each key, in their order."""
+        """Return a run's possible keys, one for each key of the sidecar, in their order."""
         return tuple(run_key(key, caller, run_id) for key in self.all)
 
 
 def caller_key(key: bytes, caller: str) -> bytes:
-    """A key for all runs of one caller."""
+    """Return a key for all runs of one caller."""
     return blake2b(caller.encode(), key=_short(key), digest_size=32, person=b"caller").digest()
 
 
 def mint(of_run: bytes, message: int, item: int, identity: bytes) -> str:
-    """The stash id of an item: its message's place and identity, and its place in the message."""
+    """Return the stash id of an item, from its message's place and identity and its place in the message."""
     place = b"%d.%d." % (message, item)
     return spelled(blake2b(place + identity, key=of_run, digest_size=ID_CHARACTERS, person=b"stash").digest())
 
 
 def spelled(hashed: bytes) -> str:
-    """A hash in the characters of ids, five bits of each byte."""
+    """Return a hash in the characters of ids, five bits of each byte."""
     return hashed.translate(_CHARACTERS).decode()
 
 
 def sealed(of_run: bytes, content: bytes) -> bytes:
-    """A keyed digest of 16 bytes, from which nobody without the run's key can tell the content by trying."""
+    """Return a keyed digest of 16 bytes, from which nobody without the run's key can guess the content."""
     return blake2b(content, key=of_run, digest_size=16, person=b"content").digest()
 
 
 def sign(key: bytes, content: bytes) -> bytes:
-    """A 16-byte keyed tag of a revision."""
+    """Return a 16-byte keyed tag of a revision."""
     return blake2b(content, key=_short(key), digest_size=16, person=b"revision").digest()
 
 
 def _short(key: bytes) -> bytes:
-    """BLAKE2b takes keys of up to 64 bytes; a longer one is hashed first, as HMAC does."""
+    """Shorten a key for BLAKE2b, which takes up to 64 bytes; a longer one is hashed first, as in HMAC."""
     return key if len(key) <= 64 else blake2b(key).digest()

@@ -1,4 +1,4 @@
-"""What one evaluation of the fold reads besides the history."""
+"""What one evaluation of the fold reads in addition to the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from prompt_sidecar.trim.policy import AgeStage, FitStage, Policy
 
 PROTECTED_ROOM: Final = 1.3
-"""What a ceiling is at least, as a share of the text that is never trimmed: three tenths more than that."""
+"""The least that a ceiling can be, as a multiple of the text that is never trimmed."""
 COUNT_TOKENS: Final = 10
 """Room for the count in the carrier's label; a number of seven digits takes no more."""
 
@@ -37,7 +37,7 @@ class Inputs:
     behind_registry: int = 0
     """The part of `overhead` that the provider reads again when a registry before the history changes."""
     own_after_user: bool = False
-    """Whether their place there must be after a user's message and before one of the model's."""
+    """Whether registry and placeholder must be placed between a user's message and one of the model's."""
     alternating: bool = False
     """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0
@@ -47,9 +47,10 @@ class Inputs:
 
 
 def aim(ledger: Ledger, inputs: Inputs) -> int:
-    """Tokens that marks and shares are of: the limit, or the ceiling below it.
+    """Return the tokens that marks and shares refer to: the limit, or the ceiling below it.
 
-    A ceiling leaves room next to what is never trimmed: without it each call would be a cut, and none would free much.
+    A ceiling leaves room next to what is never trimmed: without that room each call would be a cut, and none would free
+    much.
     """
     if not 0 < inputs.ceiling < inputs.limit:
         return inputs.limit
@@ -57,7 +58,7 @@ def aim(ledger: Ledger, inputs: Inputs) -> int:
 
 
 def protected(ledger: Ledger, inputs: Inputs) -> int:
-    """Tokens of the text that is never trimmed, our own included."""
+    """Return the tokens of the text that is never trimmed, our own included."""
     groups, decisions = ledger.groups, ledger.decisions
     opening = decisions.tokens_between(0, groups[0].start if groups else len(ledger))
     newest = decisions.tokens_between(groups[-1].start, groups[-1].start + 1) if groups else 0
@@ -65,10 +66,10 @@ def protected(ledger: Ledger, inputs: Inputs) -> int:
 
 
 def too_little_left(ledger: Ledger, inputs: Inputs) -> int | None:
-    """Tokens that the protected text leaves, where that is less than a cut between the marks is meant to free.
+    """Return the tokens that protected text leaves, if they are fewer than a cut between the marks should free.
 
-    Then each cut frees little, and the next one follows soon. None: it leaves enough, the run has had no cut, or the
-    policy does not cut between marks.
+    Then each cut frees little, and the next one follows soon. Returns None if they are enough, if the run has had no
+    cut, or if the policy does not cut between marks.
     """
     policy, marks_of = inputs.policy, aim(ledger, inputs)
     if policy.fit_stage is FitStage.OFF or policy.age_stage is AgeStage.ALWAYS or not ledger.registry.batches:
@@ -78,10 +79,10 @@ def too_little_left(ledger: Ledger, inputs: Inputs) -> int | None:
 
 
 def used(ledger: Ledger, inputs: Inputs) -> int:
-    """Tokens of the prompt as decided so far."""
+    """Return the tokens of the prompt as decided so far."""
     own = inputs.reserve
     if ledger.drops.by_placeholder and inputs.recall:  # it is written even with no reserve for own text
         own = max(own, DROPPED_TOKENS)
-    if ledger.drops.carrier is not None:  # its count is written last and must not exceed a mark then
+    if ledger.drops.carrier is not None:  # the label's count is written last and must not exceed a mark then
         own += max(0, COUNT_TOKENS - ledger.drops.carrier_tokens)
     return inputs.overhead + own + ledger.decisions.weight(inputs.opaque_factor)

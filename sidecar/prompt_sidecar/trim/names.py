@@ -1,15 +1,15 @@
-"""Names of what is hidden: what a model can ask for, once the text that said it is gone.
+"""Names in hidden text: what a model can still ask for once the text with the name is gone.
 
-The registry lists the largest items, few of all that is hidden. What a model needs again it mostly names by a path, an
-identifier or a number that it has used before. So below the registry stand such names, last used first as far as there
-is room, those left out that the prompt still shows.
+The registry lists the largest items, few of all that is hidden. A model mostly names what it needs again by a path, an
+identifier or a number that it has used before. So such names are listed below the registry, as many of the last used as
+there is room for, without those that the prompt still shows.
 
     message recorded ──► names that the model used in it (`names_used`)             once for each message
     batch point      ──► those that no shown text holds any more (`hidden_names`)   where the registry is rewritten
 
-A model repeats what tools say, so this is a way for a tool's words into our own text. It is kept to what forms no
-sentence: a name is a run of letters, digits and `_./-`, 4 to 40 of them, with a digit or one of these signs; it is no
-address and no mask, and has few words of prose; and the list is in alphabetical order, which no tool chooses.
+A model repeats what tools write, so a tool's words could get into our own text this way. So only what forms no sentence
+is accepted: a name is a run of letters, digits and `_./-`, 4 to 40 of them, with a digit or one of these signs; it is
+no address and no mask, and has few words of prose; and the list is in alphabetical order, which no tool chooses.
 Results of tools are never a source: names from them are more, and worse.
 
 The choice is part of the fold: it reads the history and what is decided, so that every process makes the same.
@@ -30,27 +30,27 @@ from prompt_sidecar.trim.entries import Entry
 from prompt_sidecar.trim.ledger import Ledger
 
 NAMES_OF_MESSAGE: Final = 64
-"""Names that are kept of one message, those of short arguments first. In recorded runs 99 of 100 messages have fewer;
+"""Names that are kept of one message, those in short arguments first. In recorded runs 99 of 100 messages have fewer;
 they take about as much memory as the rest of the message's record."""
 SCANNED_CHARACTERS: Final = 16_384
-"""Characters of one message that are searched for names: half a millisecond. Longer ones write a file, say, and begin
+"""Characters of one message that are searched for names: half a millisecond. Longer ones usually hold a file, and begin
 with what it is about."""
 NAMES_LISTED: Final = 256
 """Names in a list; they take about 1,100 tokens, which is more than the largest registry may."""
 NAMES_CONSIDERED: Final = 16_384
 """Names that are looked at for a list, newest first, so that a long history costs no more than a prompt does."""
 SHOWN_CHARACTERS: Final = 8_388_608
-"""Characters of what the prompt shows in which names are looked for, newest first: two million tokens, twice the
+"""Characters of the prompt's visible text that are searched for names, newest first: two million tokens, twice the
 largest window in use. They take some tenths of a second, in which the call cannot end."""
 PIECE_CHARACTERS: Final = 65_536
-"""Characters of a text that are searched in one go, with the rest of what may be a name there: a millisecond."""
+"""Characters of a text that are searched at once, plus the rest of a name that begins there: a millisecond."""
 GROWTH: Final = 16
-"""The part of its messages that a history must grow by before names are chosen again: in recorded runs fewer than come
-between two batch points, but with a window that is too small each call is one."""
+"""Divisor: the part of its messages by which a history must grow before names are chosen again: in recorded runs fewer
+than come between two batch points, but with a window that is too small each call is one."""
 SHORTEST: Final = 4
 LONGEST: Final = 40
 PROSE_WORDS: Final = 2
-"""So many words of `PROSE` make a name read like a sentence."""
+"""A name with so many words of `PROSE` reads like a sentence."""
 _PROSE: Final = """
     about after again all also always am an and any are as ask at be because been before being but by can cannot
     click could delete did disregard do does done dont else email ever every follow following for forget forward
@@ -62,7 +62,7 @@ _PROSE: Final = """
     you your
 """
 PROSE: Final = frozenset(_PROSE.split())
-"""Words that sentences are made of and names hardly: function words, and verbs of orders."""
+"""Words that are common in sentences and rare in names: function words, and verbs of orders."""
 
 _READ: Final = frozenset({ItemKind.TEXT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.SNAPSHOT})
 _RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
@@ -70,7 +70,7 @@ _RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _GAP: Final = re.compile(r"[^A-Za-z0-9_./-]")
 _SPACED: Final = bytes(byte if _NAME.match(chr(byte)) else 0x20 for byte in range(256))
-"""A table that makes a space of each byte that no name has."""
+"""A table that replaces each byte that no name has by a space."""
 _SIGN: Final = re.compile(r"[0-9_./-]")
 _LETTERS: Final = re.compile(r"[A-Za-z]")
 _TWO: Final = re.compile(r"[A-Za-z0-9]{2}")
@@ -87,21 +87,21 @@ _HOST: Final = re.compile(
     rf"|[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:{'|'.join(_ENDINGS.split())})(?:[/:]|$))",
     re.IGNORECASE,
 )
-"""The beginning of an address without a scheme. Host names cannot be told from dotted names but by their endings."""
+"""The beginning of an address without a scheme. Only endings distinguish host names from dotted names."""
 
 
 class PromptView(Protocol):
-    """Source of what the prompt shows of an item."""
+    """The text that the prompt shows of an item."""
 
     def shown(self, entry: Entry) -> str:
-        """Its text as it is decided now; empty if nothing is left of it."""
+        """Return its text as it is decided now; empty if nothing is left."""
         ...
 
 
 def names_used(message: Message, is_own_tool: Callable[[str], bool]) -> tuple[str, ...]:
-    """The names in what the model wrote, those of short arguments first; at most `NAMES_OF_MESSAGE`.
+    """Return the names in what the model wrote, those in short arguments first; at most `NAMES_OF_MESSAGE`.
 
-    Calls of our own tools are left out: they repeat ids, and names that were asked for.
+    Calls of our own tools are left out: they repeat ids, and names that the model asked for.
     """
     if message.role is not Role.ASSISTANT:
         return ()
@@ -115,7 +115,7 @@ def names_used(message: Message, is_own_tool: Callable[[str], bool]) -> tuple[st
     said = [item.text for item in message.items if item.kind is ItemKind.TEXT]
     for text in (*arguments, *said):
         for name in names_in(text[:left]):
-            found[intern(name)] = None  # the same names come again and again
+            found[intern(name)] = None  # the same names occur again and again
             if len(found) == NAMES_OF_MESSAGE:
                 return tuple(found)
         left -= len(text)
@@ -125,7 +125,7 @@ def names_used(message: Message, is_own_tool: Callable[[str], bool]) -> tuple[st
 
 
 def leaves(arguments: str) -> list[str]:
-    """The strings and whole numbers in a call's arguments; the text itself where it is no strict JSON."""
+    """Return the strings and whole numbers in a call's arguments; the text itself if it is not strict JSON."""
     try:
         values = [load(arguments.encode(), "arguments")]
     except (InvalidJson, TooLarge):
@@ -145,7 +145,7 @@ def leaves(arguments: str) -> list[str]:
 
 
 def names_in(text: str) -> Iterator[str]:
-    """The names in a text, as they come; one may come twice."""
+    """Yield the names in a text, in their order; a name may occur twice."""
     for run in dict.fromkeys(_RUN.findall(text)):
         if len(run) < SHORTEST or not _SIGN.search(run):
             continue
@@ -165,7 +165,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def _name(token: str) -> str:
-    """The name that a run of a name's characters is; of a long path its last two parts; empty if it is none."""
+    """Return the name in a run of a name's characters, of a long path its last two parts; empty if there is none."""
     name = token.rstrip("./-").lstrip("-")
     if len(name) > LONGEST:
         parts = [part for part in name.split("/") if part not in {"", ".", ".."}]
@@ -197,7 +197,7 @@ def list_names(ledger: Ledger, texts: PromptView) -> None:
 
 
 def hidden_names(ledger: Ledger, texts: PromptView) -> list[tuple[int, int]]:
-    """The names that no text of the history shows any more, as places, last used first; at most `NAMES_LISTED`.
+    """Return the names that no visible text has any more, as places, last used first; at most `NAMES_LISTED`.
 
     A place is a message's index in the history, and the name's among the names of that message.
     """
@@ -208,7 +208,7 @@ def hidden_names(ledger: Ledger, texts: PromptView) -> list[tuple[int, int]]:
 
 
 def _used(ledger: Ledger) -> list[tuple[str, tuple[int, int]]]:
-    """The names that the model used and their places, last used first; none that a later one covers."""
+    """Return the names that the model used and their places, last used first, without those that a later one covers."""
     covered: set[str] = set()
     found: list[tuple[str, tuple[int, int]]] = []
     left = NAMES_CONSIDERED
@@ -224,7 +224,7 @@ def _used(ledger: Ledger) -> list[tuple[str, tuple[int, int]]]:
 
 
 def _covered_by(name: str) -> Iterator[str]:
-    """The name, and what of a path is in it: its last two parts, and the last."""
+    """Yield the name, and the parts of a path that it covers: its last two parts, and the last."""
     yield name
     parts = name.split("/")
     if len(parts) > 1:
@@ -233,9 +233,9 @@ def _covered_by(name: str) -> Iterator[str]:
 
 
 def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozenset[str]:
-    """Those of some names that the history does not show.
+    """Return those of some names that the history does not show.
 
-    Only of these is anything kept: all that may be a name in a text of 50 MB takes half a gigabyte.
+    Only of these is anything kept: all possible names in a text of 50 MB take half a gigabyte.
     """
     missing = set(names)
     left = SHOWN_CHARACTERS
@@ -259,7 +259,7 @@ def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozen
 
 
 def _more_than_names(tokens: Sequence[str]) -> set[str]:
-    """Those of some tokens that cover another name than themselves: of a path its last parts, or what has signs around.
+    """Return the parts of tokens that are other names: the last parts of a path, or a token without its signs.
 
     The signs at the end precede the digits in ASCII.
     """
@@ -267,7 +267,7 @@ def _more_than_names(tokens: Sequence[str]) -> set[str]:
 
 
 def _tokens(text: str) -> Iterator[Sequence[str]]:
-    """All that may be a name in a text, as it comes, in pieces of it: none holds the interpreter for long."""
+    """Yield all possible names of a text in pieces, so that none holds the interpreter for long."""
     start = 0
     while start < len(text):
         gap = _GAP.search(text, start + PIECE_CHARACTERS)

@@ -18,7 +18,8 @@ from prompt_sidecar.trim.policy import Policy
 BETWEEN: Final = 0.1
 """Least share of the limit that is left for what is neither oldest nor newest."""
 REMAINDER: Final = 60
-"""Tokens, roughly, that clipping leaves of an iteration besides arguments and text: a call, and a result's label."""
+"""Tokens, roughly, that clipping leaves of an iteration in addition to arguments and text: a call, and a result's
+label."""
 FEWEST_NEWEST: Final = 2
 """Newest iterations that are not clipped even where they do not fit below the low-water mark, if the policy keeps as
 many: the results that the model has not seen yet, and what it has just done."""
@@ -71,7 +72,7 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
 
 
 def newest_light(ledger: Ledger, room: float) -> int:
-    """Return the first message whose arguments and text stay: those of the newest messages, up to `room` tokens.
+    """Return the first of the newest messages whose arguments and text stay, up to `room` tokens.
 
     They are what the model did and said. Its next actions refer to them more than to results of the same age, and they
     are small. While they stay their iteration is not dropped, so what else is left of it counts too.

@@ -31,12 +31,12 @@ REGISTRY_HEADER: Final = "Registry of elided and clipped content, largest first:
 REST_FOUND: Final = " more, which search finds"
 """End of the registry line that counts the entries for which there is no room."""
 FIRST_LINES: Final = 10
-"""Registry lines that go before names, those of the largest items: in at most half of the room, but one in any case.
+"""Registry lines, of the largest items, that take precedence over names: in at most half of the room, but at least one.
 Each takes as much as ten names, and the ids are in the labels too."""
 FEWEST_NAMES: Final = 8
-"""Names that make a list: fewer take less than the line above them."""
+"""Least number of names in a list: fewer take less room than the line above them."""
 TOKENS_OF_NAME: Final = 3
-"""Least tokens of a name that are assumed, so that the first list that is counted is not much too long."""
+"""Least tokens that a name is assumed to take, so that the first list that is counted is not much too long."""
 NAMES_HEADER: Final = "Names used in what is elided or clipped; data only, search finds what they name:"
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
@@ -66,14 +66,14 @@ ALL_DIRECTIVES: Final = (
     f"{SHORT_DIRECTIVES} {MASKS}",
     f"{DIRECTIVES} {MASKS}",
 )
-"""All directives that a run can have; revisions refer to them by their place, so new ones go to the end."""
+"""All directives that a run can have; revisions refer to them by their index, so new ones are added at the end."""
 _FULL_FROM: Final = 400
 """Least room in tokens for the full directives, which take about 90, a quarter of it."""
 _SHORT_FROM: Final = 160
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _WHOLE_CHARACTERS: Final = re.compile(r"(?:[^\\]|\\[^u]|\\u(?!d[89ab])[0-9a-f]{4}|\\ud[89ab]..\\u....)*")
-"""The longest prefix of escaped JSON that ends neither inside an escape nor between two surrogates."""
+"""The longest prefix of escaped JSON that ends neither inside an escape nor inside a surrogate pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ def room(  # noqa: PLR0917 - what the budget follows from
 
 
 def with_masks(directives: str, masks: bool) -> str:
-    """The directives of a run whose secrets may be masked only from now on."""
+    """Return a run's directives, extended if its secrets may be masked only from now on."""
     return f"{directives} {MASKS}" if masks and directives and not directives.endswith(MASKS) else directives
 
 
 def without_recall(directives: str) -> str:
-    """What of the directives a model is given that cannot recall."""
+    """Return the part of the directives for a model that cannot recall."""
     return MASKS if directives.endswith(MASKS) else ""
 
 
@@ -123,7 +123,7 @@ class NoteFacts:
     covered_from: int = 1
     """The first iteration that search covers."""
     left: str = ""
-    """How much is left of ceilings that are nearly reached; empty if none is."""
+    """How much is left of ceilings that are nearly reached; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class RegistryLine:
 
 
 def registry_line(record: Record, entry: Entry) -> RegistryLine:
-    """The line of one trimmed item; every part that a tool or model chose is escaped and bounded."""
+    """Return the line of one trimmed item; every part that a tool or model chose is escaped and bounded."""
     iteration, tool, arguments = max(record.group + 1, 1), plain_name(entry.tool), quoted(entry.arguments)
     what = f" tool={tool}" if tool else f" {entry.kind}"
     args = f" args={arguments}" if arguments else ""
@@ -148,14 +148,14 @@ def registry_line(record: Record, entry: Entry) -> RegistryLine:
 
 
 def plain_name(name: str) -> str:
-    """The name if it is plain, `other` if not, empty if there is none."""
+    """Return the name if it is plain, `other` if not, empty if there is none."""
     if not name:
         return ""
     return name if _PLAIN_NAME.fullmatch(name) else "other"
 
 
 def quoted(arguments: str) -> str:
-    """Arguments as an escaped ASCII JSON string of at most 80 characters, without counting the quotes."""
+    """Return arguments as an escaped ASCII JSON string of at most 80 characters, without counting the quotes."""
     if not arguments:
         return ""
     escaped = json.dumps(arguments[:ARGUMENTS_CHARACTERS])[1:-1].replace("\x7f", "\\u007f")
@@ -176,7 +176,7 @@ def registry(
 ) -> tuple[str, list[RegistryLine]]:
     """Write the registry of items trimmed up to the last batch point, largest first, of equals the newest.
 
-    Below it stand names that the model used and that nothing shows any more; see `prompt_sidecar.trim.names`.
+    Below it are names that the model used and that no visible text has any more; see `prompt_sidecar.trim.names`.
 
     Args:
         ledger: the decisions.
@@ -218,7 +218,7 @@ def registry(
 def _lines(
     lines: Sequence[RegistryLine], entries: int, tokens: int, count: Callable[[str], int]
 ) -> tuple[Sequence[RegistryLine], int]:
-    """As many lines as there is room for, and the tokens that the registry of them takes."""
+    """Return as many lines as there is room for, and the tokens of a registry with them."""
     room = tokens * CHARACTERS_PER_TOKEN
     fit = 0
     while fit < len(lines) and (room := room - len(lines[fit].text)) >= 0:
@@ -241,7 +241,7 @@ def _registry_text(lines: Sequence[RegistryLine], entries: int) -> str:
 
 
 def _names(ledger: Ledger, tokens: int, count: Callable[[str], int]) -> str:
-    """The list of names, those used last as far as there is room, in alphabetical order; empty if there are none."""
+    """Return the list of the last used names that fit, in alphabetical order; empty if there are none."""
     names = [ledger.records[message].names[place] for message, place in ledger.registry.names]
     tokens -= count(NAMES_HEADER) + 1
     fit = min(len(names), max(0, tokens) // TOKENS_OF_NAME)
@@ -255,12 +255,12 @@ def _names(ledger: Ledger, tokens: int, count: Callable[[str], int]) -> str:
 
 
 def _trimmed_in(record: Record, entry: Entry) -> int:
-    """The iteration in whose prompt an item was first trimmed or dropped."""
+    """The iteration at whose prompt an item was first trimmed or dropped."""
     return min(entry.first or record.dropped_in, record.dropped_in if record.dropped else entry.first)
 
 
 def is_cut(written: str) -> bool:
-    """Whether a registry did not have room for all entries. No other line of it begins with `and`."""
+    """Whether a registry lacked room for all entries. No other line of it begins with `and`."""
     return any(line.startswith("and ") and line.endswith(REST_FOUND) for line in written.split("\n"))
 
 
@@ -296,7 +296,7 @@ def note(ledger: Ledger, trimmed: int, facts: NoteFacts, tokens: int, count: Cal
 
 
 def _newest_entries(ledger: Ledger, left: int, count: Callable[[str], int]) -> list[str]:
-    """Lines of items trimmed since the last batch point, newest first, as many as fit in `left` tokens."""
+    """Return lines of items trimmed since the last batch point, newest first, as many as fit in `left` tokens."""
     lines: list[str] = []
     for record in reversed(ledger.records[ledger.registry.batch_end :]):
         for entry in record.entries:
@@ -339,7 +339,7 @@ def dropped(ledger: Ledger) -> str:
         return DROPPED_UNCOUNTED
     carrier = ledger.drops.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group
-    # The label of its stretch counts a dropped feedback message.
+    # The stretch's label counts a dropped feedback message.
     counted = [
         record
         for record in ledger.records

@@ -39,7 +39,7 @@ class AgeStage(StrEnum):
 
 
 class NotePlace(StrEnum):
-    """Where the note stands."""
+    """Where the note is placed."""
 
     OFF = "off"
     TAIL = "tail"
@@ -49,7 +49,7 @@ class ReasoningBinding(StrEnum):
     """Whether the model binds its thinking to the prompt that it was produced under."""
 
     AUTO = "auto"
-    """As its name says; see `prompt_sidecar.providers.claude`."""
+    """Decided by the model's name; see `prompt_sidecar.providers.claude`."""
     BOUND = "bound"
     UNBOUND = "unbound"
 
@@ -63,7 +63,7 @@ class Arguments(StrEnum):
 
 
 class Condense(StrEnum):
-    """What may be taken out of a tool result when it is first seen; each includes those before it."""
+    """What may be removed from a tool result when it is first seen; each level includes those before it."""
 
     OFF = "off"
     EXACT = "exact"
@@ -77,13 +77,13 @@ class Condense(StrEnum):
 NO_CEILING: Final = 0
 AUTO_CEILING: Final = -1
 AUTO_FROM: Final = 200_000
-"""Tokens of a window from which on the ceiling `auto` holds."""
+"""Tokens: the smallest window with the ceiling `auto`."""
 AUTO_TOKENS: Final = 150_000
 """Tokens of the ceiling `auto`: longer runs cost less with it, and show nearly all that their next actions refer to;
 docs/when-to-cut.md has the figures."""
 
 AS_GENERAL: Final = -1
-"""For `age_keep_*`: the kind of item has no number of its own."""
+"""For `age_keep_*`: the kind of item has no number of its own and uses the general one."""
 
 _ITERATIONS: Final = whole(0, 1_000, "iterations")
 _OWN_ITERATIONS: Final = whole(AS_GENERAL, 1_000, "iterations")
@@ -387,16 +387,16 @@ class Policy:
 
     @property
     def oldest_share(self) -> float:
-        """Share of the limit of what is held at the beginning: the less a cached token is favoured, the smaller."""
+        """The share of the limit that is held at the beginning: smaller where cached tokens are less favoured."""
         return self.fit_keep_oldest * max(0.0, 1.0 - self.price_cached / self.price_written)
 
     @property
     def cuts_in_batches(self) -> bool:
-        """Whether old items go in batches, oldest first, under pressure alone: what a ceiling is for."""
+        """Whether old items are trimmed in batches, oldest first, under pressure alone: the purpose of a ceiling."""
         return self.fit_stage is FitStage.OLDEST_FIRST and self.age_stage is AgeStage.PRESSURE
 
     def ceiling(self, window: int) -> int:
-        """Tokens of the ceiling for a prompt whose model has that window, as the provider counts; 0: there is none."""
+        """Return the ceiling for a prompt to a model with this window, in the provider's tokens; 0 if there is none."""
         if not self.cuts_in_batches:
             return 0
         if self.ceiling_tokens == AUTO_CEILING:
@@ -404,23 +404,23 @@ class Policy:
         return self.ceiling_tokens
 
     def beside(self, edits: Collection[ProviderEdit]) -> Policy:
-        """The policy for a prompt that the provider itself trims: only the cap, where more than thinking goes there."""
+        """Return the policy for a prompt that the provider trims: only the cap, if more than thinking is removed."""
         if not set(edits) - {ProviderEdit.CLEAR_THINKING}:
             return self
         return replace(self, fit_stage=FitStage.OFF, age_stage=AgeStage.OFF)
 
     @staticmethod
     def reasoning_rule(rule: ReasoningRule, edits: Collection[ProviderEdit]) -> ReasoningRule:
-        """When reasoning is removed: not where the provider does, but for what is bound to another prompt."""
+        """Return when reasoning is removed: not where the provider does, except reasoning bound to another prompt."""
         return ReasoningRule.KEPT if edits and rule is ReasoningRule.CLOSED_TURNS else rule
 
     def keep(self, ageing: Ageing | None) -> int:
-        """Newest iterations of which entries of a queue are not clipped; None: feedback."""
+        """Return how many of the newest iterations a queue's entries are not clipped in; None: feedback."""
         own: int = getattr(self, f"age_keep_{ageing or 'feedback'}")
         return self.age_keep_iterations if own == AS_GENERAL else own
 
     def feedback(self, text: str) -> Feedback | None:
-        """What a user's text is as feedback, by how it begins; None if it is none."""
+        """Return which feedback a user's text is, by how it begins; None if it is not feedback."""
         for kind in Feedback:
             prefixes: tuple[str, ...] = getattr(self, f"feedback_{kind}")
             if text.startswith(prefixes):
@@ -430,7 +430,7 @@ class Policy:
     def is_reminder(self, text: str) -> bool:
         """Whether a user's text consists of reminders of the agent's framework: of elements in `reminder_tags` only.
 
-        Takes linear time. A user's words before, between or after them make it the user's text.
+        Takes linear time. With a user's words before, between or after them it is the user's text.
         """
         at = _after_space(text, 0)
         empty = at == len(text)
@@ -443,7 +443,7 @@ class Policy:
         return not empty
 
     def pins(self, text: str) -> bool:
-        """Whether a text has an element of `pin_tags`: a tag that begins one and, anywhere behind, the one that ends.
+        """Whether a text has an element of `pin_tags`: a start tag and, anywhere behind it, the end tag.
 
         Takes linear time, however many tags there are.
         """
@@ -491,7 +491,7 @@ def _checked(name: str, value: object, prefix: str) -> Any:
     try:
         return kind.check(value)
     except ValueError:
-        # Only a number or the name of a choice is shown: it is short, and no text of a prompt.
+        # Only a number or a choice's name is shown: these are short, and not text of a prompt.
         shown = (kind.bounds and isinstance(value, (int, float))) or isinstance(KNOBS[name].default, StrEnum)
         said = f"is {value}; it may be" if shown else "must be"
         raise InvalidPolicy(f"{name} {said} {kind.accepted}", field=prefix + name) from None

@@ -16,7 +16,7 @@ from prompt_sidecar.trim.policy import KNOBS, AgeStage, Arguments, Condense, Fit
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A policy with a name, and what there is to say about it."""
+    """A policy with a name and its explanations."""
 
     purpose: str
     choose: str
@@ -26,11 +26,11 @@ class Preset:
     """Why a field differs from `cache_first`, for each that does."""
 
     def reason(self, field: str) -> str:
-        """Why a field has the value that it has here."""
+        """Return why a field has its value in this preset."""
         return self.reasons.get(field) or KNOBS[field].why
 
     def shown(self, field: str) -> str:
-        """The value of a field, as a settings file writes it."""
+        """Return the value of a field as a settings file writes it."""
         return KNOBS[field].kind.show(getattr(self.policy, field))
 
 
@@ -102,7 +102,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         fit_residue_low=(0.02, _RARE_DROPS),
     ),
 }
-"""Every preset with its reasons, in the order in which people meet them."""
+"""Every preset with its reasons, in the order in which documents show them."""
 
 PRESETS: Final[Mapping[str, Policy]] = {name: explained.policy for name, explained in EXPLAINED.items()}
 DEFAULT_PRESET: Final = "cache_first"

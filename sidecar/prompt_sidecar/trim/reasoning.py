@@ -21,13 +21,13 @@ class Reasoning:
         self._inputs = inputs
         self._count = count
         self.changed = False
-        """Whether reasoning of finished turns was removed since the caller last cleared this."""
+        """Whether reasoning of finished turns was removed since the caller last reset this."""
 
     def remove_invalid(self, new: range) -> None:
         """Remove bound reasoning that is not valid under this prompt, whatever else is trimmed.
 
-        This is reasoning of a model call whose prompt the sidecar did not return, and of an assistant block that was
-        edited before it was complete; where a rewind moved our own text it is all reasoning.
+        That is the reasoning of a model call whose prompt the sidecar did not return, or of an assistant block that was
+        edited before it was complete; where a rewind moved our own text, all reasoning.
         """
         ledger = self._ledger
         if ledger.thinking.take_moved():
@@ -58,7 +58,7 @@ class Reasoning:
     def unbind(self, before: tuple[int, int, int], *, listing: bool) -> None:
         """Remove all reasoning after the first change, including changes of our own text.
 
-        `before`: the positions of our own text before the evaluation. `listing`: whether it is rewritten.
+        `before`: the positions of our own text before the evaluation. `listing`: whether our own text is rewritten.
         """
         ledger = self._ledger
         now = self.own_places()
@@ -93,8 +93,9 @@ class Reasoning:
     def restore_open(self, has: Callable[[Entry], bool]) -> None:
         """Restore the reasoning of a turn that a rewind has reopened: the provider requires that of an unfinished turn.
 
-        An agent that goes on from trimmed prompts does not have it any more; `has` says what the prompt at hand holds.
-        Not where reasoning is bound to its prompt: it was removed because it was no longer valid.
+        An agent that continues from trimmed prompts does not have it any more; `has` shows what the current prompt
+        holds. Nothing is restored where reasoning is bound to its prompt: it was removed because it was no longer
+        valid.
         """
         self._ledger.thinking.restore_open(
             has if self._inputs.reasoning is ReasoningRule.CLOSED_TURNS else lambda _: False
@@ -103,7 +104,7 @@ class Reasoning:
     def remove_from(self, first: int) -> bool:
         """Remove all reasoning from message `first` on; return whether there was any.
 
-        This includes reasoning that the stash cannot store: the provider would reject the prompt with it.
+        This includes reasoning that the stash cannot store: the provider would reject a prompt with it.
         """
         ledger = self._ledger
         ledger.thinking.alter(first)

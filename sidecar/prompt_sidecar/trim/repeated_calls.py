@@ -4,15 +4,15 @@ A model that reads a file twice, or polls a status that does not change, pays tw
 reported, with the places of the older result, so that a policy may clip that to a pointer to the newer one.
 
 A call is identified by a digest of the tool's name, its arguments in canonical JSON (so that neither the order of keys
-nor white space makes it another call) and all that its result holds. What came in between does not matter: where the
-result is the same again, so is what the pointer leads to.
+nor white space makes it another call) and its whole result. Calls in between do not matter: if the result is the same
+again, so is the one that the pointer leads to.
 
     call ──► open, by id ──► its result comes ──► (tool, arguments, result) seen before? ──► Repetition
              of the block that made it
 
 Items know a call's id only, and ids may be empty or used again. A result answers the newest block of assistant messages
-that has an open call with its id, as in the ledger; within a block in the order of its calls, since providers that give
-no ids have results answered in that order.
+that has an open call with its id, as in the ledger; within a block results follow the order of the calls, as providers
+without ids require.
 
 The state is a fold over the messages, and a journal of its steps undoes them one by one, so that after a rewind it is
 what a fresh process makes of the history that is left. A step costs constant time either way. Nothing is forgotten
@@ -50,60 +50,61 @@ the run's figures count them. A prompt brings rarely more than the results of on
 _CALL_ID: Final = attrgetter("call_id")
 
 About = ReadCall | UnreadCall
-"""A call, for what it says of its result."""
+"""A call, for what it indicates about its result."""
 
 Place = tuple[int, int]
-"""A message's index in the history, and an item's in the message."""
+"""A message's index in the history, and an item's index in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A call that was made before with the same arguments and had the same result."""
+    """A call with the same arguments and the same result as an earlier one."""
 
     tool: str
     """The tool's name as the model gave it, cut to one character more than a plain name has."""
     iteration: int
-    """The one that the newer result belongs to."""
+    """The newer result's iteration."""
     first_iteration: int
-    """The one that the first such result belongs to."""
+    """The first such result's iteration."""
     times: int
     """How often the call has had this result, this time included: 2 or more."""
     tokens: int
-    """Of the newer result, untrimmed."""
+    """Tokens of the newer result, untrimmed."""
     message: int
     """Index of the newer result's message in the history."""
     older: tuple[Place, ...]
-    """Places of the texts of the result before; earlier ones were reported with it. Empty if it had no text."""
+    """Places of the texts of the previous result; earlier results were reported with that one. Empty if it had no text.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedFigures:
-    """Repetitions of a run's history as it is now."""
+    """Repetitions in a run's present history."""
 
     calls: int = 0
     tokens: int = 0
-    """Of their results, untrimmed."""
+    """Tokens of their results, untrimmed."""
 
 
-# What a step keeps is a tuple: two of them and a call are made for each call of a run, and a frozen dataclass is three
-# times as slow to create.
+# A step is kept as tuples: two of them and a call are made for each call of a run, and a frozen dataclass takes three
+# times as long to create.
 
 
 class _MadeCall(NamedTuple):
-    """A call that was made; `known` is None where it is not compared."""
+    """A call of the model; `known` is None if it is not compared."""
 
     call_id: str
     block: int
     tool: str
     known: bytes | None
     arguments: str = ""
-    """Their start, for the registry."""
+    """The start of its arguments, for the registry."""
     about: About | None = None
-    """For what it says of its result, where that is asked for."""
+    """The call for what it indicates about its result, where that is needed."""
 
 
 class _SeenResult(NamedTuple):
-    """A result that a call had."""
+    """A result of a call."""
 
     iteration: int
     message: int
@@ -112,7 +113,7 @@ class _SeenResult(NamedTuple):
 
 
 class _UndoStep(NamedTuple):
-    """What to undo: a call was opened, or (`answered`) taken from the open ones; `key` is where its result is noted."""
+    """A step to undo: a call was opened, or (`answered`) removed from the open ones; `key` identifies its result."""
 
     message: int
     call: _MadeCall
@@ -122,7 +123,7 @@ class _UndoStep(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenCalls:
-    """Open calls with one id that one block of assistant messages made, oldest first."""
+    """Open calls of one block of assistant messages with one id, oldest first."""
 
     block: int
     calls: deque[_MadeCall] = field(default_factory=deque)
@@ -135,26 +136,27 @@ class RepeatedCalls:
     is_own_tool: Callable[[str], bool] = field(default=lambda _: False)
     """Whether a tool is one of ours."""
     looks: bool = False
-    """Whether it is looked at what calls say of their results."""
+    """Whether calls are read for what they indicate about their results."""
     figures: RepeatedFigures = field(default_factory=RepeatedFigures)
     _reached: list[int] = field(default_factory=list)
-    """For each number of times, less one, how many calls have had one result at least so often."""
+    """For each number of times, less one: how many calls have had some result at least that often."""
     _answered: list[_MadeCall | None] = field(default_factory=list, compare=False)
-    """For each result of the message observed last, the call that it answers."""
+    """For each result of the last observed message, the call that it answers."""
     _made: dict[Path, About | None] = field(default_factory=dict, compare=False)
-    """For each call of the message observed last, by its arguments' path, the call for what it says of its result."""
+    """For each call of the last observed message, by its arguments' path, the call for what it indicates about its
+    result."""
     _open: dict[str, list[_OpenCalls]] = field(default_factory=dict)
     _seen: dict[bytes, list[_SeenResult]] = field(default_factory=dict)
     _journal: list[_UndoStep] = field(default_factory=list)
 
     def observe(self, message: Message, weights: Sequence[int], index: int, iteration: int) -> list[Repetition]:
-        """Take the next message of the history; the repetitions that its results are.
+        """Add the next message of the history and return the repetitions among its results.
 
         Args:
             message: the message, untrimmed.
             weights: tokens of each of its items.
             index: its place in the history: larger than that of every message before it.
-            iteration: the one that it belongs to; assistant messages of one block have the same.
+            iteration: the iteration that it belongs to; assistant messages of one block have the same.
         """
         self._made = {}
         if message.calls:
@@ -185,20 +187,20 @@ class RepeatedCalls:
         return found
 
     def answered(self, result: int) -> tuple[str, str, About | None] | None:
-        """Tool and start of the arguments of the call that a result of the last message answers; None: not known.
+        """Return tool, start of arguments and call for a result of the last message; None if its call is unknown.
 
-        With the call, for what it says of its result.
+        The call is for what it indicates about its result.
         """
         call = self._answered[result] if result < len(self._answered) else None
         return (call.tool, call.arguments, call.about) if call is not None and call.tool else None
 
     def about(self, path: Path) -> About | None:
-        """The last message's call whose arguments have this path, for what it says of its result; None: not known."""
+        """Return the last message's call whose arguments have this path, or None."""
         return self._made.get(path)
 
     @property
     def most(self) -> int:
-        """How often the call that was repeated most has had its result; 0: there is no result."""
+        """Return how often the most repeated call has had its result; 0 if there is no result."""
         return len(self._reached)
 
     def rewind(self, length: int) -> None:
@@ -273,12 +275,12 @@ class RepeatedCalls:
 
 
 def arguments_of(message: Message) -> Sequence[Item | None]:
-    """For each call of a message the item of its arguments; None where it cannot be told.
+    """Return for each call of a message the item of its arguments; None where that is ambiguous.
 
-    A call of a kind that no reader knows has no item. Which of several calls with its id it is cannot be told.
+    A call of a kind that no reader knows has no item. Several calls with the same id cannot be distinguished.
     """
     items = [item for item in message.items if item.kind is ItemKind.ARGUMENTS]
-    if tuple(map(_CALL_ID, items)) == message.calls:  # as nearly always: each call has its own, in order
+    if tuple(map(_CALL_ID, items)) == message.calls:  # nearly always: each call has its own, in order
         return items
     by_id: dict[str, deque[Item]] = {}
     for item in items:
@@ -288,12 +290,12 @@ def arguments_of(message: Message) -> Sequence[Item | None]:
 
 
 def known_call(call: Item) -> bytes:
-    """What tells a call from others: its tool and its arguments, however they are spelled."""
+    """Return what identifies a call: its tool and its arguments, however they are spelled."""
     return digest(orjson.dumps(call.tool) + _canonical_arguments(call.text))
 
 
 def _canonical_arguments(text: str) -> bytes:
-    """Arguments in one spelling; as they are where they are not strict JSON, as models write too, or dear to decode."""
+    """Return arguments in one spelling; unchanged if not strict JSON, as models write too, or slow to decode."""
     if not text or text.isspace():
         return b"{}"  # some clients send no text where a tool takes no arguments
     raw = utf8(text)
@@ -308,10 +310,10 @@ class _Results:
 
     def __init__(self, message: Message) -> None:
         self.items: dict[int, list[int]] = {}
-        """For each result the places of its items."""
+        """For each result, the indices of its items."""
         self._message = message
         self._other = b""
-        """Of blocks that no reader knows: each of them may belong to any of the results."""
+        """Blocks that no reader knows: each may belong to any of the results."""
         for place, item in enumerate(message.items):
             if item.result >= 0:
                 self.items.setdefault(item.result, []).append(place)
@@ -319,7 +321,7 @@ class _Results:
                 self._other = digest(message.other.encode())
 
     def key(self, known: bytes, number: int) -> bytes:
-        """Digest of a call and all that its result holds."""
+        """Return the digest of a call and its whole result."""
         of_result = sha256(known + self._other)
         for place in self.items.get(number, ()):
             item = self._message.items[place]

@@ -1,9 +1,9 @@
 """Residue, the labels and empty calls that clipping leaves, and dropping whole iterations, calls with their results.
 
-A batch drops residue while it clips, oldest first, so that what dropping frees need not be clipped. The first iteration
-that would be dropped stays, clipped, and the label of one of its items, the carrier, counts those after it. Not every
-format allows a message of ours there, and before the history a changing count would rewrite the whole prompt at each
-batch. Our placeholder message counts only iterations that were dropped while there was no carrier.
+A batch drops residue while it clips, oldest first, so that fewer items need to be clipped. The first iteration that
+would be dropped stays, clipped, and the label of one of its items, the carrier, counts those after it. Not every format
+allows a message of ours there, and before the history a changing count would rewrite the whole prompt at each batch.
+Our placeholder message counts only iterations that were dropped while there was no carrier.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from prompt_sidecar.trim.ledger import Ledger
 
 Carry = Callable[[Sequence[Entry], Reason], Entry | None]
 """Clips the items of an iteration that would be dropped, for that reason, and returns the carrier among them; if it
-returns None, the iteration is dropped and our placeholder message counts it. It is passed with each call: kept, it
-would make a cycle with the evaluation, and the texts of each prompt would wait for the garbage collector."""
+returns None, the iteration is dropped and our placeholder message counts it. It is passed with each call: if it were
+stored, it would form a reference cycle with the evaluation, and each prompt's texts would stay until the garbage
+collector runs."""
 
 
 class Residue:
@@ -27,15 +28,15 @@ class Residue:
         self._ledger = ledger
         self._policy = inputs.policy
         self.aim = inputs.limit
-        """Tokens that its shares are of."""
+        """Tokens that its shares refer to."""
         self._alternating = inputs.alternating
         self._kept = max(1, *(inputs.policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
         self._passed = 0
         """Number of fully clipped groups whose tokens this batch has added up."""
         self._tokens = 0
-        """Tokens of those of them that are not dropped."""
+        """Tokens of those among them that are not dropped."""
         self.changed = False
-        """Whether anything was dropped since the caller last cleared this."""
+        """Whether anything was dropped since the caller last reset this."""
 
     def begin(self, carry: Carry) -> None:
         """Begin a batch: add up again, as the limit may have changed."""
@@ -66,7 +67,7 @@ class Residue:
             self._tokens -= before - ledger.decisions.total
 
     def drop_next(self, bound: int, reason: Reason, carry: Carry | None = None) -> bool:
-        """Drop the next group and those that answer its calls, if allowed; return False when `bound` is reached.
+        """Drop the next group and those that answer its calls, if allowed; return False when group `bound` is reached.
 
         `carry`: given if it may be kept as the carrier instead.
         """
@@ -90,7 +91,7 @@ class Residue:
         return True
 
     def drop_next_words(self) -> bool:
-        """Drop the next group with what a user said in it, if allowed; return False when the newest words are reached.
+        """Drop the next group including a user's words, if allowed; return False at the newest such words.
 
         The last resort: a prompt over the limit would be refused.
         """
@@ -109,10 +110,10 @@ class Residue:
         return True
 
     def _droppable(self, first: int, end: int, *, words: bool = False) -> bool:
-        """Whether groups that can only be dropped together may be dropped; `words`: with what a user said in them."""
+        """Whether groups that can only be dropped together may be dropped; `words`: including users' words."""
         groups = self._ledger.groups[first : end + 1]
         if groups[0].start <= self._ledger.messages.task < self._ledger.messages.members(end).stop:
-            return False  # the model spoke first, and the task came then
+            return False  # the model spoke first, before the task
         # Reasoning may be absent before the user's last text but not after it: without that text everything before it
         # would seem to belong to the current turn.
         ledger = self._ledger

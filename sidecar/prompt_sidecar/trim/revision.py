@@ -1,14 +1,14 @@
 """Revisions: the state of the decisions as bytes that an agent can carry to a process that has not seen the run.
 
-A fresh process that is sent the untrimmed history under constant inputs makes the same decisions anyway. Where inputs
+A fresh process that is sent the untrimmed history under constant inputs makes the same decisions anyway. If inputs
 changed on the way, or the agent branched, it could not; so a revision states the decision about each item, not how it
-was reached. It is opaque to the agent and signed: a process accepts it only for the run and history it was made for.
-All who get it can read it, so what it says of texts are digests made with the run's key.
+was reached. It is opaque to the agent and signed: a process accepts it only for the run and history that it was made
+for. Everyone who receives it can read it, so it holds texts only as digests made with the run's key.
 
     tag (16 bytes, keyed)  version (1)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
 
-A revision of an earlier version is read back to the oldest in `_LOADERS`: what was decided stays, so an upgrade leaves
-the prompts of running agents as they are. One of a later version is ignored, as is one that does not match: the run's
+A revision of an earlier version is read back to the oldest in `_LOADERS`: its decisions stay, so an upgrade does not
+change the prompts of running agents. A revision of a later version is ignored, as is one that does not match: the run's
 decisions are then made again.
 
 The state is a list of JSON numbers, deflated: a run with 500 trimmed items takes about 2 kB.
@@ -33,11 +33,11 @@ from prompt_sidecar.trim.ledger.decisions import Fit
 _TAG: Final = 16
 RULES: Final = 8
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
-older version could not go on; what reads the one before moves to `prompt_sidecar.trim.earlier` then."""
+older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
 COMPACTED: Final = 7
-"""First version whose decisions leave alone what precedes a provider's compaction."""
+"""First version that does not change what precedes a provider's compaction."""
 WINDOWED: Final = 7
-"""First version whose revisions say which windows and which ceiling a run began with."""
+"""First version whose revisions carry the windows and the ceiling that a run began with."""
 DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 MAX_STATE_BYTES: Final = 8_388_608
@@ -45,7 +45,7 @@ MAX_STATE_BYTES: Final = 8_388_608
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
-    """A revision, opened."""
+    """An opened revision."""
 
     run: bytes
     length: int
@@ -55,7 +55,7 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Keyed digests of our own messages in the prompt that this revision came with."""
     state: bytes
     directives: int = 0
-    """Index into `DIRECTIVES` of what the run was given; later inputs do not change it."""
+    """Index into `DIRECTIVES` of the run's directives; later inputs do not change them."""
     registry_room: int = 0
     """Token budget of the registry when it was last written."""
     closing_room: int = 0
@@ -63,35 +63,35 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     factor: float = 1.0
     """The factor of token counts that was in force."""
     opaque_factor: float = 1.0
-    """That of encrypted text."""
+    """The factor for encrypted text."""
     bound: bool = False
     """Whether reasoning was treated as bound to its prompt."""
     learned_limit: int = 0
-    """The limit learned from provider errors; 0: none."""
+    """The limit learned from provider errors; 0 if there is none."""
     rules: bytes = b""
-    """Digest of the guard's rules by which the history is masked; empty: it is not."""
+    """Digest of the guard's rules by which the history is masked; empty if it is not."""
     ids: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
     """Message, item and id of what was trimmed before its message was masked."""
     used: tuple[int, float, int] = (0, 0.0, 0)
-    """What the run has used: input tokens, cost, model calls."""
+    """The run's use: input tokens, cost, model calls."""
     version: int = RULES
     """Version of the rules that the decisions follow."""
     note_waits: bool = False
     """Whether what a note says waits for the registry in this run; see `prompt_sidecar.providers.gpt`."""
     windows: list[tuple[bytes, int, int, int, int]] = msgspec.field(default_factory=list)
-    """What was found of the windows of the models that the run's prompts were for (`engine/steps/windows.py`). A
-    revision of version 6 or 5 has none."""
+    """The windows found for the models of the run's prompts (`engine/steps/windows.py`). A revision of version 6 or 5
+    has none."""
     ceiling: int | None = None
-    """The settings' `policy.ceiling_tokens` at the run's first prompt; None: it is not known."""
+    """The settings' `policy.ceiling_tokens` at the run's first prompt; None if unknown."""
     results_by_name: bool = False
     """Whether the texts of one result are numbered in the order of their names. A revision without it numbers them as
     they were sent (`Format.as_sent`), and so does its run to the end."""
     supersedes: bool = False
     """Whether texts that frameworks inject in mid-run are clipped once a later one supersedes them. Before version 8
-    they were not, and so it stays in such a run."""
+    they were not, and a run that began then keeps it so."""
 
 
-# Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
+# Created before threads start: msgspec crashes the process where two threads decode a type for the first time at once.
 _revision: Final = msgspec.msgpack.Decoder(Revision)
 
 
@@ -105,7 +105,7 @@ _LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {
     7: _load,
     RULES: _load,
 }
-"""What takes over a state, by the version that wrote it."""
+"""The functions that load a state, by the version that wrote it."""
 
 
 def run_digest(of_run: bytes) -> bytes:
@@ -114,7 +114,7 @@ def run_digest(of_run: bytes) -> bytes:
 
 
 def pack_state(ledger: Ledger) -> bytes:
-    """Encode what was decided."""
+    """Encode the decisions."""
     return zlib.compress(msgspec.msgpack.encode(ledger.save()), 1)
 
 
@@ -125,7 +125,7 @@ def seal(key: bytes, revision: Revision) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes) -> Revision | None:
-    """Open a revision; None if this key did not sign it, or it is of rules that this version does not read."""
+    """Open a revision. Returns None if this key did not sign it, or if this version does not read its rules."""
     tag, content = sealed[:_TAG], sealed[_TAG:]
     if len(tag) < _TAG or not compare_digest(sign(key, content), tag) or content[0] not in _LOADERS:
         return None
@@ -133,10 +133,10 @@ def unseal(key: bytes, sealed: bytes) -> Revision | None:
 
 
 def apply_state(ledger: Ledger, revision: Revision, fit: Fit | None = None) -> bool:
-    """Have a ledger of the same history, about which nothing was decided, take over a revision's decisions.
+    """Load a revision's decisions into a ledger of the same history about which nothing was decided.
 
-    `fit` gives what an elision keeps of a text that has been masked since; None: no text has. Returns False if the
-    state is too large.
+    `fit` adapts elisions to texts that have been masked since; None if no text has. Returns False if the state is too
+    large.
     """
     inflater = zlib.decompressobj()
     plain = inflater.decompress(revision.state, MAX_STATE_BYTES)

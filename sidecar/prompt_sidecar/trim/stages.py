@@ -88,19 +88,19 @@ ELIDE_FLOOR: Final = 256
 ELIDE_PASSES: Final = 4
 """Attempts to meet a token target with a byte budget; tokens per byte vary within a text, mostly by less than 2."""
 REGISTRY_PAYS: Final = 0.05
-"""Share of the limit that rewriting a registry before the history may invalidate in the cache: what is behind it of the
-system prompt, the tools and the messages that the cut leaves alone. A longer prefix stays cached across cuts instead,
-which is worth more than a complete list: in recorded runs of Codex, whose instructions take 3,000 tokens, it costs 4 to
-12 % less at limits of 15 and 30 % of the run, and shows as much of what the next action needs."""
+"""Share of the limit that rewriting a registry before the history may invalidate in the cache: the part of the system
+prompt, the tools and the messages behind it that the cut does not change. A longer prefix stays cached across cuts
+instead, which is worth more than a complete list: in recorded runs of Codex, whose instructions take 3,000 tokens, it
+costs 4 to 12 % less at limits of 15 and 30 % of the run, and shows as much of what the next action needs."""
 WORDS_SHARE: Final = 0.25
-"""Share of the limit that users' own texts after the opening may take. In recorded runs they take a few per cent;
-beyond a quarter somebody has pasted logs, and the longest are elided as results are."""
+"""Share of the limit that users' own texts after the opening may take. In recorded runs they take a few per cent; more
+than a quarter are usually pasted logs, and the longest are elided as results are."""
 SUPERSEDED_LOOKS: Final = 32
 """Superseded texts in front of a cut that are looked at, so that a run with thousands of them takes linear time."""
 SUPERSEDED_LABEL: Final = 30
-"""Tokens, roughly, of the label that stays of one."""
+"""Tokens, roughly, of the label that is left of a superseded text."""
 SUPERSEDED_MARGIN: Final = 2
-"""How many times what is written again for one must be worth: runs end, and the next cut may write it anyway."""
+"""How many times the cost of rewriting must be saved: runs end, and the next cut may rewrite that part anyway."""
 NOTHING: Final = -1.0
 """A token target that is never met, so that all old items are clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
@@ -114,31 +114,31 @@ EMPTY_ARGUMENTS_TOKENS: Final = 1
 
 
 class Texts(Protocol):
-    """Source of an item's text, which is read to elide it, and to list names that are shown nowhere."""
+    """Source of an item's text, for eliding and for finding names that are no longer shown."""
 
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
         """The text's first and last bytes: the whole text twice, or the parts that its elision keeps.
 
-        Of a condensed result it is the condensed text.
+        For a condensed result, these are bytes of the condensed text.
 
-        With `most`, of a whole text at least one byte more than so many of each end, if it has them.
+        With `most`, at least that many bytes and one more of each end of a whole text, if it has them.
         """
         ...
 
     def condensed(self, entry: Entry) -> Condensing | None:
-        """How a new result is condensed; None: it stays as it is."""
+        """Return how a new result is condensed; None if it stays unchanged."""
         ...
 
     def has(self, entry: Entry) -> bool:
-        """Whether the prompt at hand holds the item, whole or trimmed."""
+        """Whether the current prompt holds the item, whole or trimmed."""
         ...
 
     def shown(self, entry: Entry) -> str:
-        """The text as it is decided now; empty if nothing is left of it."""
+        """Return the text as it is decided now; empty if nothing is left."""
         ...
 
     def arguments(self, entry: Entry, label: str) -> str | None:
-        """What arguments become that keep their short strings; None: they become empty."""
+        """Return arguments that keep their short strings; None if they become empty."""
         ...
 
 
@@ -162,13 +162,13 @@ class Evaluation:
         self._clipped_tokens: dict[tuple[int, int], int] = {}
         """Tokens of placeholders that were counted ahead, by message and item."""
         self._light_from = len(ledger)
-        """The message from which on arguments and text are not clipped, however old."""
+        """The message from which on arguments and text are not clipped, however old they are."""
         self._most_kept = self._largest_keep = max(self._policy.keep(kind) for kind in Ageing)
-        """Newest groups that are not clipped at most; see `_newest_below`."""
+        """The most newest groups that are not clipped; see `_newest_below`."""
         self._aim = inputs.limit
-        """Tokens that marks and shares are of: the limit, or a ceiling below it."""
+        """Tokens that marks and shares refer to: the limit, or a ceiling below it."""
         self._whole = False
-        """Whether condensed results count whole; see `used`."""
+        """Whether condensed results count with their original size; see `used`."""
         self._changed = False
         self._decide = partial(ledger.decisions.decide, advertised=inputs.recall)
         self._residue = Residue(ledger, inputs)
@@ -178,8 +178,8 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far, as marks see them.
 
-        Below a ceiling, which is there to save, what condensing has taken out counts too: cuts come about when they
-        would come without it, and each prompt is smaller. At the limit, where room is short, cuts come later instead.
+        Below a ceiling, whose purpose is to save, tokens removed by condensing count too: cuts happen when they would
+        without it, and each prompt is smaller. At the limit, where room is short, cuts come later instead.
         """
         return self._tokens + (self._ledger.decisions.condensed if self._whole else 0)
 
@@ -251,7 +251,7 @@ class Evaluation:
         return True
 
     def _group_after_registry(self) -> int:
-        """The group before which the registry is placed: the newest one before which a message of ours may stand.
+        """The group before which the registry is placed: the newest one before which our message may be placed.
 
         Where it must follow a user's message, agents may have put a system message of their own there, and two in a row
         are not taken everywhere. If there is no such group it is the newest, and the registry is not written.
@@ -271,7 +271,7 @@ class Evaluation:
     # -- condense ----------------------------------------------------------------------------------------------------
 
     def _condense(self, index: int) -> None:
-        """Condense the results of one new message, which no prompt has held yet."""
+        """Condense the results of one new message that no earlier prompt held."""
         record = self._ledger.records[index]
         if record.pinned:
             return
@@ -334,7 +334,7 @@ class Evaluation:
             self._changed |= self._reasoning.remove_from(self._cut_place())
 
     def _cut_place(self) -> int:
-        """The first message that a cut will change; 0 if nothing is old."""
+        """Return the first message that a cut will change; 0 if nothing is old."""
         old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
         return min((queue.head.message for queue in old if queue is not None and queue.head is not None), default=0)
 
@@ -417,10 +417,10 @@ class Evaluation:
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             spared = newest if self._has_room_for_unseen(high) else None
             self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low, before=spared)
-        self._whole = False  # what is new is made smaller only where it has no room
+        self._whole = False  # what is new is made smaller only if there is no room for it
         if self.used > high:
             if self._inputs.reasoning is ReasoningRule.BOUND:
-                # Now, as the same prompt sent again has nothing else to cut.
+                # Done now, as the same prompt sent again has nothing else to cut.
                 self._changed |= self._reasoning.remove_from(0)
             ledger.release()
             self._clip_old(high, keep=1)
@@ -436,8 +436,8 @@ class Evaluation:
     def _clip_superseded(self, first: int) -> None:
         """Clip frameworks' texts that a later one of their kind supersedes, in a cut that begins at message `first`.
 
-        Those in front of it go too if what is written again for that costs no more than they would from here on, each
-        time as cached input: for as many calls as there were, as nobody knows how long a run will last.
+        Those in front of it are clipped too if rewriting the prompt costs no more than keeping them as cached input
+        from here on: for as many calls as there were so far, as nobody knows how long a run will last.
         """
         ledger, policy, place = self._ledger, self._policy, first
         calls, tokens = policy.price_cached * ledger.iteration, 0
@@ -452,7 +452,7 @@ class Evaluation:
             self._clip(entry, Reason.SUPERSEDED)
 
     def _newest_below(self, low: float) -> int:
-        """How many of the newest groups fit below the low-water mark, next to what is never trimmed."""
+        """Return how many of the newest groups fit below the low-water mark, next to what is never trimmed."""
         ledger = self._ledger
         opening = ledger.decisions.tokens_between(0, ledger.messages.first_trimmable) if ledger.groups else 0
         return newest_that_fit(ledger, self._largest_keep, low - self._inputs.overhead - self._inputs.reserve - opening)
@@ -486,8 +486,8 @@ class Evaluation:
     def _clip_large(self, target: float) -> None:
         """Clip old results of more than `LARGE` tokens, oldest first, until the target is met.
 
-        What this passes is clipped, protected, kept as the oldest, or small by now. It is not visited again, unless the
-        oldest are let go.
+        Results that were visited are clipped, protected, kept as the oldest, or small by now. They are not visited
+        again, unless the oldest are released.
         """
         ledger, queue = self._ledger, self._ledger.queues.large
         old = len(ledger.groups) - self._keep(Ageing.RESULTS)
@@ -504,11 +504,11 @@ class Evaluation:
             queue.advance()
 
     def _keep(self, kind: Ageing) -> int:
-        """Newest groups of which entries of a queue are not clipped."""
+        """Return how many of the newest groups keep their entries of a queue."""
         return min(self._policy.keep(kind), self._most_kept)
 
     def _shorten_words(self) -> None:
-        """Elide the longest of users' own texts where all together exceed their share, except in the newest message."""
+        """Elide the longest of users' own texts where all of them exceed their share, except in the newest message."""
         ledger, left = self._ledger, WORDS_SHARE * self._inputs.limit
         newest: list[Entry] = []
         while ledger.decisions.words > left:
@@ -525,7 +525,7 @@ class Evaluation:
             ledger.queues.longest.offer(entry)
 
     def _shorten(self, entry: Entry, target: float) -> bool:
-        """Elide a result that is larger than what is still to be freed; return whether that met the target.
+        """Elide a result that is larger than the tokens still to be freed; return whether that met the target.
 
         It is clipped in the next batch. Clipping a large one now would take the prompt far below the low-water mark.
         """
@@ -537,7 +537,7 @@ class Evaluation:
         return self.used <= target
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
-        """The queue of these kinds whose next entry is old and the oldest of all."""
+        """Return the queue among these kinds whose next entry is old and the oldest of all."""
         ledger = self._ledger
         found: Queue | None = None
         oldest = (len(ledger), 0)
@@ -587,9 +587,9 @@ class Evaluation:
             ledger.queues.largest.offer(entry)
 
     def _has_room_for_unseen(self, high: float) -> bool:
-        """Whether the newest iteration can stay whole next to what is never trimmed, if all else goes.
+        """Whether the newest iteration can stay whole next to what is never trimmed, if everything else is removed.
 
-        If not, its results are elided like others: rather those alone than the results of earlier iterations too.
+        If not, its results are elided like others, so that at least the results of earlier iterations stay.
         """
         ledger = self._ledger
         if not ledger.groups:
@@ -601,7 +601,7 @@ class Evaluation:
     def _elide_unseen(self, target: float) -> None:
         """Elide the newest iteration's results, largest first, each as far as needed and at most by half at a time.
 
-        The model has not seen them yet, and asked for them: whatever else can go goes before them.
+        The model asked for them and has not seen them yet, so everything else is trimmed first.
         """
         ledger = self._ledger
         newest = ledger.groups[-1].start if ledger.groups else len(ledger)
@@ -657,7 +657,7 @@ class Evaluation:
         return record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED
 
     def _placeholder(self, entry: Entry) -> str | None:
-        """The text that replaces an entry when it is clipped; None for arguments."""
+        """Return the text that replaces an entry when it is clipped; None for arguments."""
         if entry.kind is ItemKind.SNAPSHOT:
             text = self._texts.ends(entry)[0].decode(errors="replace")
             return elide.clipped_snapshot(text, self._label(entry), entry.size)

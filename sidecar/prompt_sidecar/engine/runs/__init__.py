@@ -1,1 +1,1 @@
-"""What outlives a call: the runs that this process knows, their bounds, and the use cases."""
+"""What outlives a call: the runs that this process has seen, their resource limits, and the use cases."""

@@ -22,12 +22,13 @@ Name = tuple[str, str]
 """A run: its caller, and its id."""
 
 MESSAGE_BYTES: Final = 2_500
-"""Of caches, what a message takes in addition to its bytes: its record, its entries and their places, its trims, and
+"""Cache bytes that a message takes in addition to its bytes: its record, its entries and their places, its trims, and
 the calls that later ones may repeat."""
 ITEM_BYTES: Final = 600
-"""Of facts, what an item takes in the history and in the stash; once its original is gone, a tombstone there."""
+"""Fact bytes that an item takes in the history and in the stash; once its original is gone, those of a tombstone there.
+"""
 RUN_BYTES: Final = 22_000
-"""Of facts, what a run takes in addition to its items."""
+"""Fact bytes that a run takes in addition to its items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ class RunOverhead:
 
     @property
     def total(self) -> int:
-        """Both."""
+        """Both kinds together."""
         return self.caches + self.facts
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """Who must give something up, the longest idle first."""
+    """The runs that must give something up, the longest idle first."""
 
     forget: list[Name] = field(default_factory=list)
     """Runs that forget their caches."""
@@ -56,46 +57,52 @@ class Over:
 class DoorMemory(Protocol):
     """What a door keeps of runs in memory of its own, such as turns of the model that an agent was not shown.
 
-    A run's part of it counts in the run's budget, and goes when the run does, however that comes: ended by its agent,
-    idle for too long, one run too many.
+    What it keeps of a run counts in the run's budget, and is forgotten with the run, however the run ends: ended by its
+    agent, idle for too long, one run too many.
 
-    Thread-safe; its methods are called with the table of runs locked, so they call no other part.
+    Thread-safe; its methods are called with the table of runs locked, so they must not call other components.
 
     Each but `sweep` takes constant time on average for what one run keeps.
     """
 
     def kept_bytes(self, run: Name) -> int:
-        """What is kept of a run; bytes, estimated."""
+        """Estimated bytes that are kept for a run."""
         ...
 
     def forget(self, run: Name) -> None:
-        """The run is over."""
+        """Forget a run that has ended."""
         ...
 
     def forget_all(self, caller: str) -> None:
-        """All runs of a caller are over, those too of which the core knows nothing."""
+        """Forget all runs of a caller, including those that the core has never seen."""
         ...
 
     def sweep(self, idle_since: float) -> None:
-        """A bounded slice of housekeeping: runs that were not used since then, by the clock of runs."""
+        """A bounded slice of housekeeping: forget runs that were not used since `idle_since`, by the clock of runs."""
         ...
 
 
 class MemoryBudget:
-    """What each run keeps, the run used last at the end. Not thread-safe. Each call takes constant time on average."""
+    """What each run keeps, the most recently used run last. Not thread-safe.
+
+    Each call takes constant time on average.
+    """
 
     def __init__(self, most: int) -> None:
-        """Take the bytes that all runs together may keep."""
+        """Begin with the bytes that all runs together may keep."""
         self._most = most
         self._kept: OrderedDict[Name, RunOverhead] = OrderedDict()
         self._cached: OrderedDict[Name, None] = OrderedDict()
-        """Those that have caches, in the same order."""
+        """Runs that have caches, in the same order."""
         self.total = 0
         self._facts = 0
-        """The part of it that is facts."""
+        """Bytes of all runs that are facts."""
 
     def use(self, run: Name, kept: RunOverhead) -> Over:
-        """A run was used and keeps so much now; who must give up, never this one."""
+        """Record that a run was used and keeps this much now.
+
+        Returns the runs that must give something up, never this one.
+        """
         self.drop(run)
         self._kept[run] = kept
         if kept.caches:
@@ -105,7 +112,10 @@ class MemoryBudget:
         return self._over(run)
 
     def grow(self, run: Name, kept: RunOverhead) -> Over:
-        """What a run keeps has changed without its being used, as its index was built; unknown ones change nothing."""
+        """Record that a run keeps more or less without having been used, as its index was built.
+
+        Unknown runs are ignored.
+        """
         before = self._kept.get(run)
         if before is None:
             return Over()
@@ -119,7 +129,7 @@ class MemoryBudget:
         return self._over(run)
 
     def drop(self, run: Name) -> None:
-        """A run keeps nothing any more."""
+        """Record that a run keeps nothing any more."""
         kept = self._kept.pop(run, None)
         if kept is not None:
             self.total -= kept.total
@@ -127,7 +137,7 @@ class MemoryBudget:
             self._cached.pop(run, None)
 
     def shed(self, size: int) -> list[Name]:
-        """Return the runs that forget their caches, the longest idle first, so that `size` bytes are free, or all."""
+        """Return the runs that forget their caches, the longest idle first: until `size` bytes are free, or all."""
         least, forget = self.total - size, []
         while self.total > least and self._cached:
             forget.append(next(iter(self._cached)))
@@ -146,7 +156,7 @@ class MemoryBudget:
         return over
 
     def _without_caches(self, run: Name) -> None:
-        """A run is told to forget its caches."""
+        """Take a run's caches out of the sums, as it is going to forget them."""
         kept = self._kept[run]
         self._kept[run] = RunOverhead(0, kept.facts)
         del self._cached[run]
@@ -154,7 +164,7 @@ class MemoryBudget:
 
 
 def _first_other(runs: OrderedDict[Name, RunOverhead] | OrderedDict[Name, None], run: Name) -> Name | None:
-    """The first that is not `run`."""
+    """Return the first run that is not `run`."""
     for name in runs:
         if name != run:
             return name

@@ -1,9 +1,8 @@
 """One prompt next to never trimming: by estimates when it is returned, by the provider's counts once they are reported.
 
-An estimate is wrong in two ways: the provider counts other tokens than we do, and its cache has not what it could have.
-A report says both of the prompt that was sent, which then counts by the report. Of the other prompt, that of never
-trimming, nobody has counts. It is the same conversation at the same time at the same provider, so what the report shows
-holds for it too:
+An estimate is wrong in two ways: the provider counts tokens differently, and its cache may lack what it could have. A
+report corrects both for the prompt that was sent. Nobody has counts for the other prompt, that of never trimming. It is
+the same conversation at the same time at the same provider, so what the report shows holds for it too:
 
     size     the provider counted r times our estimate, so it would have counted the other prompt as r times its own
     price    tokens that were new to the cache were written to it or not: in the same proportion
@@ -40,75 +39,75 @@ SMALLEST_PREFIX: Final = 4_096
 """Tokens: the largest of the smallest prefixes that providers cache (Anthropic's for some models; others begin at 1,024
 and go on in blocks of at most that)."""
 NEITHER: Final = Compared(Comparability.REFUSED, Bill(), Bill())
-"""A prompt that was refused."""
+"""The comparison of a prompt that was refused: it costs nothing on either side."""
 FAILED: Final = Compared(Comparability.FAILED, Bill(), Bill())
-"""A prompt whose provider failed."""
+"""The comparison of a prompt whose provider failed: it costs nothing on either side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A prompt's size, as the provider counts."""
+    """A prompt's size in the provider's tokens."""
 
     tokens: int
     kept: int
-    """Of these, what the prompt before began with as well, on the same side."""
+    """Tokens of it that the previous prompt began with too, on the same side."""
 
     def times(self, ratio: float) -> Extent:
-        """The size by another measure."""
+        """Return the size multiplied with a ratio."""
         return Extent(round(self.tokens * ratio), round(self.kept * ratio))
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """A prompt on both sides, by estimates."""
+    """A prompt on both sides of the comparison, by estimates."""
 
     returned: Extent
     untrimmed: Extent
     room: int
     """Tokens that the window leaves for an untrimmed prompt."""
     recalls: bool = False
-    """Whether it was sent for the sake of the sidecar's own tools alone."""
+    """Whether the model was called only because of the sidecar's own tools."""
     rewritten: bool = False
-    """Whether the sidecar changed what the prompt before held."""
+    """Whether the sidecar changed what the previous prompt held."""
     observed: bool = False
     """Whether the untrimmed prompt was sent, as the sidecar only observes."""
     price: ModelPrice | None = None
 
     @property
     def sent(self) -> Extent:
-        """The prompt that was sent."""
+        """The size of the prompt that was sent."""
         return self.untrimmed if self.observed else self.returned
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedTokens:
-    """What the provider counted of the prompt that was sent. None: not reported."""
+    """The provider's counts for the prompt that was sent. A count is None if it was not reported."""
 
     tokens: int
-    """Cached ones included."""
+    """Input tokens, cached ones included."""
     cached: int | None = None
     written: int | None = None
     price: ModelPrice | None = None
-    """Of the model that answered."""
+    """The price of the model that answered."""
     written_hour: int = 0
-    """Of `written`, what is kept for an hour."""
+    """Tokens of `written` that are kept for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WrittenShares:
-    """What part of new tokens is written to the cache, and what part of those is kept for an hour."""
+    """The share of new tokens that is written to the cache, and the share of those that is kept for an hour."""
 
     share: float
     hour: float = 0.0
 
 
 def estimated(sides: Sides) -> Compared:
-    """A prompt before anything is reported: what is new is priced as written to the cache."""
+    """Compare a prompt before anything is reported: its new tokens are priced as written to the cache."""
     return _compared(sides, sides.returned, sides.untrimmed, sides.room, _WrittenShares(1.0), sides.price)
 
 
 def counted(sides: Sides, told: ReportedTokens) -> Compared | None:
-    """A prompt by a report on it; None: its counts cannot be true, and the estimate stays."""
+    """Compare a prompt by a report on it. Returns None if the counts cannot be true, so that the estimate stays."""
     sent, cached, written = sides.sent, told.cached, told.written
     if min(told.tokens, cached or 0, written or 0) < 0 or (cached or 0) + (written or 0) > told.tokens:
         return None
@@ -120,12 +119,12 @@ def counted(sides: Sides, told: ReportedTokens) -> Compared | None:
     other = (sides.returned if sides.observed else sides.untrimmed).times(ratio)
     other = Extent(other.tokens, _found(expected, real, other, telling=sides.observed or not sides.rewritten))
     returned, untrimmed = (other, real) if sides.observed else (real, other)
-    # What was accepted is a window that is at least as large.
+    # A prompt that was accepted shows that the window is at least as large.
     return _compared(sides, returned, untrimmed, max(sides.room, told.tokens), _written(told, real), told.price)
 
 
 def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
-    """Tokens of the other prompt that the provider would have had cached; `telling`: whether a miss says so."""
+    """Return the other prompt's tokens that would have been cached; `telling`: whether a miss is evidence."""
     short = expected - real.kept
     if short <= 0:
         new = real.tokens - expected
@@ -138,7 +137,7 @@ def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
 
 
 def _written(told: ReportedTokens, real: Extent) -> _WrittenShares:
-    """What was written to the cache; without any word of the cache, as estimated: all."""
+    """Return the shares that were written to the cache; where the cache was not reported: all, as estimated."""
     if told.cached is None and told.written is None:
         return _WrittenShares(1.0)
     new, written = real.tokens - real.kept, told.written or 0

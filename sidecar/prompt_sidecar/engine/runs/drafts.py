@@ -1,4 +1,4 @@
-"""Drafts: what calls have read of prompts before they had to end, for their retries, as far as there is room."""
+"""Drafts: the parsed part of interrupted calls' prompts, kept for their retries as far as there is room."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from prompt_sidecar.engine.steps.received import Draft
 from prompt_sidecar.recall.counts import EventCounts
 
 DRAFT_BYTES: Final = 67_108_864
-"""What drafts may keep, but for the newest one, which stays however large: at most 64 MiB of body and what was read of
-it. A draft is gone once its call is tried again."""
+"""Bytes that all drafts may keep, except the newest, which stays however large: at most 64 MiB of body and its parsed
+messages. A draft is removed once its call is tried again."""
 BOUND: Final = "run.drafts"
 
 
 class Drafts:
-    """Which runs have a draft. Thread-safe."""
+    """The runs that have a draft. Thread-safe."""
 
     def __init__(self, bounds: EventCounts[str]) -> None:
-        """`bounds` counts bounds that were reached."""
+        """`bounds` counts the resource limits that were reached."""
         self._bounds = bounds
         self._lock = Lock()
         self._kept: WeakKeyDictionary[Run, int] = WeakKeyDictionary()
@@ -29,7 +29,7 @@ class Drafts:
 
     @property
     def bytes(self) -> int:
-        """What all drafts take."""
+        """Bytes of all drafts."""
         with self._lock:
             return sum(size for run, size in self._kept.items() if run.draft is not None)
 

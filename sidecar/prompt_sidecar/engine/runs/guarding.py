@@ -1,4 +1,4 @@
-"""The guard of all runs: the rules in force for a caller, the values of its runs, and what may be given back."""
+"""The guard of all runs: the rules in force for a caller, the values behind masks, and which may be restored."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.trim.ids import sealed
 
 SCAN_CLOCK: Final = thread_time
-"""Measures `guard.scan_seconds`. Processor time, as on a busy machine a secret would pass by the clock on the wall."""
+"""Measures `guard.scan_seconds`. Processor time, as wall-clock time on a busy machine would let a secret pass."""
 MOST_RULES: Final = 64
-"""Sets of rules that stay compiled, each some megabytes: callers with rules of their own are few."""
+"""Compiled rule sets that are kept, each some megabytes: few callers have rules of their own."""
 LOOKALIKES: Final = frozenset(rule.name for rule in lookalikes.RULES)
 OUTSIDE_REPORTED: Final = 256
-"""Findings outside the history that a run remembers to have reported, so that each is counted once; some have ten."""
+"""Findings outside the history that a run remembers as reported, so that each is counted once; some runs have ten."""
 
 
 class Guarding:
-    """See the file's docstring. Thread-safe but for a run's own state, which its lock guards."""
+    """See the module's docstring. Thread-safe except for a run's own state, which the run's lock guards."""
 
     def __init__(self, rules: Rules, vault: Vault, bounds: EventCounts[str]) -> None:
-        """Take the settings, where values are kept, and what counts bounds that were reached."""
+        """Take the settings, the vault for values, and the counter of resource limits that were reached."""
         self._settings = rules
         self.vault = vault
         self._bounds = bounds
-        self.masks_for("")  # a mistake in the rules shows at the start
+        self.masks_for("")  # a mistake in the rules is found at the start
 
     def prepare(self) -> None:
         """Compile the rules of all callers without settings of their own, ahead of the first prompt."""
@@ -62,11 +62,13 @@ class Guarding:
         return options.mode == ENFORCE and rules.changes_text
 
     def digest(self, run: Run, caller: str) -> bytes:
-        """Digest of the rules by which a run is masked; empty: it is not."""
+        """Return the digest of the rules by which a run is masked; empty if it is not masked."""
         return _rules(self._settings.of(caller).guard, masks=True).digest if run.guard.masks else b""
 
     def masker(self, run: Run, caller: str, was_masked: Callable[[], bool] = lambda: False) -> Masker | None:
-        """What masks a text of a run; None if there are no rules. A run's first call decides whether it is masked.
+        """Return the masker for a run's texts, or None if there are no rules.
+
+        A run's first call decides whether it is masked.
 
         `was_masked`: whether another process masked it.
         """
@@ -89,15 +91,15 @@ class Guarding:
         )
 
     def unread(self, caller: str) -> str:
-        """What becomes of a caller's requests that cannot be read; empty: nothing is masked, so nothing is read."""
+        """Return how a caller's unreadable requests are handled; empty if nothing is masked, so nothing is read."""
         return self._settings.of(caller).guard.unread if self.masks_for(caller) else ""
 
     def mask(self, run: Run | None, keys: Sequence[bytes], call: MaskCall, check: Callable[[], None]) -> MaskAnswer:
-        """Mask a body that is no prompt.
+        """Mask a body that is not a prompt.
 
         Args:
-            run: whose values are masked too, and which gets those that are found; None: they are kept nowhere.
-            keys: of the run, the first one for new masks.
+            run: its known values are masked too, and it gets the values that are found; None: values are not kept.
+            keys: the run's keys; the first one makes new masks.
             call: the body.
             check: called now and then; what it raises ends the call.
 
@@ -128,9 +130,10 @@ class Guarding:
         )
 
     def findings(self, run: Run, opened: OpenedPrompt, call: TrimCall) -> Sequence[Finding]:
-        """What the guard found in what is new in a prompt that was taken.
+        """Return what the guard found in the new parts of a prompt.
 
-        Of what the run has forgotten and reads again, nothing is reported that an earlier answer reported.
+        Where the run has forgotten its history and reads it again, findings that an earlier answer reported are left
+        out.
         """
         received, ledger, known = opened.memory.received, opened.memory.ledger, opened.guard.recorded
         if call.side_call or received is None:
@@ -141,7 +144,7 @@ class Guarding:
             place = received.rows[each.message].place if 0 <= each.message < len(received.rows) else -1
             if place < 0:
                 if each.message >= 0 and each.rule in LOOKALIKES:
-                    continue  # our own text that came back, or the agent's system prompt
+                    continue  # our own text sent back by the agent, or the agent's system prompt
                 if self._is_new_outside(run, each, call):
                     found.append(finding_of(each, -1))
             elif place >= known and max(ledger.records[place].group + 1, 1) >= since:
@@ -149,11 +152,11 @@ class Guarding:
         return found
 
     def restores(self, run: Run, caller: str) -> bool:
-        """Whether a run has masks of which the settings may give a tool the values."""
+        """Whether a run has masks whose values the settings allow to be given to a tool."""
         return bool(self._settings.of(caller).guard.restore) and self.vault.has_values(run.stash_key)
 
     def restore(self, run: Run | None, call: RestoreCall) -> Sequence[RestoredArguments]:
-        """Fill calls' arguments; without a run no value is known."""
+        """Replace masks in calls' arguments by their values; without a run no value is known."""
         pairs = self._settings.of(call.caller).guard.restore
 
         def value(mask_id: str) -> Value | None:
@@ -170,7 +173,7 @@ class Guarding:
 
     @staticmethod
     def _is_new_outside(run: Run, each: Sighting, call: TrimCall) -> bool:
-        """Whether something in a system prompt or a member of the body was not reported yet."""
+        """Whether a finding in a system prompt or a member of the body has not been reported yet."""
         reported = run.guard.reported
         digest = sealed(run.key, f"{each.member} {each.rule} {each.action} {each.times}".encode())
         if digest in reported:
@@ -188,11 +191,11 @@ def _compiled(options: GuardOptions) -> RuleSet:
 
 
 def _rules(options: GuardOptions, *, masks: bool) -> RuleSet:
-    """The rules of some settings; with `masks` as `enforce` has them, whatever the mode."""
+    """Compile the rules of some settings; `masks`: treat the mode as `enforce`."""
     mode = ENFORCE if masks else options.mode
     return _compiled(GuardOptions(mode=mode, actions=tuple(options.actions), rules=tuple(options.rules)))
 
 
 def finding_of(each: Sighting, place: int) -> Finding:
-    """A finding at a place of the history; -1: outside it."""
+    """A finding at a place in the history; -1 if it is outside."""
     return Finding(each.rule, FindingAction(each.action.value), place, each.item if place >= 0 else -1, each.times)

@@ -1,8 +1,8 @@
-"""The journal of a run: facts about its answered prompts and its recalls, the newest of each, and the sums of all.
+"""The journal of a run: facts about its newest answered prompts and recalls, and the sums of all of them.
 
 It is kept for people who look at a single run, and no decision reads it. So it counts among the caches of its run, and
-where memory is short its entries go before any original or any run does; the sums stay. Where nobody can look, nothing
-is kept.
+where memory is short its entries are dropped before any original or any run; the sums stay. Where no page for people is
+served, nothing is kept.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from prompt_sidecar.trim.entries import CUTS, Action, Reason
 from prompt_sidecar.trim.own_text import plain_name
 
 ENTRY_BYTES: Final = 500
-"""What a prompt's entry takes, without what follows; a recall's takes less."""
+"""Bytes of a prompt's entry without its parts; a recall's entry takes less."""
 PART_BYTES: Final = 180
-"""What one kind of trim takes in an entry, or one finding."""
+"""Bytes of one kind of trim, or one finding, in an entry."""
 MOST_FOUND: Final = 16
-"""Rules with their actions that an entry names; further ones are in the sums only."""
+"""Pairs of rule and action that an entry names; further ones are in the sums only."""
 MOST_ITEMS: Final = 64
-"""Items that an entry names, those that save most; further ones are in its sums only."""
+"""Items that an entry names, those that save most; further ones are in the entry's sums only."""
 MOST_TOOLS: Final = 8
 """Tools that an entry names."""
 MODEL_CHARACTERS: Final = 200
-"""Of the name of a model, which an agent may choose at any length."""
+"""Characters of a model's name that are kept, as an agent may choose a name of any length."""
 ID_CHARACTERS: Final = 64
-"""Of an id that was asked for: the model may ask for anything."""
+"""Characters of a requested id that are kept, as the model may ask for anything."""
 BOUND: Final = "admin.run_entries"
 
 
@@ -51,7 +51,10 @@ class Journal:
     """Thread-safe: recalls do not wait for the lock of their run, which a prompt may hold for long."""
 
     def __init__(self, most: int, reached: Callable[[str], None]) -> None:
-        """Keep `most` entries of each kind, 0: nothing. `reached` is called with the bound for each that goes."""
+        """Keep `most` entries of each kind; 0 keeps nothing.
+
+        `reached` is called with the limit's name for each dropped entry.
+        """
         self._most = most
         self._reached = reached
         self._lock = Lock()
@@ -63,10 +66,10 @@ class Journal:
         self._iteration = 0
         self._model = ""
         self.kept_bytes = 0
-        """Estimated."""
+        """Bytes, estimated."""
 
     def answered(self, answer: TrimAnswer, at: float, find: Callable[[str], HistoryItem | None]) -> None:
-        """A prompt was answered; `at` is the time by the run's clock, `find` finds an item of its history by its id."""
+        """Record an answered prompt; `at`: the time by the run's clock; `find` returns an item of the history by id."""
         if not self._most:
             return
         entry = entry_of(answer, at, find)
@@ -82,7 +85,7 @@ class Journal:
             self._add(self._prompts, entry)
 
     def recalled(self, stash_id: str, outcome: str, tokens: int, at: float, by: str = "") -> None:
-        """An original was asked for, `by` a tool or a method; without an id: the run's history was searched."""
+        """Record a recall `by` a tool or a method; without an id it was a search of the run's history."""
         if not self._most:
             return
         with self._lock:
@@ -92,13 +95,13 @@ class Journal:
             self._add(self._recalls, entry)
 
     def refused(self, reason: str, times: int = 1) -> None:
-        """A prompt was refused; `reason` is one of the tree of errors."""
+        """Record refused prompts; `reason` is a reason of the tree of errors."""
         if self._most:
             with self._lock:
                 self._refusals[reason] += times
 
     def forget(self) -> None:
-        """Give up the entries; the sums stay."""
+        """Drop the entries; the sums stay."""
         with self._lock:
             self._forgotten += len(self._prompts) + len(self._recalls)
             self._prompts.clear()
@@ -106,7 +109,7 @@ class Journal:
             self.kept_bytes = 0
 
     def summary(self, run: RunSummary) -> RunSummary:
-        """The run's line with the counts."""
+        """Return the run's summary with the journal's counts."""
         with self._lock:
             sums = self._sums
             return replace(
@@ -125,7 +128,7 @@ class Journal:
             )
 
     def read(self, run: RunSummary, ahead: float) -> RunJournal:
-        """All that is kept. `ahead`: seconds since the epoch less the run's clock."""
+        """Return the whole journal. `ahead`: seconds since the epoch less the run's clock."""
         with self._lock:
             prompts, recalls = tuple(self._prompts), tuple(self._recalls)
             refusals, forgotten = dict(self._refusals), self._forgotten
@@ -147,7 +150,7 @@ class Journal:
 
 
 def entry_of(answer: TrimAnswer, at: float, find: Callable[[str], HistoryItem | None]) -> PromptEntry:
-    """What the journal keeps of an answer; `find` finds an item of its history by its id."""
+    """Return the journal's entry for an answer; `find` returns an item of its history by its id."""
     items: Counter[tuple[Action, Reason]] = Counter()
     tokens: Counter[tuple[Action, Reason]] = Counter()
     for trim in answer.news.trims:

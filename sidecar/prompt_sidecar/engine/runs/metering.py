@@ -1,12 +1,12 @@
 """Metering: what each prompt counts for, and whether a ceiling refuses it before anything of it is recorded.
 
-What a prompt takes is known once it was trimmed. So one that may pass a ceiling that refuses is trimmed on a copy of
-its run's memory. Any other one is trimmed as usual: that it cannot pass follows from what was sent, as trimming makes
-nothing larger. Of a caller, whose runs are used at the same time, that much is held until the prompt is done, so that
-no two prompts share what is left.
+The size of a prompt is known once it was trimmed. So a prompt that may pass a ceiling that refuses is trimmed on a copy
+of its run's memory. Any other prompt is trimmed as usual: trimming makes nothing larger, so what was sent already fits.
+As a caller's runs are used at the same time, the prompt's largest use is reserved for the caller until the prompt is
+done, so that no two prompts spend the same remainder.
 
-A run's use is what this process counted; or what a revision that another process signed carries, or the history of a
-run that this process does not know implies, where that is more. A caller's is what this process counted.
+A run's use is the largest of three: what this process counted, what a revision signed by another process carries, and,
+for a run new to this process, what its history implies. A caller's use is what this process counted.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from prompt_sidecar.trim.revision import Revision
 
 CALLERS_BOUND: Final = "ceilings.callers"
 _UNREAD: Final = 1_000_000
-"""Results that a message may hold that was not read again: so many that it is trimmed on a copy."""
+"""Results that a message which was not read again may hold: so many that the prompt is trimmed on a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerRules:
-    """What holds for a caller."""
+    """The settings that apply to a caller."""
 
     policy: Policy
-    """For requests that name no preset."""
+    """The policy for requests that name no preset."""
     overrides: Mapping[str, object] = field(default_factory=dict)
-    """Policy fields that are configured, which hold for a preset that a request names too."""
+    """Configured policy fields, which override a preset that a request names too."""
     ceilings: Ceilings = field(default_factory=Ceilings)
     guard: GuardOptions = field(default_factory=GuardOptions)
-    """What is looked for in new text, and what is done about it."""
+    """What the guard looks for in new text, and what it does about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for whom."""
+    """The settings that apply to each caller."""
 
     general: CallerRules
     own: Mapping[str, CallerRules] = field(default_factory=dict)
-    """Of callers for whom something else holds."""
+    """Callers with settings of their own."""
     money: Money = field(default_factory=Money)
     observe: bool = False
     """Whether the sidecar only observes: every prompt is returned as it was sent, and none is refused by a ceiling."""
 
     def of(self, caller: str) -> CallerRules:
-        """What holds for a caller."""
+        """Return the settings that apply to a caller."""
         return self.own.get(caller, self.general)
 
 
 class CallerTotals:
-    """What each caller has used in this process. Thread-safe."""
+    """The use of each caller in this process. Thread-safe."""
 
     def __init__(self, most: int, reached: Callable[[str], None]) -> None:
         """Remember `most` callers; `reached` is called with the bound's name when one is forgotten for another."""
@@ -79,17 +79,17 @@ class CallerTotals:
         return len(self._used)
 
     def of(self, caller: str) -> CeilingUsage:
-        """What a caller has used, prompts in work included."""
+        """Return a caller's use, including prompts that are being processed."""
         with self._lock:
             return self._used.get(caller, NOTHING)
 
     def add(self, caller: str, use: CeilingUsage) -> CeilingUsage:
-        """Add to what a caller has used; what it has used then."""
+        """Add to a caller's use and return the new total."""
         with self._lock:
             return self._add(caller, use)
 
     def hold(self, caller: str, use: CeilingUsage, ceilings: Ceilings) -> CeilingUse | None:
-        """Add to what a caller has used, unless it would pass a ceiling that refuses; that one, or None."""
+        """Add to a caller's use, unless that would pass a ceiling that refuses. Returns that ceiling, or None."""
         with self._lock:
             after = self._used.get(caller, NOTHING).plus(use)
             passed = _refusing(ceilings.uses(NOTHING, after), CeilingScope.CALLER)
@@ -98,7 +98,7 @@ class CallerTotals:
             return passed
 
     def _add(self, caller: str, use: CeilingUsage) -> CeilingUsage:
-        # One that was forgotten while its prompt was in work must not go below nothing.
+        # A caller that was forgotten while its prompt was processed must not go below zero.
         used = self._used[caller] = self._used.pop(caller, NOTHING).plus(use).largest(NOTHING)
         if len(self._used) > self._most:
             self._used.popitem(last=False)
@@ -108,34 +108,34 @@ class CallerTotals:
 
 @dataclass(slots=True)
 class MeteredPrompt:
-    """One prompt on its way."""
+    """One prompt while it is metered."""
 
     caller: str
     ceilings: Ceilings
     price: ModelPrice | None
     before: CeilingUsage
-    """What the run has used without it."""
+    """The run's use without it."""
     refusing: bool
     """Whether a ceiling may refuse it."""
     on_copy: bool = False
     """Whether it may pass such a ceiling, and is therefore trimmed on a copy."""
     held: CeilingUsage = NOTHING
-    """What is counted for its caller on its account."""
+    """What is reserved for it in its caller's use."""
     after: CeilingUsage = NOTHING
-    """What the run has used with it."""
+    """The run's use with it."""
     charge: CeilingUsage = NOTHING
-    """What it counts for by itself."""
+    """The use of this prompt alone."""
     answer: CeilingUsage = NOTHING
-    """What the answer to the prompt before it counts for, on which there is no report."""
+    """The use of the answer to the previous prompt, if that was not reported."""
     uses: Sequence[CeilingUse] = ()
     done: bool = False
     """Whether it was answered."""
 
     @property
     def carried(self) -> CeilingUsage:
-        """What its revision carries of it.
+        """The use that its revision carries.
 
-        Without a ceiling that is nothing, and the same prompt has the same revision whenever it is sent.
+        Without a ceiling nothing is carried, so that the same prompt has the same revision whenever it is sent.
         """
         return self.after if self.uses else NOTHING
 
@@ -144,7 +144,7 @@ class Meter:
     """Meters the prompts of all runs. Thread-safe; a run is used under its lock."""
 
     def __init__(self, rules: Rules, reached: Callable[[str], None]) -> None:
-        """`reached` is called with the name of a bound that was reached."""
+        """`reached` is called with the name of a resource limit that was reached."""
         self.rules = rules
         self.callers = CallerTotals(rules.general.ceilings.callers, reached)
 
@@ -154,11 +154,11 @@ class Meter:
         Args:
             run: its run.
             opened: the prompt.
-            carried: what its revision carries.
-            most: tokens that it takes at most, as the provider counts.
+            carried: the use that its revision carries.
+            most: the largest number of tokens that it may take, as the provider counts.
 
         Raises:
-            CeilingReached: a ceiling is passed in any case.
+            CeilingReached: a ceiling is passed whatever trimming saves.
         """
         call = opened.call
         ceilings = self.rules.of(call.caller).ceilings
@@ -193,14 +193,14 @@ class Meter:
         prompt_tokens: int,
         factors: Factors,
     ) -> None:
-        """The prompt was trimmed: count it.
+        """Count a prompt that was trimmed.
 
         Args:
             metered: the prompt.
             run: its run.
             opened: the prompt, with the memory that it was taken into.
-            result: what was made of it.
-            prompt_tokens: tokens of what is returned, raw.
+            result: how it was trimmed.
+            prompt_tokens: raw tokens of the returned prompt.
             factors: what calibration multiplies them with.
 
         Raises:
@@ -238,40 +238,40 @@ class Meter:
                 raise _refused(passed)
 
     def answered(self, metered: MeteredPrompt, run: Run) -> None:
-        """The prompt is answered and changes its run."""
+        """Add an answered prompt to its run's use."""
         run.used = metered.after
         run.priced = run.priced or metered.price is not None
         run.usage.charge_last(metered.answer)
         metered.done = True
 
     def prices(self, caller: str) -> bool:
-        """Whether what a caller's prompts cost is asked for: there are prices in the settings, or ceilings on cost."""
+        """Whether costs are counted for a caller: there are prices in the settings, or ceilings on cost."""
         ceilings = self.rules.of(caller).ceilings
         return bool(self.rules.money.own or ceilings.run_cost or ceilings.caller_cost)
 
     def uses(self, run: Run) -> Sequence[CeilingUse]:
-        """The ceilings that are set for a run and its caller, with what is used of them."""
+        """Return the ceilings that are set for a run and its caller, with the use of each."""
         caller, _ = run.name
         return self.rules.of(caller).ceilings.uses(run.used, self.callers.of(caller))
 
     def corrected(self, caller: str, run: Run, correction: CeilingUsage) -> None:
-        """A report says what a prompt really took."""
+        """Correct a prompt's use by a report."""
         run.used = run.used.plus(correction).largest(NOTHING)
         self.callers.add(caller, correction)
 
     def end(self, metered: MeteredPrompt) -> None:
-        """The call is through: what was held for a prompt that was not answered is given back."""
+        """End a call: release what was reserved for a prompt that was not answered."""
         if not metered.done and metered.held != NOTHING:
             self.callers.add(metered.caller, NOTHING.minus(metered.held))
             metered.held = NOTHING
 
     def left(self, metered: MeteredPrompt) -> str:
-        """A line for the note on ceilings that are nearly reached; empty if none is."""
+        """Return a line for the note about ceilings that are nearly reached; empty if there are none."""
         uses = metered.ceilings.uses(metered.before, self.callers.of(metered.caller).minus(metered.held))
         return metered.ceilings.left(uses)
 
     def _exchange(self, metered: MeteredPrompt, use: CeilingUsage) -> CeilingUse | None:
-        """Count what the prompt takes in place of what was held for it; the ceiling that refuses, or None."""
+        """Replace the reservation of a prompt by its real use. Returns the ceiling that refuses it, or None."""
         if metered.held == NOTHING and metered.refusing:
             passed = self.callers.hold(metered.caller, use, metered.ceilings)
             if passed is not None:
@@ -282,22 +282,22 @@ class Meter:
         return None
 
     def _most(self, opened: OpenedPrompt, price: ModelPrice | None, most: int) -> tuple[CeilingUsage, int, int]:
-        """What one prompt takes at most; the model calls and the results that are new with it, at most."""
+        """Return the largest possible use of one prompt, and the most new model calls and new results in it."""
         new = opened.reads[opened.body.same :]
         calls = 1 + sum(read.role is Role.ASSISTANT for read in new)
         results = sum(len(read.message.answers) if read.message is not None else _UNREAD for read in new)
-        # Input and the answer before it, which no report has priced yet.
+        # Input and the previous answer, which no report has priced yet.
         cost = 2 * most * price.highest if price is not None else 0.0
         return CeilingUsage(most, cost, 1), calls, results
 
 
 def carried(revision: Revision | None) -> CeilingUsage:
-    """What a revision says that its run has used."""
+    """Return the run's use that a revision carries."""
     return CeilingUsage(*revision.used) if revision is not None else NOTHING
 
 
 def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> CeilingUsage:
-    """What the model calls took that a history shows, as far as it can be told from it."""
+    """Estimate, from a history, the use of its model calls."""
     groups = ledger.groups
     if not groups:
         return NOTHING
@@ -312,14 +312,14 @@ def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> Ceil
 
 
 def _said_since(memory: Memory) -> int:
-    """Tokens of the model's messages since the prompt before the one that was just taken; 0: that is not known."""
+    """Return the tokens of the model's messages since the previous prompt; 0 if unknown."""
     returned = memory.returned_at
     new = memory.ledger.records[returned[-2] :] if len(returned) > 1 else ()
     return sum(record.full_tokens for record in new if record.role is Role.ASSISTANT)
 
 
 def _refusing(uses: Iterable[CeilingUse], scope: CeilingScope | None = None) -> CeilingUse | None:
-    """The first ceiling that refuses what is used."""
+    """Return the first ceiling that refuses its use."""
     return next((use for use in uses if use.refused and scope in (None, use.scope)), None)
 
 

@@ -1,13 +1,13 @@
-"""How a call works along: it looks at its deadline now and then, and once it has run for long it takes turns.
+"""Cooperative scheduling: a call checks its deadline now and then, and a long call takes turns with others.
 
-Nothing in the core can be interrupted from outside. So what may take long asks its `Pace` at points where it can end: a
-message was read, a block was counted, some iterations were decided, a piece was searched. Asking is cheap, as all but
-one in some milliseconds only looks at the clock.
+Nothing in the core can be interrupted from outside. So work that may take long calls its `Pace` at points where it can
+end: a message was read, a block was counted, some iterations were decided, a piece was searched. Such a call is cheap,
+as all but one in some milliseconds only read the clock.
 
 Python runs one thread at a time, so with eight long calls a short one would wait for all of them at each of its steps.
-Of the calls that have run for long only one goes on at a time, and the others wait, so that short calls run meanwhile
-(`prompt_sidecar.slots`): a short call shares the interpreter with one long one, which lets it go first at each of
-its own looks at the deadline.
+Of the long calls only one runs at a time and the others wait, so that short calls run meanwhile
+(`prompt_sidecar.slots`): a short call shares the interpreter with one long call, which lets it go first whenever it
+checks its own deadline.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Final, Self
 from prompt_sidecar import slots
 
 ASK_EVERY: Final = 0.002
-"""Seconds between two looks at the deadline; a look costs two microseconds, and a step up to some milliseconds."""
+"""Seconds between two checks of the deadline; a check takes two microseconds, and a step up to some milliseconds."""
 LONG: Final = 0.05
-"""Seconds from which a call is a long one: ordinary ones take a millisecond, the first of a large run twenty."""
+"""Seconds after which a call counts as long: ordinary ones take a millisecond, the first of a large run twenty."""
 TURN: Final = 0.1
 """Seconds after which a long call lets the next one go on."""
 WAIT: Final = 0.05
-"""Seconds that a call waits for something without a look at its deadline: each look of a waiting call takes the
-interpreter from a working one."""
+"""Seconds that a call waits without checking its deadline: each check by a waiting call takes the interpreter from a
+working one."""
 
 
 def never() -> None:
-    """Nobody stops the call."""
+    """Check nothing: the call cannot be cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +43,34 @@ class Clocks:
     """The core's clocks."""
 
     steady: Callable[[], float]
-    """Seconds that never step and go on while the machine sleeps: times to live are counted by it."""
+    """Seconds that never step and go on while the machine sleeps: times to live use this clock."""
     wall: Callable[[], float] | None = None
-    """Seconds since the epoch, only for the figures of runs; None: `steady` gives them."""
+    """Seconds since the epoch, used only for the figures of runs; None: `steady` is used."""
 
     def ahead(self) -> float:
-        """Seconds since the epoch less the steady clock's."""
+        """Seconds since the epoch less the steady clock's time."""
         return (self.wall or self.steady)() - self.steady()
 
 
 class Lane:
-    """Where long calls take turns: one at a time, in the order in which they came. Thread-safe."""
+    """Where long calls take turns: one at a time, in the order of their arrival. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds from any point on, as `perf_counter` does."""
         self.clock = clock
         self._lock = Lock()
         self._waiting: deque[Lock] = deque()
-        """Of each call that waits a lock that is released when its turn comes."""
+        """For each waiting call, a lock that is released when its turn comes."""
         self.taken = False
         """Whether a call has the turn."""
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for their turn."""
+        """The number of calls that wait for their turn."""
         return len(self._waiting)
 
     def enter(self, check: Callable[[], None]) -> None:
-        """Wait for the turn. Raises what `check` raises, which is called now and then; then there is no turn."""
+        """Wait for the turn. `check` is called now and then; what it raises is passed on, and the turn is not taken."""
         with self._lock:
             if not self.taken:
                 self.taken = True
@@ -87,7 +87,7 @@ class Lane:
                 gone = mine in self._waiting
                 if gone:
                     self._waiting.remove(mine)
-            if not gone:  # its turn has come meanwhile
+            if not gone:  # its turn came meanwhile
                 self.leave()
             raise
 
@@ -101,7 +101,7 @@ class Lane:
 
 
 class Pace:
-    """One call's. Used by the thread that serves the call."""
+    """The pace of one call. Used by the thread that serves the call."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class Pace:
         Args:
             check: raises when nobody waits for the call's answer any more.
             lane: where long calls take turns.
-            reserve: holds so many bytes of memory for the call; raises TooLarge where they are not there.
-            seconds: for which its caller still waits; infinite: nobody has said.
+            reserve: reserves bytes of memory for the call; raises TooLarge where there is no room.
+            seconds: how long its caller still waits; infinite if there is no deadline.
         """
         self._check = check
         self.reserve = reserve
@@ -125,7 +125,7 @@ class Pace:
         self._ends = self._began + seconds
         self._asked = -inf
         self._turn = 0.0
-        """When its turn began; 0: it has none."""
+        """When its turn began; 0 if it has no turn."""
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ class Pace:
         self._leave()
 
     def __call__(self) -> None:
-        """Go on, perhaps after waiting for a turn. Raises what `check` raises."""
+        """Check the deadline if it is time to, perhaps after waiting for a turn. Raises what `check` raises."""
         now = self._lane.clock()
         if now - self._asked < ASK_EVERY:
             return
@@ -152,9 +152,11 @@ class Pace:
 
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:
-        """Hold a lock that another call may hold for long. Raises what `check` raises, while it waits.
+        """Hold a lock that another call may hold for long.
 
-        It waits without its turn, for which the other call may be waiting.
+        While it waits `check` is called; what it raises is passed on.
+
+        The turn is given up while it waits, as the holder may be waiting for that turn.
         """
         if not lock.acquire(blocking=False):
             self._leave()
@@ -167,9 +169,9 @@ class Pace:
             lock.release()
 
     def spent(self, share: int, most: float) -> Callable[[], bool]:
-        """Whether the time for a part of the call is over, which begins now.
+        """Return a function that tells whether the time for a part of the call, which begins now, is over.
 
-        It has a `share`-th of what is left until the caller gives up, and `most` seconds at most.
+        The part gets a `share`-th of the time until the caller's deadline, and `most` seconds at most.
         """
         now = self._lane.clock()
         until = now + min(most, max(self._ends - now, 0.0) / share)

@@ -1,7 +1,7 @@
-"""Recall: what a model lost sight of is found again, by id or by search, by programs or by the model's own tools.
+"""Recall: trimmed content is returned again, by id or by search, to programs or to the model's own tools.
 
-Recall of a run whose prompt this process has not seen is RUN_UNKNOWN, never NOT_FOUND: another process may have it, or
-this one had it before a restart; once the prompt has come again, the same question can be asked again.
+Recall of a run whose prompt this process has not seen is RUN_UNKNOWN, never NOT_FOUND: another process may have the
+run, or this one had it before a restart; once the prompt is sent again, the same request can be repeated.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ INDEX_SHARE: Final = 4
 """Divisor of the time that a search's caller still waits; the quotient bounds what it indexes too. The rest is for what
 goes in steps that cannot end in between: reading the facts of a run that was taken over, ranking, and its turns."""
 NONCE_DIGITS: Final = 6
-"""Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
+"""Digits of a fence's nonce: two tokens. The author of quoted text cannot know it, as it is drawn later."""
 PAGE_ENCODING: Final = "o200k_base"
-"""What answers of recall are counted with, as no model is named there."""
+"""The encoding that counts recall's answers, as such a call names no model."""
 
 
 def nonce() -> str:
-    """The random part of a fence."""
+    """Return the random part of a fence."""
     return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
 
 
 RETRIEVE: Final = "RetrieveContent"
-"""What a program asks with, in journals; a model asks with its tool."""
+"""How a program's retrieval appears in journals; a model's appears under its tool."""
 SEARCH_METHOD: Final = "SearchHistory"
 
 
@@ -66,7 +66,7 @@ class Recalling:
         lane: Lane,
         limits: CoreLimits,
     ) -> None:
-        """Take the parts that it works with; `limits` bound what is answered."""
+        """Take the components that it uses; `limits` bound the answers."""
         self._table = table
         self._counter = counter
         self._archiving = archiving
@@ -84,7 +84,7 @@ class Recalling:
         """Fetch an original, or say why there is none.
 
         Args:
-            call: which, and what of it.
+            call: which original, and which part of it.
             check: called between the steps of a search in it; what it raises ends the call.
             reserve: holds memory for the original while it is read.
 
@@ -110,7 +110,7 @@ class Recalling:
         check: Pace,
         by: str = RECALL,
     ) -> RetrieveAnswer:
-        """A page of an original of a run that was seen; `by`: what asks for it."""
+        """Return a page of an original of a run that was seen; `by`: the tool or method that asks."""
         stash = self._table.stash
         if run.other_keys:
             with check.holding(run.lock):
@@ -139,18 +139,18 @@ class Recalling:
         return RetrieveAnswer(Outcome.HIT, message, page, item.tool if item is not None else "")
 
     def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int, by: str) -> None:
-        """Have the run's journal say what was asked for."""
+        """Record a recall in the run's journal."""
         run.journal.recalled(stash_id, outcome, tokens, run.last_seen, by)
         if run.journal.kept_bytes:
             self._table.weigh(run)
 
     def search(self, call: SearchCall, check: Callable[[], None]) -> SearchResult:
-        """Search a run's history. What waits to be indexed is indexed first, for a part of the caller's time.
+        """Search a run's history. Items that wait to be indexed are indexed first, for a part of the caller's time.
 
-        `check` is called in between. The answer says what is left; it is indexed between calls.
+        `check` is called in between. The answer says what was not indexed; that is indexed between calls.
 
         Raises:
-            InvalidRequest: the query or a bound is wrong.
+            InvalidRequest: the query or a limit in it is wrong.
         """
         with Pace(check, self._lane, seconds=call.seconds) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
@@ -160,19 +160,19 @@ class Recalling:
             return self.find(run, pace, call.query, SEARCH_METHOD)
 
     def find(self, run: Run, check: Pace, query: SearchQuery, by: str = SEARCH) -> SearchResult:
-        """What is found in the history of a run that was seen; `by`: what searches it."""
+        """Search the history of a run that was seen; `by`: the tool or method that asks."""
         began = perf_counter()
         enough = check.spent(INDEX_SHARE, INDEX_SECONDS)
         try:
             return replace(self._found(run, check, query, enough, by), seconds=perf_counter() - began)
         finally:
-            self._table.index_later(run)  # also where the call had to end
+            self._table.index_later(run)  # also if the call ended early
 
     def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool], by: str) -> SearchResult:
         self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
-            left = run.archived.restored  # of a run whose next prompt has yet to come to this process
+            left = run.archived.restored  # of a run that has sent no prompt to this process yet
             last_iteration = max(run.memory.ledger.iteration, left.iteration if left is not None else 0, 1)
         found = search(
             run.history,
@@ -195,11 +195,11 @@ class Recalling:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = never) -> Tasks:
-        """Write down tasks; all that there are now. A run that has not been seen begins.
+        """Create tasks and return all tasks of the run. A run that has not been seen begins.
 
         Raises:
-            InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
-            GuardRefused: a task holds what a rule of the guard refuses; nothing has changed.
+            InvalidRequest: a task is empty or too long, or there are too many;
+            GuardRefused: a task holds what a rule of the guard refuses. In either case nothing has changed.
         """
         with Pace(check, self._lane) as pace:
             heard = self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
@@ -212,12 +212,15 @@ class Recalling:
             return self._listed(run, tasks, heard=heard)
 
     def _listed(self, run: Run, tasks: Sequence[TaskItem], *, heard: bool) -> Tasks:
-        """Tasks for an answer; `heard`: whether the archive has told of others' changes. No lock is held."""
+        """Return tasks as an answer; `heard`: whether the archive has answered with others' changes.
+
+        No lock is held.
+        """
         shared = self._archiving.shares_tasks(run)
         return Tasks(tuple(tasks), not_shared=not (heard and shared))
 
     def write_tasks(self, run: Run, call: CreateTasksCall, *, apart: bool) -> Sequence[TaskItem]:
-        """Put masked tasks in the place of a run's tasks, or after them; see `TaskList.create`, also on what it raises.
+        """Replace a run's tasks by masked ones, or append these; see `TaskList.create`, also for its errors.
 
         The run's lock is held.
         """
@@ -232,7 +235,7 @@ class Recalling:
             raise
 
     def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = never) -> Tasks:
-        """Say where a task stands; all tasks.
+        """Set a task's status and return all tasks.
 
         Raises:
             InvalidRequest: there is no such task.
@@ -247,7 +250,7 @@ class Recalling:
             return self._listed(run, tasks, heard=heard)
 
     def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = never) -> Tasks:
-        """All tasks of a run. Raises RunUnknown."""
+        """Return all tasks of a run. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             heard = self._archiving.restore(caller, run_id, pace.holding, tasks=True)
             with self._table.seen(caller, run_id, pace.holding) as run:
@@ -264,8 +267,8 @@ class Recalling:
     ) -> ToolAnswer:
         """Run one of the model's tools; see `retrieve` on `check` and `reserve`.
 
-        What the model did wrong is answered, never raised. Where the run is ended meanwhile, the call is made in the
-        one that begins then.
+        A mistake of the model is answered, never raised. If the run is ended meanwhile, the call is repeated in a new
+        run.
         """
         begins = call.name == CREATE_TASKS
         with Pace(check, self._lane, reserve, call.seconds) as pace:
@@ -290,18 +293,18 @@ class Recalling:
             run.tool_calls += 1
         with pace.holding(run.lock):
             if run.tasks.items and not run.registered and not run.ended:
-                self._table.keep(run)  # its tasks began it
+                self._table.keep(run)  # a run may begin with its tasks
             if answer.tasks is not None and not run.ended:
                 self._archiving.changed(run, tasks=True)
         return answer
 
     def _seen(self, caller: str, run_id: str) -> Run | None:
-        """A run whose prompt this process has seen."""
+        """Return a run that has sent a prompt to this process, or None."""
         run = self._table.known(caller, run_id)
         return run if run is not None and run.calls else None
 
     def count(self, text: str) -> int:
-        """Tokens of a text that recall answers."""
+        """Return the tokens of a text in recall's answers."""
         return self._counter.count(text, PAGE_ENCODING)
 
 
@@ -310,7 +313,7 @@ class _RunEnded(Exception):
 
 
 class _Backend:
-    """One run, as the model's tools use it. See `prompt_sidecar.engine.tools.calling.Backend`."""
+    """One run, as the model's tools use it. See `prompt_sidecar.engine.tools.calling.ToolBackend`."""
 
     def __init__(self, recalling: Recalling, run: Run, check: Pace, *, heard: bool) -> None:
         self._recalling = recalling

@@ -1,11 +1,10 @@
-"""What the provider counted: one run's last prompts, and what the reports on them teach.
+"""What the provider counted: reports on one run's last prompts, and what the sidecar learns from them.
 
 A report is about a prompt that was returned. It says what that prompt cost, which takes the place of an estimate in
-what ceilings count and in the comparison with never trimming (`engine/runs/comparing.py`). And it teaches three things.
-The real input tokens correct the factor of caller, model and format (`tokens/calibration.py`). A refusal teaches the
-limit, for this run alone: one agent cannot lower another's; of a model that nothing is known of, for the caller's later
-runs too (`engine/runs/taught_windows.py`). Cached tokens are compared with the prefix that the
-answer said was kept.
+what ceilings count and in the comparison with never trimming (`engine/runs/comparing.py`). Three things are learned
+from it. The real input tokens correct the factor of caller, model and format (`tokens/calibration.py`). A refusal shows
+the limit, for this run alone: one agent cannot lower another's; for an unknown model, it holds for the caller's later
+runs too (`engine/runs/taught_windows.py`). Cached tokens are compared with the prefix that the answer said was kept.
 
 A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
 limit alone does not do that, as our count may be wrong by the very share that got the prompt refused. So a refusal also
@@ -17,7 +16,8 @@ sets a *ceiling* in our own raw tokens, from what it proves:
     neither                      0.9 of the raw tokens that were refused, then 0.75 of those refused again
 
 The ceiling from a named limit goes once the factor has taken in reports from after the refusal; the other stays, as
-nothing else knows the limit. What the provider accepts raises both: a limit that it passed is none.
+nothing else knows the limit. What the provider accepts raises both: a limit that an accepted prompt exceeded is not a
+limit.
 
 Providers cache prompts in blocks (OpenAI 128 tokens, others up to 1,024) and only from 1,024 tokens on; entries expire
 within minutes, and Anthropic's reach to the last mark that the agent set. So less than predicted is a suspicion, and
@@ -58,72 +58,75 @@ from prompt_sidecar.tokens.calibration import (
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, RefusalNumbers, read_refusal
 
 PROMPTS: Final = 8
-"""Prompts of a run that a report may still be about: a report follows its prompt by one model call, and few agents have
-more than some calls of one run open at once."""
+"""Prompts of a run that may still be reported: a report follows its prompt by one model call, and few agents have more
+than some calls of one run open at once."""
 TAG_BYTES: Final = 16
 """Bytes of a revision that distinguish it from the others: its signature, which comes first."""
 MARGIN: Final = 0.03
-"""Share that is kept below a limit reckoned from a ratio: the next prompt is another mixture, in the same framing."""
+"""Share that is kept free below a limit derived from a ratio: the next prompt's content differs, with the same framing.
+"""
 UNKNOWN_FACTOR: Final = 1.4
-"""What our count may be short by where nothing is known of the model's tokenizer; the most measured is 1.33."""
+"""The factor by which our count may be too low where nothing is known of the model's tokenizer; the most measured is
+1.33."""
 TRUSTED_MARGIN: Final = 0.1
-"""Share that is kept where the factor is trusted and yet the prompt was refused."""
+"""Share that is kept free where the factor is trusted and the prompt was refused nevertheless."""
 TRUSTED_REPORTS: Final = 3
 """Reports from which a factor is trusted; see `tokens/calibration.py`."""
 STEPS: Final = (0.9, 0.75)
-"""What is left of a refused prompt's tokens at the first and each later refusal that names no limit."""
+"""Shares of a refused prompt's tokens that remain after the first and each later refusal that names no limit."""
 CACHE_LEAST: Final = 1_024
 """Tokens below which no provider caches a prompt."""
 CACHE_SLACK: Final = (1_024, 0.1)
-"""Tokens and share that the cache may fall short of the prediction: a block, and the estimate's error."""
+"""Tokens and share by which cached tokens may fall short of the prediction: a block, and the estimate's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class SentTokens:
-    """A prompt that was returned. Tokens are raw."""
+    """A prompt that was returned. Tokens are raw (uncalibrated)."""
 
     model: str
     format: str
     tokens: int
     kept: int
-    """Of the prefix that it shares with the prompt before."""
+    """Tokens of the prefix that it shares with the previous prompt."""
     factor: float = 1.0
-    """What the figures of its answer were multiplied with."""
+    """The calibration factor that the figures of its answer were multiplied with."""
     opaque: int = 0
     """Tokens of encrypted text in it, as they were counted."""
     opaque_factor: float = 1.0
-    """What those were multiplied with. `tokens` and `kept` hold them already in proportion to `factor`."""
+    """The factor that tokens of encrypted text were multiplied with. `tokens` and `kept` hold them already in
+    proportion to `factor`."""
     limit: int = 0
-    """What windows and reserve left, without what this run has learned; the provider's tokens."""
+    """The limit by windows and reserve, without what this run has learned; the provider's tokens."""
     reserve: int = 0
     """Tokens of the window that were kept for the answer."""
     unknown: bool = False
     """Whether neither the settings nor the catalogue know the model's window."""
     media: bool = False
-    """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
+    """Whether it holds images or encoded documents, whose tokens are estimated in another way."""
     exact: bool = False
-    """Whether the model's own vocabulary counted it."""
+    """Whether it was counted with the model's own vocabulary."""
     charge: CeilingUsage = NOTHING
-    """What it counts for until there is a report."""
+    """Its use for ceilings until it is reported."""
     sides: Sides | None = None
-    """What it is compared as with never trimming; None: it is not compared."""
+    """Its sides in the comparison with never trimming; None if it is not compared."""
     revision: bytes = b""
 
 
 @dataclass(slots=True)
 class _ReportedPrompt:
-    """A returned prompt and what was reported on it."""
+    """A returned prompt and the report on it."""
 
     returned: SentTokens
     kept: int
     charge: CeilingUsage
     answer: UsageAnswer | None = None
     failed: bool = False
-    """Whether its provider failed, so that it is not compared until it is sent again or its counts are reported."""
+    """Whether its provider failed. It is then not compared until it is sent again or its counts are reported."""
 
 
 class LearnedUsage:
-    """What one run's reports taught. Not thread-safe: a run is used under its lock."""
+    """What was learned from the reports on one run. Not thread-safe: a run is used under its lock."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[bytes, _ReportedPrompt] = OrderedDict()
@@ -138,20 +141,20 @@ class LearnedUsage:
         self._refused_last = False
         self._cache_seen = False
         self._last: tuple[str, CountedPrompt] | None = None
-        """The prompt that was reported last, with its model."""
+        """The last reported prompt, with its model."""
         self._sums = UsageFigures()
 
     @property
     def learned_limit(self) -> int:
-        """Tokens, as the provider counts, that refusals left for a prompt of this run; 0: none named a limit."""
+        """The limit that refusals named for prompts of this run, in the provider's tokens; 0 if none did."""
         return self._limit or 0
 
     def figures(self) -> UsageFigures:
-        """The run's sums."""
+        """The run's sums of reported usage."""
         return replace(self._sums, learned_limit=self.learned_limit)
 
     def in_force(self, limit: int, factor: float) -> InForce:
-        """The limit of the next prompt, given the one that windows and reserve leave, and the factor."""
+        """Return the limit of the next prompt, from the limit by windows and reserve, and the factor."""
         if self._limit is not None:
             limit = min(limit, self._limit)
         raw = int(limit / factor)
@@ -161,21 +164,21 @@ class LearnedUsage:
         return InForce(limit, raw)
 
     def carry(self, limit: int) -> None:
-        """Take over a limit that another process had learned for the run; 0: none."""
+        """Take over a limit that another process learned for the run; 0 if it learned none."""
         if limit and self._limit is None:
             self._limit = max(limit, LEAST_TOKENS)
 
     def restore(self, figures: UsageFigures) -> None:
-        """Take over the sums, and the learned limit, of another process."""
+        """Take over the sums and the learned limit of another process."""
         if not self._sums.reports:
             self._sums = replace(figures, learned_limit=0)
         self.carry(figures.learned_limit)
 
     def prompt_returned(self, returned: SentTokens) -> None:
-        """Remember a prompt that changed the run; not a dry run's and not a side call's."""
+        """Remember a prompt that changed the run, so neither a dry run's nor a side call's."""
         tag = returned.revision[:TAG_BYTES]
         last = self._last_prompt
-        if last is not None and last.returned.sides is returned.sides:  # the same prompt again: it is compared once
+        if last is not None and last.returned.sides is returned.sides:  # the same prompt again: compared once
             last.returned = replace(last.returned, sides=None)
         self._prompts.pop(tag, None)
         kept = 0 if self._refused_last else returned.kept
@@ -185,7 +188,7 @@ class LearnedUsage:
             self._prompts.popitem(last=False)
 
     def returned(self, revision: bytes) -> bool:
-        """Whether a revision is of one of the last prompts that this process returned."""
+        """Whether a revision was returned with one of the last prompts of this process."""
         return revision[:TAG_BYTES] in self._prompts
 
     @property
@@ -194,22 +197,22 @@ class LearnedUsage:
 
     @property
     def unanswered(self) -> SentTokens | None:
-        """The last prompt, if there is no report on it and it is compared with never trimming."""
+        """Return the last prompt, if it was not reported and is compared with never trimming."""
         last = self._last_prompt
         return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
 
     @property
     def last_failed(self) -> bool:
-        """Whether the last prompt's provider failed, as far as has been reported."""
+        """Whether the last prompt's provider failed, according to the reports so far."""
         return self._last_prompt is not None and self._last_prompt.failed
 
     @property
     def unreported(self) -> bool:
-        """Whether there is no report on the last prompt."""
+        """Whether the last prompt was not reported."""
         return self._last_prompt is not None and self._last_prompt.answer is None
 
     def charge_last(self, use: CeilingUsage) -> None:
-        """Add to what the last prompt counts for."""
+        """Add to the use of the last prompt."""
         if self._last_prompt is not None:
             self._last_prompt.charge = self._last_prompt.charge.plus(use)
 
@@ -220,13 +223,13 @@ class LearnedUsage:
         money: Money | None = None,
         taught: TaughtWindows | None = None,
     ) -> UsageAnswer:
-        """Take a report. A second one on the same prompt changes nothing.
+        """Process a report. A second report on the same prompt changes nothing.
 
         Args:
             call: the report.
             calibration: the factors that it corrects.
             money: prices, for what the model call cost.
-            taught: what refusals have taught of models that are not known, for the caller's later runs.
+            taught: limits of unknown models, learned from refusals, for the caller's later runs.
         """
         money = money or Money()
         prompt = self._find(call.revision)
@@ -273,15 +276,15 @@ class LearnedUsage:
             recount=(recount := _recount(call, sent, real, money, failed=prompt.failed)),
             spent=_spent(call, sent, real, recount, money),
         )
-        # A report counts once: what it was compared as is not asked for again.
+        # A report counts once, so the comparison's sides are not needed again.
         prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
         return answer
 
     def _failed(self, prompt: _ReportedPrompt) -> UsageAnswer:
         """Take a prompt out of the comparison, as its provider has not answered it.
 
-        It goes on counting for ceilings, as providers charge for some calls that fail, such as one that its agent has
-        left. The agent may send it again, with or without asking the sidecar first: `last_failed`, and a later report.
+        It still counts for ceilings, as providers charge for some failed calls, such as those whose agent disconnected.
+        The agent may send it again, with or without asking the sidecar first: see `last_failed`, and later reports.
         """
         sides = prompt.returned.sides
         repeated, prompt.failed = prompt.failed, True
@@ -300,7 +303,7 @@ class LearnedUsage:
     def _correct(
         self, call: UsageCall, sent: SentTokens, kept: int, real: int, calibration: Calibration
     ) -> tuple[Calibrated, Correction]:
-        """Correct the factor of the model that answered, if the report says something about its tokenizer."""
+        """Correct the factor of the model that answered, if the report is evidence about its tokenizer."""
         model = sent.model if same_model(call.model, sent.model) else call.model
         why = _not_telling(call, sent, kept, real)
         if why is None:
@@ -321,7 +324,7 @@ class LearnedUsage:
         return why, Correction(factor, factor, error, used=False, reports=0)
 
     def _learn(self, refusal: RefusalNumbers, sent: SentTokens, reports: int, correction: Correction) -> None:
-        """Take from a refusal what it proves; see the module."""
+        """Learn the limit and the ceiling that a refusal proves; see the module's docstring."""
         self._since_refusal = 0
         limit = refusal.input_limit(sent.reserve)
         if limit is None:
@@ -337,14 +340,14 @@ class LearnedUsage:
                 ceiling = limit / correction.factor_after * (1 - TRUSTED_MARGIN)
             else:
                 ceiling = limit / max(UNKNOWN_FACTOR, correction.factor_after) * (1 - MARGIN)
-            ceiling = min(ceiling, sent.tokens * STEPS[0])  # whatever was meant, less must be sent than was refused
+            ceiling = min(ceiling, sent.tokens * STEPS[0])  # less must be sent than was refused, whatever it meant
             self._unnamed = 0
             self._ceiling_guessed = False
         lowest = max(LEAST_TOKENS, int(ceiling))
         self._ceiling = min(self._ceiling or lowest, lowest)
 
     def _accepted(self, sent: SentTokens, real: int, *, used: bool) -> None:
-        """Take from a prompt that was accepted that the limit is not below it."""
+        """Learn from an accepted prompt that the limit is not below its size."""
         self._unnamed = 0
         self._since_refusal += used
         if self._limit is not None:
@@ -381,7 +384,7 @@ class LearnedUsage:
 
 
 def _teach(taught: TaughtWindows, call: UsageCall, sent: SentTokens, refusal: RefusalNumbers | None, real: int) -> None:
-    """Take for the caller's later runs what a report says of the window of a model that is not known."""
+    """Remember, for the caller's later runs, what a report shows about the window of an unknown model."""
     if refusal is None:
         taught.accepted(call.caller, sent.model, real)
     elif refusal.limit is not None:
@@ -389,22 +392,22 @@ def _teach(taught: TaughtWindows, call: UsageCall, sent: SentTokens, refusal: Re
 
 
 def counted_of(sent: SentTokens, real: int) -> CountedPrompt:
-    """A returned prompt as it was counted, without any factor."""
+    """Return a returned prompt's counts, without any factor."""
     return CountedPrompt(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
 
 
 def same_model(reported: str, sent: str) -> bool:
-    """Whether a provider's name for the model that answered is that of the model that a prompt was for.
+    """Whether the model that answered, by the provider's name, is the model that the prompt was for.
 
     Providers answer with the dated name of an alias, and gateways put their own in front: the factor belongs to the
-    name that prompts come with. A fallback to another model is recognised by a name of which neither begins the other.
+    name in prompts. An answer is from another model if neither name is a prefix of the other.
     """
     reported, sent = reported.lower().rpartition("/")[2], sent.lower().rpartition("/")[2]
     return not reported or reported.startswith(sent) or sent.startswith(reported)
 
 
 def _not_telling(call: UsageCall, sent: SentTokens, kept: int, real: int) -> Calibrated | None:
-    """Why a report says nothing about the tokenizer; None: it does."""
+    """Return why a report is no evidence about the tokenizer, or None if it is."""
     if not real:
         return Calibrated.NO_COUNT
     if sent.media:
@@ -414,16 +417,16 @@ def _not_telling(call: UsageCall, sent: SentTokens, kept: int, real: int) -> Cal
 
 
 def _cache_untold(call: UsageCall, sent: SentTokens, kept: int, real: int, whole: int) -> bool:
-    """Whether cached tokens may be missing from what was reported; `kept` and `whole`: what was expected."""
+    """Whether the report may lack cached tokens; `kept` and `whole`: the expected counts."""
     return call.cached_tokens is None and _counted_apart(call, sent) and kept >= CACHE_LEAST and real < whole
 
 
 def _real_tokens(call: UsageCall, sent: SentTokens) -> int:
-    """The whole prompt's tokens; 0 if they were not reported."""
+    """Return the whole prompt's tokens; 0 if they were not reported."""
     if call.input_tokens is None:
         return 0
     apart = (call.cached_tokens or 0) + (call.cache_write_tokens or 0)
-    if _counted_apart(call, sent) or apart > call.input_tokens:  # no part is larger than its whole
+    if _counted_apart(call, sent) or apart > call.input_tokens:  # a part is never larger than the whole
         return call.input_tokens + apart
     return call.input_tokens
 
@@ -435,7 +438,7 @@ def _counted_apart(call: UsageCall, sent: SentTokens) -> bool:
 
 
 def _refusal_of(reported: ReportedRefusal) -> RefusalNumbers:
-    """What a refusal teaches: the message's numbers, and the agent's own limit before the message's."""
+    """Return the numbers of a refusal: those in its message, but the limit that the agent reports comes first."""
     read = read_refusal(reported.message)
     if not reported.limit:
         return read
@@ -443,8 +446,8 @@ def _refusal_of(reported: ReportedRefusal) -> RefusalNumbers:
 
 
 def _real_use(call: UsageCall, sent: SentTokens, real: int, charge: CeilingUsage, money: Money) -> CeilingUsage:
-    """What a prompt counts for by the report on it; `real`: its input tokens."""
-    if call.refusal is not None:  # a provider does not charge for it
+    """Return a prompt's use by the report on it; `real`: its input tokens."""
+    if call.refusal is not None:  # providers do not charge for it
         return replace(charge, input_tokens=0, cost=0.0)
     if not real:
         return charge
@@ -455,7 +458,7 @@ def _real_use(call: UsageCall, sent: SentTokens, real: int, charge: CeilingUsage
 
 
 def _cost(call: UsageCall, real: int, price: ModelPrice) -> float:
-    """What a call cost by the report on it; `real`: its input tokens."""
+    """Return the cost of a call by the report on it; `real`: its input tokens."""
     cached, written = call.cached_tokens or 0, call.cache_write_tokens or 0
     hour = min(written, call.cache_write_hour_tokens or 0)
     return price.at(real).of(
@@ -468,12 +471,12 @@ def _cost(call: UsageCall, real: int, price: ModelPrice) -> float:
 
 
 def _spent(call: UsageCall, sent: SentTokens, real: int, recount: Recount | None, money: Money) -> Spent | None:
-    """What a call cost, for people: by the provider's counts and the price of the model that answered, or not at all.
+    """Return a call's cost for people: the provider's counts at the price of the model that answered, or None.
 
-    Where another model answered than was asked for, as after a gateway's fallback, the price of that one holds alone.
+    Where another model answered than was requested, as after a gateway's fallback, only its price is used.
     """
     if call.refusal is not None:
-        return None  # a provider does not charge for it
+        return None  # providers do not charge for it
     name = call.model or sent.model
     price = money.of(name)
     if price is None and (same_model(call.model, sent.model) or money.own.of(sent.model) is not None):
@@ -493,7 +496,7 @@ def _spent(call: UsageCall, sent: SentTokens, real: int, recount: Recount | None
 
 
 def _recount(call: UsageCall, sent: SentTokens, real: int, money: Money, *, failed: bool) -> Recount | None:
-    """What a report changes of the comparison with never trimming.
+    """Return how a report changes the comparison with never trimming, or None if it does not.
 
     Args:
         call: the report.
@@ -514,7 +517,7 @@ def _recount(call: UsageCall, sent: SentTokens, real: int, money: Money, *, fail
         return uncounted
     cached = call.cached_tokens
     if cached is None and _counted_apart(call, sent):
-        cached = 0  # all of it was counted, so nothing was cached
+        cached = 0  # every token was counted as new, so nothing was cached
     hour = call.cache_write_hour_tokens or 0
     told = ReportedTokens(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
     after = counted(sent.sides, told)
@@ -522,5 +525,5 @@ def _recount(call: UsageCall, sent: SentTokens, real: int, money: Money, *, fail
 
 
 def _price(call: UsageCall, sent: SentTokens, money: Money) -> ModelPrice | None:
-    """The prices of the model that answered, else of the one that was asked for: a ceiling rather counts a call."""
+    """Return the prices of the model that answered, else of the requested one: a ceiling should count every call."""
     return money.of(call.model or sent.model) or money.of(sent.model)

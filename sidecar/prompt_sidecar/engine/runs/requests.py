@@ -1,4 +1,4 @@
-"""What was done about requests: how often what, of one run or of all."""
+"""Counts of what was done about requests, of one run or of all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from prompt_sidecar.facts.untrimmed import Handled, Through
 
 
 class Requests:
-    """Counts requests that went on, by a closed list of outcomes. Thread-safe: a request does not wait for its run."""
+    """Counts forwarded requests, by a closed list of outcomes. Thread-safe: a request does not wait for its run."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[tuple[Through, str]] = Counter()
         self._before: Mapping[str, int] = {}
-        """What another process counted."""
+        """Counts of another process."""
         self._last = self._recall = ""
 
     def add(self, handled: Handled) -> None:
@@ -28,13 +28,13 @@ class Requests:
             self._recall = self._recall if handled.recall is None else handled.recall.value
 
     def restore(self, was: RequestFigures) -> None:
-        """Take over what another process left; once."""
+        """Add the counts that another process left; called once."""
         with self._lock:
             self._before = was.handled
             self._last, self._recall = self._last or was.untrimmed, self._recall or was.recall
 
     def figures(self) -> RequestFigures:
-        """What was done about the requests, whatever their door."""
+        """The counts of all doors together."""
         with self._lock:
             counts = Counter(self._before)
             for (_, outcome), count in self._counts.items():
@@ -42,6 +42,6 @@ class Requests:
             return RequestFigures(dict(sorted(counts.items())), self._last, self._recall)
 
     def by_door(self) -> Mapping[tuple[Through, str], int]:
-        """How often what was done, by door and outcome; what never was is missing."""
+        """Return counts by door and outcome; outcomes that never happened are missing."""
         with self._lock:
             return dict(self._counts)

@@ -1,4 +1,4 @@
-"""One run as this process knows it: what makes its prompts, what it recorded, its tasks, and its sums."""
+"""One run in this process: the state that makes its prompts, its recorded history, its tasks, and its sums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEY_DIGITS: Final = 24
 
 
 class Run:
-    """One run. `lock` guards all but the history, which has a lock of its own."""
+    """One run. `lock` guards everything except the history, which has a lock of its own."""
 
     def __init__(
         self,
@@ -62,24 +62,24 @@ class Run:
 
         Args:
             name: its caller, and its id.
-            key: mints its ids.
-            other_keys: what `key` would be by the sidecar's other keys.
-            now: the time, by the clock that never steps.
+            key: makes its ids.
+            other_keys: the run's keys derived from the sidecar's other keys.
+            now: the time of the steady clock.
             number: which run of this process it is; a later one of the same name has another number.
-            limits: what bounds it.
+            limits: its resource limits.
             stash: keeps its originals.
-            bounds: counts bounds that were reached.
-            events: counts what becomes of its tasks.
+            bounds: counts resource limits that were reached.
+            events: counts events of its tasks.
         """
         self.lock = Lock()
         self.tools_lock = Lock()
-        """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
+        """Held while one of the model's tool calls runs: that may take long, and prompts must not wait for it."""
         self.name = name
         self.key = key
         self.other_keys = other_keys
         self.stash_key = f"{key.hex()}.{number}"
-        """Its part of the stash and of the vault. A run that begins again under its name has another, so what is stored
-        too late, when the run has been forgotten, is not taken for that one's."""
+        """The key of its part of the stash and of the vault. A run that begins again under the same name has another
+        key, so originals that are stored after the run was forgotten are not taken for the new run's."""
         self._stash = stash
         self.memory = Memory(Recorder(key, limits.kept.original_bytes, other_keys))
         self.history = History(
@@ -92,23 +92,24 @@ class Run:
         self.marks = Marks()
         self.size: HistorySize | None = None
         self.carried_factors: tuple[str, Factors] | None = None
-        """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
-        known. None: neither has come."""
+        """The factors that the last prompt's tokens were counted with, and its model, which is unknown if they are from
+        a revision. None if there was neither a prompt nor a revision."""
         self.shown_before = ShownBefore(limits.recall, bounds.add)
         self.guard = RunGuard(other_keys)
         self.draft: Draft | None = None
-        """What a call has read of a prompt before it had to end."""
+        """The parsed part of an interrupted call's prompt."""
         self.started = self.last_seen = now
         self.calls = 0
         self.in_use = 0
-        """Calls that work on it or wait for it; the table's lock guards it."""
+        """Calls that use the run or wait for it; the table's lock guards this field."""
         self.ended = False
         self.torn = False
-        """Whether a call was stopped in the middle of changing the memory, which the next one then makes again."""
+        """Whether a call was interrupted while it changed the memory, which the next call then builds again."""
         self.registered = False
-        """Whether it was counted among the runs that began."""
+        """Whether it was counted as a run that began."""
         self.answered_iteration = 0
-        """Of the last answer; decisions up to there were reported, though the memory of them may be gone."""
+        """The iteration of the last answer. Decisions up to there were reported, though the memory may have forgotten
+        them."""
         self.tokens: TokenFigures | None = None
         self.cache: CacheFigures | None = None
         self.sent_total = self.returned_total = 0
@@ -117,9 +118,9 @@ class Run:
         """Cuts that were made for a ceiling below the limit."""
         self.spending = Spending()
         self.used = NOTHING
-        """By all prompts, as `prompt_sidecar.engine.runs.metering` counts."""
+        """The use of all prompts; see `prompt_sidecar.engine.runs.metering`."""
         self.priced = False
-        """Whether a model of one of them has a price."""
+        """Whether one of their models has a price."""
         self.archived = ArchiveProgress()
         self.searches = self.searches_found = self.tool_calls = 0
         self.requests = Requests()
@@ -127,11 +128,11 @@ class Run:
 
     @property
     def unused(self) -> bool:
-        """Whether nothing has come of the run yet."""
+        """Whether no call has left anything in the run yet."""
         return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
 
     def forget_caches(self) -> None:
-        """Give up all that the next prompt, or the next search, makes again, and what only people look at."""
+        """Forget what the next prompt or search builds again, and the journal, which only people read."""
         self.forget_memory()
         self.draft = None
         self.history.drop_index()
@@ -165,7 +166,7 @@ class Run:
         return RunOverhead(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
 
     def sum_up(self, answer: TrimAnswer) -> None:
-        """Take an answer into the run's sums."""
+        """Add an answer to the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
         self.answered_iteration = answer.iteration
         self.ceiling_cuts += bool(answer.tokens.ceiling and answer.cache.batch_point)
@@ -179,7 +180,7 @@ class Run:
         self.journal.answered(answer, self.last_seen, self.history.item)
 
     def adopt(self, restored: ArchivedRun, ahead: float) -> None:
-        """Take over what another process left of the run; once, but for its tasks, which may have changed since.
+        """Take over the run's state from another process; once, except for tasks, which may have changed since.
 
         `ahead`: seconds since the epoch less the clock of `started`.
         """
@@ -210,11 +211,11 @@ class Run:
 
     @property
     def journal_key(self) -> str:
-        """What names the run where people look at it; neither its id nor its key follows from it."""
+        """The name of the run on pages for people; neither its id nor its key can be derived from it."""
         return sha256(b"journal" + self.key).hexdigest()[:KEY_DIGITS]
 
     def summary(self, ahead: float) -> RunSummary:
-        """The run in a line; needs no lock. `ahead`: seconds since the epoch less the clock of `started`."""
+        """Return the run's summary; needs no lock. `ahead`: seconds since the epoch less the clock of `started`."""
         tokens = self.tokens
         line = RunSummary(
             key=self.journal_key,
@@ -238,7 +239,10 @@ class Run:
         return self.journal.summary(line)
 
     def figures(self, ahead: float) -> RunFigures:
-        """The run's figures; see `summary`. What a prompt makes known is another process's until one has come here."""
+        """Return the run's figures; see `summary`.
+
+        Until a prompt arrives here, those of prompts are another process's.
+        """
         here = self._figures(ahead)
         was = self.archived.restored
         if was is None or len(self.memory.ledger):

@@ -12,10 +12,10 @@ from prompt_sidecar.recall.stash import Stash
 
 
 class RunStore:
-    """Stores at once, or not until `commit`: for calls that may yet change nothing. See `turn.turn.Store`."""
+    """Stores at once, or not until `commit`: for calls that may still end without any change. See `turn.turn.Store`."""
 
     def __init__(self, stash: Stash, run: Run, caller: str, *, later: bool, iteration: int | None = None) -> None:
-        """Store for this run of this caller; `iteration`: the one to record at, None: each item's own."""
+        """Store for this run of this caller; `iteration`: the iteration to record at; None: each item's own."""
         self._stash = stash
         self._run = run
         self._caller = caller
@@ -23,35 +23,35 @@ class RunStore:
         self._held: list[Callable[[], None]] | None = [] if later else None
 
     def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
-        """Keep items that are new, with their originals."""
+        """Record new items with their originals."""
         if self._iteration is not None:
             items = [(item._replace(iteration=self._iteration), original) for item, original in items]
         self._change(partial(self._record, items))
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Store an original from which something is taken now."""
+        """Store an original that is trimmed now."""
         self._change(partial(self._put, stash_id, original, content_type))
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Store an original that had expired and has come again."""
+        """Store an original that had expired and was sent again."""
         self._change(partial(self._put, stash_id, original, content_type))
         self._change(partial(self._run.history.record_again, stash_id))
 
     def renew(self, stash_id: str) -> bool:
-        """Store an original that was recorded, if it is there: what is held back is not."""
+        """Renew a recorded original if it is in the stash; one that waits for `commit` is not."""
         recorded = self._held is None and self._run.history.item(stash_id) is not None
         return recorded and self._stash.renew(self._run.stash_key, stash_id)
 
     def dead(self) -> Collection[str]:
-        """Ids that can no longer be retrieved."""
+        """Ids whose originals can no longer be retrieved."""
         return self._stash.dead(self._run.stash_key)
 
     def missing(self) -> Sequence[str]:
-        """Ids that have expired and were not stored again."""
+        """Ids whose originals have expired and were not stored again."""
         return self._stash.missing(self._run.stash_key)
 
     def commit(self) -> None:
-        """Store what was held back, in its order."""
+        """Store the waiting originals in their order."""
         for change in self._held or ():
             change()
 
@@ -74,6 +74,6 @@ class RunStore:
     def _put(self, stash_id: str, original: bytes, content_type: str) -> None:
         if not self._stash.put(self._run.stash_key, self._caller, stash_id, original, content_type):
             raise RuntimeError("an original that was said to fit does not fit the stash")
-        # What is recorded was handed over then.
+        # Recorded items were handed over when they were recorded.
         if self._run.archived.outbox is not None and self._run.history.item(stash_id) is None:
             self._run.archived.outbox.append(Original(stash_id, original, content_type, None))

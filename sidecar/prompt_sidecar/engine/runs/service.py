@@ -1,7 +1,7 @@
-"""The use cases: trim a prompt, recall what left it, keep tasks, report a run's figures, end a run.
+"""The use cases: trim a prompt, recall trimmed content, keep tasks, report a run's figures, end a run.
 
-`Runs` holds every run that this process has seen, each with a lock of its own, and the stash that they share. It is
-free of I/O: the clock, the key and the counter are passed in, requests and answers are the data of `facts/`.
+`Runs` holds every run that this process has seen, each with a lock of its own, and the stash that they share. It does
+no I/O: the clock, the keys and the counter are passed in; requests and answers are data of `facts/`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from prompt_sidecar.trim.presets import preset
 COMPRESS_SLICE: Final = 65_536
 """Bytes that a slice of background work compresses: a quarter of a millisecond."""
 OVER: Final = 4
-"""Most runs are over when all runs keep less than this part of the most that they kept."""
+"""Divisor: once all runs keep less than this part of the most that they ever kept, most runs are taken to have ended.
+"""
 
 
 class Runs:
@@ -67,18 +68,18 @@ class Runs:
 
         Args:
             counter: counts tokens.
-            keys: mint ids and sign revisions; the same keys in every process give the same ids.
-            rules: what holds for whom.
-            clocks: tell the time.
-            limits: bound what is kept and answered.
-            archive: keeps runs outside the process; None: nothing does.
+            keys: make ids and sign revisions; the same keys in every process give the same ids.
+            rules: the settings of each caller.
+            clocks: the steady clock and the wall clock.
+            limits: resource limits on what is kept and answered.
+            archive: keeps runs outside the process; None: runs are kept in memory only.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
         """
         self._clocks = clocks
         self._counter = counter
         self._requests = Requests()
         self._most_kept = 0
-        """The most that all runs kept, as housekeeping found it, since what they share was last forgotten; bytes."""
+        """Bytes: the most that all runs kept when housekeeping looked, since their shared memory was last forgotten."""
         self._lane = Lane(perf_counter)
         self.limits = limits.kept
         self._rules = rules
@@ -102,11 +103,11 @@ class Runs:
     # -- the call -----------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The time by the clock that times to live are counted by."""
+        """Return the time by the clock that times to live use."""
         return self._clocks.steady()
 
     def pace(self, check: Callable[[], None]) -> Pace:
-        """A call's pace, for work on it before `trim` and after; to be given to `trim` as its `check`."""
+        """Return a call's pace, for its steps before and after `trim`; pass it to `trim` as `check`."""
         return Pace(check, self._lane)
 
     # -- trim --------------------------------------------------------------------------------------------------------
@@ -116,8 +117,8 @@ class Runs:
 
         Args:
             call: the prompt and how to trim it.
-            check: called now and then before anything is changed; what it raises ends the call. The call's pace, if it
-                has begun before.
+            check: called now and then before anything is changed; what it raises ends the call. May be the call's
+                `Pace`, if that has begun before.
 
         Raises:
             InvalidRequest: the body, the policy or another field is wrong; the run is as it was.
@@ -135,8 +136,8 @@ class Runs:
         with pace, self.table.entered(call.caller, call.run_id, pace.holding, key) as run:
             self._archiving.begin(run)
             if run.torn:
-                run.memory = run.memory.fresh()  # it caches a fold: this prompt makes it again
-            # Until the call is through. What stops it may be a lack of memory, so nothing must be made when it does.
+                run.memory = run.memory.fresh()  # it caches a fold, which this prompt computes again
+            # Held until the end of the call. The call may end for lack of memory, so nothing must be allocated then.
             run.torn = True
             try:
                 answer = self._trimming.trim(run, call, policy, pace)
@@ -151,7 +152,7 @@ class Runs:
                 raise InvalidJson(error.message + hint, field=error.field) from error
             except SidecarError as error:
                 self._refused(run, call, error)
-                run.torn = False  # such errors are raised before anything changes
+                run.torn = False  # these errors are raised before anything changes
                 raise
             for reason, times in self._turned_away.take(run.name).items():
                 run.journal.refused(reason, times)
@@ -159,7 +160,7 @@ class Runs:
         return answer
 
     def _refused(self, run: Run, call: TrimCall, error: SidecarError) -> None:
-        """Note, for people, that a prompt of a run was refused, also where nothing else is known of the run."""
+        """Record for people that a prompt was refused, also for a run about which nothing else is known."""
         if run.unused and not run.registered and not (call.dry_run or call.side_call):
             self._turned_away.add(
                 run.name, run.journal_key, call.model or error.model, error.reason, self._clocks.steady()
@@ -179,7 +180,7 @@ class Runs:
     # -- reports and masks -------------------------------------------------------------------------------------------
 
     def report_usage(self, call: UsageCall, check: Callable[[], None] = never) -> UsageAnswer:
-        """Take a report on a prompt. Raises RunUnknown."""
+        """Process a report on a prompt. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(call.caller, call.run_id, pace.holding)
             with self.table.seen(call.caller, call.run_id, pace.holding) as run:
@@ -196,9 +197,9 @@ class Runs:
                 return replace(answer, comparison=run.comparison)
 
     def mask(self, call: MaskCall, check: Callable[[], None] = never) -> MaskAnswer:
-        """Mask the strings of a body that is no prompt, by the rules of its caller and with the masks of its run.
+        """Mask the strings of a body that is not a prompt, by its caller's rules and with its run's masks.
 
-        A run that is not known does not begin: its masks are those that it will have, and no value is kept.
+        An unknown run does not begin by this call: it would get the same masks later, and no value is kept.
 
         Raises:
             GuardRefused: a rule finds something whose action is to refuse.
@@ -214,7 +215,7 @@ class Runs:
             return self.guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
 
     def restore(self, call: RestoreCall, check: Callable[[], None] = never) -> Sequence[RestoredArguments]:
-        """Fill the masks in calls' arguments with their values, where the settings allow it.
+        """Replace masks in calls' arguments by their values, where the settings allow it.
 
         In a run that this process has not seen all masks are unknown.
         """
@@ -224,27 +225,27 @@ class Runs:
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def figures(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures:
-        """A run's figures. Raises RunUnknown."""
+        """Return a run's figures. Raises RunUnknown."""
         with Pace(check, self._lane) as pace:
             self._archiving.restore(caller, run_id, pace.holding, tasks=True)
             with self.table.seen(caller, run_id, pace.holding) as run:
                 return self._figures(run)
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
-        """The runs seen last by this process, each in a line, the newest first."""
+        """Return summaries of the runs that this process saw last, the newest first."""
         ahead = self._clocks.ahead()
         known = [run.summary(ahead) for run in self.table.latest(most)]
         return sorted([*known, *self._turned_away.summaries(ahead)], key=attrgetter("last_seen"), reverse=True)[:most]
 
     def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
-        """Those with this id, of any caller, `among` the runs seen last; each in a line, the newest first."""
+        """Return summaries of the runs with this id, of any caller, `among` those seen last; the newest first."""
         ahead = self._clocks.ahead()
         same = (run for run in self.table.latest(among) if run.name[1] == run_id)
         refused = (run for run in self._turned_away.summaries(ahead) if run.run_id == run_id)
         return [*(run.summary(ahead) for run in islice(same, most)), *refused][:most]
 
     def journal(self, key: str, most: int) -> RunJournal | None:
-        """The journal of the run with this key among those seen last; None: it is not among them."""
+        """Return the journal of the run with this key among those seen last, or None if it is not among them."""
         run = next((run for run in self.table.latest(most) if run.journal_key == key), None)
         ahead = self._clocks.ahead()
         if run is None:
@@ -252,32 +253,32 @@ class Runs:
         return replace(run.journal.read(run.summary(ahead), ahead), requests=run.requests.figures())
 
     def handled(self, handled: Handled) -> None:
-        """Count what was done about a request, which may be of a run that this process has seen, or of none."""
+        """Count what was done about a request, whether or not this process has seen its run."""
         self._requests.add(handled)
         if handled.run_id and (run := self.table.known(handled.caller, handled.run_id)) is not None:
             run.requests.add(handled)
 
     def handled_by_door(self) -> Sequence[HandledCount]:
-        """What was done about all requests, those without a known run too, by door; the most frequent first."""
+        """Return what was done about all requests, also those without a known run, by door; the most frequent first."""
         counted = self._requests.by_door().items()
         rows = [HandledCount(door.value, outcome, count, outcome in MISSED) for (door, outcome), count in counted]
         return sorted(rows, key=attrgetter("count"), reverse=True)
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = never) -> RunFigures | None:
-        """Forget a run now; its last figures, or None if it was not known."""
+        """Forget a run now. Returns its last figures, or None if it was not known."""
         with Pace(check, self._lane) as pace:
-            self.table.ended(caller, run_id)  # first: the archive may give no answer
+            self.table.ended(caller, run_id)  # first, as the archive may fail to answer
             self._archiving.restore(caller, run_id, pace.holding)
             return self._end(caller, run_id, pace)
 
     def end_all(self, caller: str, check: Callable[[], None] = never) -> int:
-        """Forget all runs of a caller now, here and in the archive; how many there were.
+        """Forget all runs of a caller now, here and in the archive, and return their number.
 
-        What `check` raises ends the call in the middle, and another one forgets the rest. Runs that begin meanwhile may
-        stay.
+        What `check` raises ends the call before all are forgotten; another call forgets the rest. Runs that begin
+        meanwhile may stay.
 
         Raises:
-            StoreUnavailable: the archive cannot be asked; what is here is forgotten.
+            StoreUnavailable: the archive does not answer; the runs in this process are forgotten.
         """
         ended = 0
         with Pace(check, self._lane) as pace:
@@ -294,7 +295,7 @@ class Runs:
         with pace.holding(run.lock):
             if run.ended:
                 return None
-            run.ended = True  # from here on nobody finds it; calls that wait for its lock begin a new one
+            run.ended = True  # from here on the run is not found any more; calls that wait for its lock begin a new one
             figures = self._figures(run)
             self._archiving.end(run)
             self.stash.forget(run.stash_key)
@@ -304,7 +305,7 @@ class Runs:
         return figures
 
     def _figures(self, run: Run) -> RunFigures:
-        """A run's figures with its times as a reader's watch has them."""
+        """Return a run's figures with its times by the wall clock."""
         place = run.archived.place
         return replace(
             run.figures(self._clocks.ahead()),
@@ -314,7 +315,7 @@ class Runs:
         )
 
     def totals(self) -> Totals:
-        """What all runs hold, and what happened to them."""
+        """Return what all runs hold, and counts of events."""
         totals = self.table.totals()
         store = self._archive.totals() if self._archive is not None else None
         bounds = {**totals.bounds, **store.bounds} if store is not None else totals.bounds
@@ -333,10 +334,10 @@ class Runs:
         self._most_kept = max(self._most_kept, self.table.kept_bytes())
 
     def forget_shared(self) -> bool:
-        """Forget what all runs share of their texts, token counts and words, once most runs are over; whether it did.
+        """Forget the shared caches of token counts and words, once most runs have ended. Returns whether it did.
 
-        Both are small and are made again in milliseconds, but they lie between what was kept of the runs, and memory is
-        given back to the system in pieces that nothing is left in.
+        Both are small and are built again in milliseconds, but their memory lies between that of the runs, and the
+        allocator returns only wholly unused blocks to the system.
         """
         kept = self.table.kept_bytes()
         if kept * OVER >= self._most_kept:
@@ -347,16 +348,16 @@ class Runs:
         return True
 
     def shed(self, size: int) -> None:
-        """Free about `size` bytes, as the process comes near what it may take: caches of runs, then originals."""
+        """Free about `size` bytes when the process is near its memory limit: caches of runs first, then originals."""
         self.table.shed(size)
 
     def work_off(self) -> int:
-        """A bounded slice of what answers left to be done: indexing, with what it has to fetch, then compression.
+        """Do a bounded slice of the background work that answers left: indexing, with its fetches, then compression.
 
-        Bytes done; 0: nothing waits.
+        Returns the bytes processed; 0 if nothing waits.
         """
         return self.table.index_some() or self.stash.compress_some(COMPRESS_SLICE)
 
     def __len__(self) -> int:
-        """Runs remembered."""
+        """Return the number of runs in memory."""
         return len(self.table)

@@ -1,11 +1,11 @@
 """A single tool result, capped and kept on its own, before the agent puts it into its history.
 
-It gets a memory of its own for the one call, as a history of one message, so the run's history and what was decided
-about it stay as they are. What the run shares with it are the stash and the record that search reads: there the result
-belongs to the run's current iteration. Its ids follow from the run and the content, so the same result has
-the same ids however often it comes. No text of ours is written, since a result is no place for it.
+The result gets a memory of its own for the one call, as a history of one message, so the run's history and decisions
+stay unchanged. It shares the run's stash and the history that is searched: there the result belongs to the run's
+current iteration. Its ids are derived from the run and the content, so the same result has the same ids however often
+it is sent. No text of the sidecar's own is added to a result.
 
-When the capped result comes back inside a prompt it is ordinary text there, marker and all; its ids remain good.
+When the capped result is sent inside a prompt later, it and its marker are ordinary text there; its ids remain good.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def trim_single(run: Run, opened: OpenedPrompt, limit: int, store: RunStore, wat
 
 
 def _as_edits(prompt: ReturnedPrompt, opened: OpenedPrompt) -> ReturnedPrompt:
-    """The whole result replaced, if anything was taken from it."""
+    """Return the whole result as an edit, if anything was trimmed."""
     written = prompt.body or b""
     edits = () if written == opened.guard.sent.raw else (Edit(EditOperation.REPLACE, "", written),)
     return replace(prompt, body=None, edits=edits)
@@ -77,6 +77,6 @@ def _at(iteration: int, trims: Sequence[Trim]) -> tuple[Trim, ...]:
 
 
 def _entries(memory: Memory, trims: Sequence[Trim], iteration: int) -> tuple[StashEntry, ...]:
-    """What the registry would say of what was taken; the call is not known here, so neither is its tool."""
+    """Return registry entries for what was trimmed; the call is not known here, so neither is its tool."""
     items = [memory.ledger.records[0].entries[trim.item_index] for trim in trims]
     return tuple(StashEntry(item.stash_id, item.kind, "", "", iteration, item.size) for item in items)

@@ -1,6 +1,6 @@
-"""Where the time of a call goes: its phases, with counting taken out of the others.
+"""How long the phases of a call take; time spent on counting is not part of the other phases.
 
-Measured, never read by a decision.
+Only measured: no decision reads it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prompt_sidecar.tokens import Counter
 
 
 class Stopwatch:
-    """Measures one call. It also counts for it, so that counting is a phase of its own."""
+    """Measures one call. Token counting goes through it, so that counting is a phase of its own."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -21,7 +21,7 @@ class Stopwatch:
         self._counted = [0.0]
 
     def counting(self, encoding: str, check: Callable[[], None] | None = None) -> Callable[[str], int]:
-        """A function that counts in an encoding; `check` is called now and then and may raise."""
+        """Return a function that counts in an encoding; `check` is called now and then and may raise."""
 
         def count(text: str) -> int:
             start = perf_counter()
@@ -34,7 +34,7 @@ class Stopwatch:
     def counting_many(
         self, encoding: str, check: Callable[[], None] | None = None
     ) -> Callable[[Sequence[str]], Sequence[int]]:
-        """A function that counts each of some texts."""
+        """Return a function that counts each of several texts."""
 
         def count_many(texts: Sequence[str]) -> Sequence[int]:
             start = perf_counter()
@@ -45,12 +45,12 @@ class Stopwatch:
         return count_many
 
     def mark(self) -> None:
-        """A phase ends here and the next begins."""
+        """End a phase and begin the next one."""
         self._marks.append(perf_counter())
         self._counted.append(0.0)
 
     def phases(self) -> Phases:
-        """The phases of a call that marked the ends of scan, trim and encode."""
+        """Return the phases of a call that marked the ends of scan, trim and encode."""
         spans = [end - start for start, end in zip(self._marks, self._marks[1:], strict=False)]
         scan, trim, encode = (span - counted for span, counted in zip(spans, self._counted, strict=False))
         return Phases(scan, sum(self._counted), trim, encode)

@@ -1,6 +1,6 @@
 """The runs that this process knows: found by caller and run id, bounded in number and in what they keep.
 
-Which run goes when there are too many is decided here, and nowhere else; what a run does is not known here.
+Only this module decides which run is forgotten when there are too many; it does not depend on what a run does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SWEEP_RUNS: Final = 16
 
 
 def _held(lock: Lock) -> Lock:
-    """A lock, waited for as long as it takes."""
+    """Acquire a lock without a timeout."""
     return lock
 
 
@@ -46,9 +46,9 @@ class RunTable:
         core_limits: CoreLimits,
         vault_bytes: tuple[int, int],
     ) -> None:
-        """`keys` mint ids; `clock` gives seconds that never step, as times to live are counted by it.
+        """`keys` make ids; `clock` is the steady clock that times to live use.
 
-        `vault_bytes` bound the values of all runs, and of one.
+        `vault_bytes`: resource limits on the values of all runs, and of one.
         """
         self._keys = keys
         self._clock = clock
@@ -59,11 +59,11 @@ class RunTable:
         self._budget = MemoryBudget(limits.memory_bytes)
         self._to_index: OrderedDict[Run, None] = OrderedDict()
         self._held_up: OrderedDict[Run, None] = OrderedDict()
-        """Runs that wait to be indexed and whose originals could not be fetched when it was tried last."""
+        """Runs that wait to be indexed and whose originals could not be fetched at the last attempt."""
         self._begun = count()
-        """Numbers of the runs that have begun."""
+        """Gives each run that begins a number."""
         self.bounds: EventCounts[str] = EventCounts()
-        """Bounds that were reached and no caller got an error."""
+        """Resource limits that were reached without an error for a caller."""
         self.events: EventCounts[Event] = EventCounts()
         self.stash = Stash(
             limits.stash_bytes,
@@ -75,14 +75,14 @@ class RunTable:
         )
         self.vault = Vault(*vault_bytes, self.bounds.add)
         self.doors: list[DoorMemory] = []
-        """What doors keep of runs. Each is added before its door serves."""
+        """Each door's memory of runs, added before the door serves."""
 
     def __len__(self) -> int:
-        """Runs remembered."""
+        """Return the number of runs in memory."""
         return len(self._runs)
 
     def known(self, caller: str, run_id: str) -> Run | None:
-        """A run that has been seen and has not ended."""
+        """Return a run that has been seen and has not ended, or None."""
         with self._lock:
             run = self._runs.get((caller, run_id))
             if run is None or run.ended:
@@ -92,7 +92,7 @@ class RunTable:
             return run
 
     def has(self, run: Run) -> bool:
-        """Whether a run is known still: it was neither ended nor forgotten."""
+        """Whether a run is still known: it neither ended nor was forgotten."""
         with self._lock:
             return self._has(run)
 
@@ -100,12 +100,12 @@ class RunTable:
         return self._runs.get(run.name) is run and not run.ended
 
     def run_ids(self, caller: str) -> Sequence[str]:
-        """The runs of a caller that have been seen and have not ended."""
+        """Return the ids of a caller's runs that have been seen and have not ended."""
         with self._lock:
             return [run_id for of, run_id in self._runs if of == caller]
 
     def latest(self, most: int) -> Sequence[Run]:
-        """The runs seen last, the newest first. They count as seen no later for it."""
+        """Return the runs seen last, the newest first. This does not count as use of them."""
         with self._lock:
             return [run for run in islice(reversed(self._runs.values()), most) if not run.ended]
 
@@ -113,7 +113,7 @@ class RunTable:
     def seen(
         self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
     ) -> Iterator[Run]:
-        """A run that this process has seen, with its lock held, as `holding` holds it.
+        """Yield a run that this process has seen, while `holding` holds its lock.
 
         Raises:
             RunUnknown: it was not seen, or it was ended while the call waited for the lock.
@@ -134,10 +134,10 @@ class RunTable:
         holding: Callable[[Lock], AbstractContextManager[object]] = _held,
         key: bytes | None = None,
     ) -> Iterator[Run]:
-        """A run with its lock held, as `holding` holds it; it begins now, as in `begun`, if it has not been seen.
+        """Yield a run while `holding` holds its lock; if it has not been seen, it begins now, as in `begun`.
 
-        A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
-        nobody would ever forget. A run that has come to nothing in here has not been seen.
+        A call that waited for the lock while the run was ended gets a new run: what it stored in the old one would
+        never be forgotten. A run that is not kept by the end of the block has not been seen.
         """
         while True:
             run = self.begun(caller, run_id, key)
@@ -150,9 +150,9 @@ class RunTable:
                 self.leave(run)
 
     def begun(self, caller: str, run_id: str, key: bytes | None = None) -> Run:
-        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten.
+        """Return a run, which begins now if it has not been seen. Call `leave` later: until then it is not forgotten.
 
-        `key`: the one that a run that begins has, if another process began it; None: it follows from the first key.
+        `key`: the key of a new run that another process began; None: it is derived from the first key.
         """
         name = (caller, run_id)
         now = self._clock()
@@ -178,10 +178,10 @@ class RunTable:
         return run
 
     def leave(self, run: Run) -> None:
-        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes.
+        """End a call's use of a run from `begun`. A run that was not kept, after an error or a dry run, is removed.
 
-        One that was kept stays until it is forgotten as all others, though nothing may be left of it, as of tasks that
-        were removed: the stash knows it, and the budget.
+        A run that was kept stays until it is forgotten like all others, even if nothing is left in it, as when its
+        tasks were removed: stash and budget have it.
         """
         with self._lock:
             run.in_use -= 1
@@ -190,7 +190,7 @@ class RunTable:
                 self.vault.forget(run.stash_key)
 
     def keep(self, run: Run) -> None:
-        """A call of the run has come to something: see that it is counted, and that there are not too many.
+        """Keep a run after a successful call: count it, and forget others if there are too many.
 
         The run's lock is held, and the run has not ended.
         """
@@ -210,7 +210,7 @@ class RunTable:
         self.index_later(run)
 
     def weigh(self, run: Run) -> None:
-        """What a run keeps may have changed without a prompt: its index was built, for a search or in between."""
+        """Weigh a run again, as what it keeps may change without a prompt: its index was built."""
         with self._lock:
             if self._runs.get(run.name) is not run:
                 return
@@ -219,9 +219,10 @@ class RunTable:
             other.forget_caches()
 
     def remove(self, run: Run) -> None:
-        """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
+        """Remove a run that was ended. Its lock is held, and its originals are forgotten already.
 
-        Who waits for the lock begins a new run only then, so that no original of that one is forgotten with them.
+        Calls that wait for the lock begin a new run only after this, so that none of the new run's originals are
+        forgotten.
         """
         with self._lock:
             self._budget.drop(run.name)
@@ -233,7 +234,7 @@ class RunTable:
             self._forget_in_doors(run.name)
 
     def ended(self, caller: str, run_id: str = "") -> None:
-        """A run was ended that may be unknown here, or with no id all of a caller: doors keep nothing of it."""
+        """Have doors forget a run that was ended, which may be unknown here; without an id all runs of a caller."""
         with self._lock:
             if run_id:
                 self._forget_in_doors((caller, run_id))
@@ -246,27 +247,27 @@ class RunTable:
             door.forget(name)
 
     def _kept(self, run: Run) -> RunOverhead:
-        """What a run keeps, with what doors keep of it, which exists nowhere else."""
+        """Return what a run keeps, together with what doors keep of it."""
         kept = run.kept()
         return replace(kept, facts=kept.facts + sum(door.kept_bytes(run.name) for door in self.doors))
 
     def keep_with(self, door: DoorMemory) -> float:
-        """Have a door's memory of runs end with them, and count in their budget; called before the door serves.
+        """Have a door's memory of runs end with them and count in their budget; called before the door serves.
 
-        Returns the seconds for which it may keep what is not used.
+        Returns the seconds for which the door may keep what is not used.
         """
         self.doors.append(door)
         return self._limits.time_to_live
 
     def weigh_of_doors(self, caller: str, run_id: str) -> None:
-        """What a door keeps of a run has changed. The door holds no lock of its own."""
+        """Weigh a run again after a door's memory of it changed. The door holds no lock of its own."""
         with self._lock:
             run = self._runs.get((caller, run_id))
         if run is not None:
             self.weigh(run)
 
     def number_of(self, caller: str, run_id: str) -> str:
-        """What tells a run from others of the same name, before and after it; empty: it is not known."""
+        """Return a number that differs between runs of the same name; empty if the run is not known."""
         with self._lock:
             run = self._runs.get((caller, run_id))
             return run.stash_key if run is not None and not run.ended else ""
@@ -290,9 +291,9 @@ class RunTable:
             gone.free()
 
     def shed(self, size: int) -> None:
-        """Free about `size` bytes, as the process comes near what it may take, those of runs idle for longest first.
+        """Free about `size` bytes, when the process is near its memory limit, of the runs idle for longest first.
 
-        Caches go before originals, as they can be made again and originals cannot.
+        Caches are dropped before originals, as they can be built again and originals cannot.
         """
         self.bounds.add("limits.process_bytes")
         with self._lock:
@@ -304,10 +305,10 @@ class RunTable:
         self.stash.shed(left)
 
     def index_some(self) -> int:
-        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing can be done.
+        """Index a bounded slice of the run that has waited longest. Returns the bytes indexed, 0 if nothing can be.
 
-        Runs whose originals cannot be fetched now let all others go first. Each slice tries one of them again, so that
-        it takes no longer however many there are.
+        Runs whose originals cannot be fetched now are tried after all others. Each slice tries one of them again, so
+        that it takes no longer however many there are.
         """
         with self._lock:
             run = self._held_up.popitem(last=False)[0] if self._held_up else None
@@ -321,7 +322,10 @@ class RunTable:
                 run, _ = self._to_index.popitem(last=False)
 
     def _index_some_of(self, run: Run) -> int:
-        """A slice of one run; 0: nothing waits, or it is held up. Of one that was forgotten nothing is fetched."""
+        """Index a slice of one run; returns 0 if nothing waits or it cannot be fetched.
+
+        Nothing is fetched for a forgotten run.
+        """
         try:
             done = run.history.index_some(INDEX_SLICE) if self.has(run) else 0
         except StoreUnavailable:
@@ -335,7 +339,7 @@ class RunTable:
         return done
 
     def totals(self) -> Totals:
-        """What all runs hold, and what happened to them."""
+        """Return what all runs hold, and counts of events."""
         with self._lock:
             runs = list(self._runs.values())
             memory_bytes = self._budget.total
@@ -355,14 +359,14 @@ class RunTable:
         )
 
     def kept_bytes(self) -> int:
-        """What all runs keep: originals, and all else, estimated."""
+        """Return the bytes that all runs keep: originals, and an estimate of everything else."""
         return self._budget.total + self.stash.held_bytes
 
     def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> Run | None:
-        """Forget the run that was idle for longest, if it was last seen by then, and return it; None: there was none.
+        """Forget the run that was idle for longest, if it was last seen by `seen_by`. Return it, or None.
 
-        A run that a call works on is passed over: the answer may name originals that would be gone. The originals go
-        while the table is locked: a run of the same name that begins next must not lose its own with them.
+        A run in use by a call is skipped: the answer may name originals that would be gone. Originals are removed while
+        the table is locked: a run of the same name that begins next must not lose its own with them.
         """
         oldest = next(((name, run) for name, run in self._runs.items() if not run.in_use), None)
         if oldest is None or oldest[1].last_seen > seen_by:
@@ -375,9 +379,9 @@ class RunTable:
         return run
 
     def _give_up(self, over: Over) -> list[Run]:
-        """Forget the runs that are to be forgotten, under the lock; returns those that are to forget their caches.
+        """Forget the runs in `over.remove`, under the lock. Returns the names of those that must forget their caches.
 
-        A run that a call works on stays, as in `_forget_oldest`; it counts again once the call is through.
+        A run in use by a call stays, as in `_forget_oldest`; it is considered again once the call has ended.
         """
         self.bounds.add("limits.memory_bytes", len(over.forget) + len(over.remove))
         for name in over.remove:
@@ -389,19 +393,19 @@ class RunTable:
         return [self._runs[name] for name in over.forget if name in self._runs]
 
     def _forget(self, run: Run) -> None:
-        """A run's originals and values go, and what doors keep of it; the lock is held."""
+        """Forget a run's originals, its values, and what doors keep of it; the lock is held."""
         self._unqueue(run)
         self.stash.forget(run.stash_key)
         self.vault.forget(run.stash_key)
         self._forget_in_doors(run.name)
 
     def _unqueue(self, run: Run) -> None:
-        """Nothing of a run waits to be indexed any more; the lock is held."""
+        """Take a run out of the queue for indexing; the lock is held."""
         self._to_index.pop(run, None)
         self._held_up.pop(run, None)
 
     def index_later(self, run: Run) -> None:
-        """What of a run waits to be indexed is indexed between calls, after that of the runs that wait already."""
+        """Queue a run for indexing between calls, behind the runs that wait already."""
         if run.history.waiting_bytes:
             with self._lock:
                 if self._has(run):

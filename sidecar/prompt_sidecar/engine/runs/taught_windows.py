@@ -1,12 +1,12 @@
-"""What providers' refusals have taught callers about models that are neither in the settings nor in the catalogue.
+"""Windows of models that are neither in the settings nor in the catalogue, learned from providers' refusals.
 
-A refusal that names a limit lowers it for its own run (`engine/runs/reported_usage.py`). Of a model that nothing is
-known of it holds for the caller's later runs too: without it each of them would begin with the window that is assumed,
-and be refused. It can only lower a window, and only from a run's first prompt for that model on, so that no prompt of a
-running run changes. A prompt that the provider accepts shows that its window is not smaller than that.
+A refusal that names a limit lowers it for its own run (`engine/runs/reported_usage.py`). For an unknown model it holds
+for the caller's later runs too: without it each of them would begin with the window that is assumed, and be refused. It
+can only lower a window, and only from a run's first prompt for that model on, so that no prompt of a running run
+changes. A prompt that the provider accepts shows that its window is not smaller than that.
 
-It is the caller's alone: what one caller's agents report changes no window of another's. It lasts as long as the
-process; in the runs that began with it, it is carried in the revision.
+A learned window belongs to one caller: the reports of that caller's agents change no window of another caller. It lasts
+as long as the process; runs that began with it carry it in their revisions.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Final
 
 LEAST_TAUGHT: Final = 4_096
 """Tokens: the smallest window that is taken from a refusal for later runs. No model that agents use has a smaller one,
-so a smaller number is a mistake or a lie, which must not cost more than the run it came in."""
+so a smaller number is a mistake or a lie, which must not affect more than its own run."""
 CALLER_MODELS: Final = 16
-"""Models of one caller: few of those that agents use are unknown. A caller that makes up names forgets only its own."""
+"""Models of one caller: few models that agents use are unknown. A caller that makes up names forgets only its own."""
 MOST_MODELS: Final = 1_024
 """Models of all callers together, which take a third of a megabyte."""
 BOUND: Final = "limits.taught_windows"
-"""What both are counted as when one is reached."""
+"""The name under which both limits are counted when one is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """What refusals say of one model. Tokens; 0: nothing."""
+    """The limits that refusals named for one model. Tokens; 0 if unknown."""
 
     window: int = 0
     """Prompt and answer together."""
@@ -39,22 +39,22 @@ class Taught:
 
 
 class TaughtWindows:
-    """What refusals have taught, for the life of the process. Thread-safe."""
+    """Limits learned from refusals, for the life of the process. Thread-safe."""
 
     def __init__(self, reached: Callable[[str], None] = lambda _: None) -> None:
-        """Begin with nothing; `reached` is told the name of the bound when something is forgotten for its sake."""
+        """Begin with nothing; `reached` is called with a limit's name when an entry is forgotten because of it."""
         self._lock = Lock()
         self._reached = reached
         self._callers: OrderedDict[str, OrderedDict[str, Taught]] = OrderedDict()
         self._models = 0
 
     def of(self, caller: str, model: str) -> Taught:
-        """What a caller's refusals say of a model."""
+        """Return what a caller's refusals have shown about a model."""
         with self._lock:
             return self._find(caller, model.lower())
 
     def refused(self, caller: str, model: str, limit: int, *, input_only: bool) -> None:
-        """Take the limit that a refusal names; `input_only`: it is for the prompt alone."""
+        """Learn the limit that a refusal names; `input_only`: it is for the prompt alone."""
         limit = max(limit, LEAST_TAUGHT)
         with self._lock:
             was = self._find(caller, model.lower())
@@ -64,7 +64,7 @@ class TaughtWindows:
                 self._put(caller, model.lower(), replace(was, window=min(was.window or limit, limit)))
 
     def accepted(self, caller: str, model: str, tokens: int) -> None:
-        """Take from a prompt that was accepted, by the provider's count, that the window is not smaller."""
+        """Learn from an accepted prompt, by the provider's count, that the window is not smaller."""
         with self._lock:
             was = self._find(caller, model.lower())
             if any(0 < taught < tokens for taught in (was.window, was.most_input)):

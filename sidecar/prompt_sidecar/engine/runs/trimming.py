@@ -1,4 +1,4 @@
-"""Trimming: a prompt is opened, taken through its run, and answered with the figures that the provider would count.
+"""Trimming: a prompt is opened, taken through its run, and answered with figures in the provider's tokens.
 
 Up to the point where the prompt is taken nothing of its run has changed. A call whose answer may turn out too large, or
 that is only asked what it would do, works on a copy.
@@ -70,7 +70,7 @@ _OPAQUE: Final = attrgetter("opaque")
 
 @dataclass(frozen=True, slots=True)
 class _EnteredPrompt:
-    """A prompt that was opened, and what is in force for it in its run."""
+    """An opened prompt, with what is in force for it in its run."""
 
     opened: OpenedPrompt
     inputs: Inputs
@@ -79,12 +79,12 @@ class _EnteredPrompt:
     in_force: InForce
     revision: Revision | None
     use: RevisionUse
-    """Whether the revision that was sent is used, as far as is known before the prompt is taken."""
+    """How the revision that was sent is used, as far as is known before the prompt is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TakenPrompt:
-    """A prompt that was taken through its run, or a copy of that, and counted for its ceilings."""
+    """A prompt that was taken through its run or a copy of it, and counted for its ceilings."""
 
     entered: _EnteredPrompt
     work: PromptWork
@@ -93,9 +93,9 @@ class _TakenPrompt:
     result: Result
     metered: MeteredPrompt
     tokens: int
-    """What the model gets, raw."""
+    """Raw tokens of the prompt that the model gets."""
     before: SentTokens | None
-    """The prompt before, where this is the same one and no counts of that were reported."""
+    """The previous prompt, if this is the same one sent again and no counts were reported for it."""
     failed: bool
     """Whether the provider of `before` failed."""
 
@@ -115,7 +115,7 @@ class Trimming:
         keys: Keys,
         limits: CoreLimits,
     ) -> None:
-        """Take what opens prompts, what counts and what meters them."""
+        """Take the components that open, count and meter prompts."""
         self._taught = taught
         self._meter = meter
         self._table = table
@@ -135,7 +135,7 @@ class Trimming:
         try:
             answer = self._trim(run, call, policy, masker, check)
         except (DeadlinePassed, CallCancelled):
-            raise  # what was done until then is kept
+            raise  # the partial result is kept
         except SidecarError:
             if masker is not None:
                 masker.take_back()
@@ -174,7 +174,7 @@ class Trimming:
             self._meter.end(metered)
 
     def _enter(self, run: Run, opened: OpenedPrompt, watch: Stopwatch, check: Callable[[], None]) -> _EnteredPrompt:
-        """Find what is in force for a prompt: the revision that it goes on from, factors, limit, room for our text."""
+        """Find what is in force for a prompt: the revision to continue from, factors, limit, room for our text."""
         revision, use = self._revision(run, opened)
         if revision is not None and len(opened.memory.ledger):
             opened = replace(opened, memory=opened.memory.without_decisions())
@@ -199,7 +199,7 @@ class Trimming:
     ) -> _TakenPrompt:
         """Take a prompt through its run, on a copy where it may change nothing yet. Raises CeilingReached."""
         watch.mark()
-        # From here on the run changes, so the call may end only where `take` asks.
+        # From here on the run changes, so the call may end only where `take` checks.
         opened, room = entered.opened, entered.room
         call, encoding = opened.call, opened.model.encoding
         count = watch.counting(encoding)
@@ -228,7 +228,7 @@ class Trimming:
             if not (call.dry_run or metered.on_copy):
                 store.commit()
                 run.memory = work.opened.memory
-                self._keep_window(run, work.opened)  # by which it was decided
+                self._keep_window(run, work.opened)  # by which the prompt was trimmed
                 self._keep_draft(run, Draft(opened.format, opened.body, opened.reads, opened.guard.done))
                 self._archiving.answered(run, None)
             raise
@@ -240,7 +240,7 @@ class Trimming:
         return _TakenPrompt(entered, work, copied, store, result, metered, tokens, before, failed)
 
     def _answer(self, run: Run, taken: _TakenPrompt, watch: Stopwatch) -> TrimAnswer:
-        """What the agent gets, with figures as the provider counts."""
+        """Return the agent's answer, with figures in the provider's tokens."""
         work, result, entered, metered = taken.work, taken.result, taken.entered, taken.metered
         opened, use, in_force = work.opened, entered.use, entered.in_force
         caller = opened.call.caller
@@ -263,7 +263,7 @@ class Trimming:
         return as_sent(answer, entered.opened) if self._meter.rules.observe else answer
 
     def _keep(self, run: Run, taken: _TakenPrompt, answer: TrimAnswer, sides: Sides | None) -> None:
-        """The call has come to an answer: its run takes all of it, and is known and not one too many."""
+        """Add an answered call to its run, register the run, and keep the number of runs within the limit."""
         entered, opened, result, metered = taken.entered, taken.work.opened, taken.result, taken.metered
         if taken.copied:
             check_size(answer, _accepted(opened.call))
@@ -300,11 +300,11 @@ class Trimming:
         run.sum_up(answer)
         received = memory.received
         if received is not None and received.rows[-1].whole == len(memory.ledger):
-            self._table.stash.received(run.stash_key)  # every original has come again
+            self._table.stash.received(run.stash_key)  # every original was sent again
         self._archiving.answered(run, answer)
 
     def _trim_single(self, run: Run, opened: OpenedPrompt, watch: Stopwatch) -> TrimAnswer:
-        """Cap a result that is no part of a history; of the run only what it keeps and records changes."""
+        """Cap a result outside a history; only the run's stash and recorded items change."""
         call = opened.call
         factors = self._factors(run, opened)
         in_force = run.usage.in_force(opened.model.limit, factors.text)
@@ -321,10 +321,11 @@ class Trimming:
             self._archiving.answered(run, answer)
         return replace(calibrated(answer, in_force, factors.text), phases=watch.phases())
 
-    # -- what a prompt goes on from ----------------------------------------------------------------------------------
+    # -- the state that a prompt continues from
+    # ----------------------------------------------------------------------------------
 
     def _window(self, run: Run, caller: str, model: str) -> Window:
-        """What a model's window was found to be at the run's first prompt for it, or is now if this is the first."""
+        """Return the window found at the run's first prompt for a model, or looked up now if this is the first."""
         found = run.windows.find(model)
         if found is not None:
             return found
@@ -337,20 +338,20 @@ class Trimming:
 
     @staticmethod
     def _ceiling(run: Run, opened: OpenedPrompt) -> int | None:
-        """The settings' ceiling at the run's first prompt that went by it; None: each had one of the agent's own."""
+        """Return the settings' ceiling at the run's first prompt that used it; None if each had its agent's own."""
         said = CEILING in opened.call.policy
         return run.windows.ceiling if said or run.windows.ceiling is not None else opened.policy.ceiling_tokens
 
     def _keep_window(self, run: Run, opened: OpenedPrompt) -> None:
-        """Keep for the run's next prompts what this one went by."""
+        """Keep the window and the ceiling of this prompt for the run's next prompts."""
         run.windows.ceiling = self._ceiling(run, opened)
         if not run.windows.keep(opened.model.name, opened.model.found):
             self._table.bounds.add(MODELS_BOUND)
 
     def _factors(self, run: Run, opened: OpenedPrompt) -> Factors:
-        """The factors of caller, model and format; before any report the run's last.
+        """Return the factors of caller, model and format; before any report, those of the run's last model.
 
-        Another model without a public vocabulary is likelier to count as the last one did than as we do.
+        Another model without a public vocabulary probably counts more like the last model than like our vocabulary.
         """
         caller, model, form = opened.call.caller, opened.model.name, opened.call.format
         if self._calibration.reports(caller, model, form):
@@ -362,7 +363,7 @@ class Trimming:
         return Factors(first_factor(self._models.alike(model)))
 
     def _served(self, run: Run, opened: OpenedPrompt) -> Served | None:
-        """Which of the model's words came of prompts that the sidecar returned; None: all, as far as can be known."""
+        """Return which model calls answered prompts from the sidecar; None: all, as far as is known."""
         call = opened.call
         if opened.format.reasoning is not ReasoningRule.BOUND:
             return None
@@ -370,15 +371,16 @@ class Trimming:
             return Served(iterations=call.served_iterations)
         if call.revision or call.base_revision:
             return Served(revision=opened.revision)
-        # What another process returned is known by a key that both have; in another format it was another prompt.
+        # A prompt that another process returned is recognised by the key that both share; in another format it was
+        # another prompt.
         begun_again = not opened.continues and len(run.memory.ledger) > 0
         return Served(iterations=0) if begun_again or not (run.calls or self._keys.lasting) else None
 
     def _revision(self, run: Run, opened: OpenedPrompt) -> tuple[Revision | None, RevisionUse]:
-        """The revision that the prompt's decisions go on from, and what becomes of the one that was sent.
+        """Return the revision to continue the prompt's decisions from, and how the revision that was sent is used.
 
-        It is the newest that there is: the one that was sent, what this process knows, else, where this one has yet to
-        see a prompt of the run or others have answered prompts since, the one that another process left.
+        It is the newest of: the revision that was sent; this process's memory; and, if this process has not seen a
+        prompt of the run or others have answered prompts since, the revision that another process left.
         """
         sent, known = bool(opened.call.revision), len(opened.memory.ledger) > 0
         revision = self._ahead(run, opened) if known else opened.revision
@@ -390,24 +392,24 @@ class Trimming:
             return None, RevisionUse.MISMATCHED if sent else RevisionUse.NONE
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
-        # Before there were ceilings there was none.
+        # Revisions from before there were ceilings have none.
         run.windows.take_over(revision.windows, revision.ceiling if revision.version >= WINDOWED else NO_CEILING)
         if known:
             return revision, RevisionUse.AHEAD
         return revision, RevisionUse.APPLIED if sent else RevisionUse.NONE
 
     def _left(self, run: Run, opened: OpenedPrompt) -> Revision | None:
-        """The revision of the run's last answer elsewhere, for a process whose memory of the run is empty."""
+        """Return the revision of the run's last answer elsewhere, for a process whose memory of the run is empty."""
         first = not (run.archived.adopted or run.archived.answered)
         left = self._archiving.first_revision(run)
-        if not (first or left):  # it has given its memory up since
+        if not (first or left):  # its memory was given up since
             left = self._archiving.newest_revision(run)
         return self._opener.revision(left, opened.memory)
 
     def _ahead(self, run: Run, opened: OpenedPrompt) -> Revision | None:
-        """The newest revision that covers more of the prompt's history than this process has answered; None: none.
+        """Return the newest revision that covers more of the prompt's history than this process answered, or None.
 
-        The archive is asked for one only where the prompt shows that others have answered prompts of the run since.
+        The archive is read only where the prompt shows that others have answered prompts of the run since.
         """
         call, memory = opened.call, opened.memory
         sealed = call.revision
@@ -431,12 +433,12 @@ class Trimming:
         return newest if newest is not None and _alike_bound(newest, opened) else None
 
     def _carried(self, run: Run, opened: OpenedPrompt, revision: Revision | None) -> CeilingUsage:
-        """What the revision that was sent, or that another process has left, says that the run has used."""
+        """Return the run's use according to the revision that was sent, or that another process left."""
         call = opened.call
         sealed = call.revision or call.base_revision
         if not sealed:
             return carried(revision) if revision is not None else NOTHING
-        if run.usage.returned(sealed):  # of what this process returned it knows
+        if run.usage.returned(sealed):  # for its own prompts this process has the figures
             return NOTHING
         return carried(opened.revision or self._opener.revision(sealed, opened.memory))
 
@@ -475,7 +477,7 @@ class Trimming:
         )
 
     def _keep_draft(self, run: Run, draft: Draft) -> None:
-        """A call had to end: keep what it has done, so that its retry goes on from there."""
+        """Keep an interrupted call's partial result, for its retry."""
         if draft.worth_keeping:
             self.drafts.keep(run, draft)
         if not run.unused:
@@ -483,17 +485,17 @@ class Trimming:
 
 
 def _alike_bound(revision: Revision, opened: OpenedPrompt) -> bool:
-    """Whether a revision's prompts bound reasoning as the prompt at hand does."""
+    """Whether reasoning is bound to prompts in a revision's run as in this prompt."""
     return revision.bound == (opened.format.reasoning is ReasoningRule.BOUND)
 
 
 def _accepted(call: TrimCall) -> int:
-    """Bytes of the answer that the caller can receive."""
+    """Return the most bytes of an answer that the caller can receive."""
     return call.accept_bytes or ACCEPT_BYTES
 
 
 def _unanswered(run: Run, opened: OpenedPrompt) -> Iterator[Finding]:
-    """Calls without results that this prompt is the first to show; a side call is no prompt of the history."""
+    """Yield calls without results that this prompt is the first to show; a side call is not part of the history."""
     if opened.call.side_call or opened.memory.received is None:
         return iter(())
     known = opened.guard.recorded
@@ -502,7 +504,7 @@ def _unanswered(run: Run, opened: OpenedPrompt) -> Iterator[Finding]:
 
 
 def _sides(taken: _TakenPrompt, answer: TrimAnswer) -> Sides:
-    """A prompt next to what it would have been without the sidecar."""
+    """Compare a prompt with the one that would be sent without the sidecar."""
     result, model, factor = taken.result, taken.work.opened.model, taken.entered.factors.text
     whole, window = calibrated_tokens(result.untrimmed, factor), model.found.known
     return Sides(
@@ -517,7 +519,7 @@ def _sides(taken: _TakenPrompt, answer: TrimAnswer) -> Sides:
 
 
 def _savings(run: Run, taken: _TakenPrompt, sides: Sides | None) -> Savings:
-    """What a prompt adds to its run's comparison; the same prompt sent again adds nothing, unless it had failed."""
+    """Return what a prompt adds to its run's comparison; a prompt sent again adds nothing, unless it had failed."""
     if sides is None or (taken.before is not None and not taken.failed):
         return Savings(sent_again=True, comparison=run.comparison)
     compared = estimated(sides)
@@ -528,9 +530,9 @@ def _savings(run: Run, taken: _TakenPrompt, sides: Sides | None) -> Savings:
 
 
 def _most(entered: _EnteredPrompt) -> int:
-    """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
+    """Return the most tokens that a prompt may take, as the provider counts: all that was sent, and our own text."""
     reads, inputs = entered.opened.reads[entered.opened.unseen :], entered.inputs
-    sent = sum(map(_TOKENS, reads))  # of all messages at each call, so it has to be quick
+    sent = sum(map(_TOKENS, reads))  # called for all messages at each call, so it has to be quick
     opaque = sum(map(_OPAQUE, reads)) * max(0.0, inputs.opaque_factor - 1.0)
     raw = inputs.overhead + entered.room.total + sent + round(opaque)
     return calibrated_tokens(raw, entered.factors.text) + 1

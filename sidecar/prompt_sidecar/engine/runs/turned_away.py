@@ -1,7 +1,7 @@
-"""Runs whose prompts were all refused so far: nothing is kept of them, and somebody who looks for one finds why.
+"""Runs whose prompts were all refused so far: only the reasons are kept, for people who look for such a run.
 
-Kept for people, as journals are, and where nobody can look nothing is kept. A run of which a prompt is answered takes
-its refusals into its journal.
+They are kept for people, as journals are, and not at all where no page for people is served. Once a prompt of such a
+run is answered, its refusals move into its journal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prompt_sidecar.engine.runs.budget import Name
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
 
 MOST: Final = 1_000
-"""Such runs, those refused last: as many as the table of runs looks at."""
+"""Runs that are kept, those refused last: as many as the table of runs looks at."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class _RefusedRun:
     refusals: Counter[str] = field(default_factory=Counter)
 
     def summary(self, name: Name, ahead: float) -> RunSummary:
-        """The run in a line."""
+        """Return the run's summary."""
         return RunSummary(
             self.key,
             *name,
@@ -40,16 +40,16 @@ class _RefusedRun:
 
 
 class TurnedAway:
-    """See the module. Thread-safe."""
+    """See the module's docstring. Thread-safe."""
 
     def __init__(self, *, kept: bool) -> None:
-        """`kept`: whether anybody can look."""
+        """`kept`: whether pages for people are served."""
         self._kept = kept
         self._lock = Lock()
         self._runs: OrderedDict[Name, _RefusedRun] = OrderedDict()
 
     def add(self, name: Name, key: str, model: str, reason: str, now: float) -> None:
-        """A prompt of a run of which nothing else is known was refused. `key` names it in addresses."""
+        """Record a refused prompt of a run about which nothing else is known. `key`: the run's name in addresses."""
         if not self._kept:
             return
         with self._lock:
@@ -61,20 +61,20 @@ class TurnedAway:
                 self._runs.popitem(last=False)
 
     def take(self, name: Name) -> Counter[str]:
-        """Forget a run, of which a prompt was answered; return its refusals by reason."""
-        if not self._runs:  # as nearly always, so that no prompt waits for a lock
+        """Forget a run once a prompt of it is answered, and return its refusals by reason."""
+        if not self._runs:  # nearly always empty: then no prompt waits for the lock
             return Counter()
         with self._lock:
             run = self._runs.pop(name, None)
             return Counter() if run is None else run.refusals
 
     def summaries(self, ahead: float) -> Sequence[RunSummary]:
-        """Each in a line, the newest first. `ahead`: seconds since the epoch less the clock of their times."""
+        """Return summaries, the newest first. `ahead`: seconds since the epoch less the clock of their times."""
         with self._lock:
             return [run.summary(name, ahead) for name, run in reversed(self._runs.items())]
 
     def journal(self, key: str, ahead: float) -> RunJournal | None:
-        """What is known of the run with this key; None: it is not among them."""
+        """Return the refusals of the run with this key, or None if it is not kept here."""
         with self._lock:
             found = ((name, run) for name, run in self._runs.items() if run.key == key)
             return next(

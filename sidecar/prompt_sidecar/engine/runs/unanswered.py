@@ -1,8 +1,9 @@
-"""Calls of the model that nothing answers though its history goes on.
+"""Tool calls without a result in a history that goes on after them.
 
-Agents that run several calls of one turn at once lose results: a tool that was cancelled, a crash, a cut of their own.
-Providers refuse such a history ("tool_call_ids did not have response messages" is OpenAI's answer), or the model takes
-the call for made. The sidecar adds no defect and repairs none: it reports each once, when a prompt first shows it.
+Agents that run several calls of one turn at once lose results: a tool was cancelled, a crash, the agent's own cuts.
+Providers refuse such a history ("tool_call_ids did not have response messages" is OpenAI's answer), or the model
+assumes that the call was made. The sidecar adds no such defect and repairs none: it reports each one once, when a
+prompt first shows it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def unanswered_calls(ledger: Ledger, known: int, since: int = 0) -> Iterator[Fin
 
     Args:
         ledger: the run's, with the prompt in hand.
-        known: records of it that earlier prompts had; blocks that were followed by others there were reported.
+        known: number of its records that earlier prompts had; blocks followed by other blocks there were reported.
         since: the iteration of the run's last answer, where the run has forgotten its history and reads it again.
     """
     before = min(known, len(ledger))

@@ -1,10 +1,10 @@
-"""Whether a revision is newer than this process's memory of a run, and whether others have answered its prompts since.
+"""Whether a revision is newer than this process's memory of a run, and others have answered its prompts since.
 
-A run may move between processes that share its key. The one that it comes back to knows the history as far as it has
-answered prompts of it, and what it would decide from there on may differ from what the others have decided: they have
-had other reports of usage. So the decisions of a revision hold where it covers more of the prompt's own history than
-this process has answered. A revision of another branch of the history, which the prompt does not go on from, is not
-ahead, however long that branch is.
+A run may move between processes that share its key. A process to which it returns knows the history up to its own last
+answer, and may decide differently from there on than the others did: they have received other usage reports. So the
+decisions of a revision are used if it covers more of the prompt's own history than this process has answered. A
+revision of another branch of the history, which the prompt does not continue, is not ahead, however long that branch
+is.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.revision import COMPACTED, Revision
 
 OWN_CALL: Final = 1
-"""Model calls that a prompt shows beyond what this process knows, where it has returned the prompt before."""
+"""Model calls that a prompt shows beyond this process's memory if this process returned the previous prompt."""
 
 
 def others_may_have_answered(opened: OpenedPrompt) -> bool:
-    """Whether a prompt has more calls of the model than one beyond what it shares with the last one here.
+    """Whether a prompt has more than one model call beyond what it shares with this process's last prompt.
 
-    Looks at no more than what is new, so that a run which stays where it is need not be aligned for this.
+    Only new messages are examined, so that a run that stays in one process need not be aligned for this.
     """
     if opened.memory.received is None:
         return True
@@ -34,7 +34,7 @@ def others_may_have_answered(opened: OpenedPrompt) -> bool:
 
 
 def _calls(reads: Sequence[SentMessage], begin: int) -> int:
-    """Calls of the model among the messages from `begin` on: messages of its own that follow another one's."""
+    """Count the model calls among the messages from `begin` on: messages of the model that follow another's."""
     speaker, calls = reads[begin - 1].role if begin else None, 0
     for read in reads[begin:]:
         calls += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
@@ -44,21 +44,21 @@ def _calls(reads: Sequence[SentMessage], begin: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far this process knows the history of a prompt. Counts of its records."""
+    """How much of a prompt's history this process knows, in numbers of its records."""
 
     opened: OpenedPrompt
     known: int
-    """With which the prompt begins as the run's history does."""
+    """Records that the prompt and the run's history have in common, from the beginning."""
     answered: int
-    """Of these, those that a prompt which this process returned ended with."""
+    """How many of these the last prompt returned by this process had."""
     first_new: int
-    """Index among the messages that were sent of the first one that is not known."""
+    """Index of the first sent message that is not known."""
     whole: bool
-    """Whether the agent has sent all that is known as it first came; only then a revision can be taken for it."""
+    """Whether the agent has sent all known messages untrimmed; only then a revision can be applied."""
 
     @classmethod
     def of(cls, opened: OpenedPrompt) -> Standing:
-        """Find it; changes nothing."""
+        """Compare a prompt with the run's history; changes nothing."""
         memory, reads = opened.memory, opened.reads
         ledger, before = memory.ledger, memory.received
         carried = carried_rows(before, opened.body.same, reads, ledger.records) if before is not None else []
@@ -76,7 +76,7 @@ class Standing:
         return cls(opened, known, answered, len(rows), bool(rows) and rows[-1].whole == known)
 
     def calls_since(self, length: int) -> int:
-        """Model calls that the prompt shows behind its first `length` records, which are those that are known at least.
+        """Count the prompt's model calls after its first `length` records, which include at least the known ones.
 
         More than one: another process has returned prompts of the run since.
         """
@@ -91,8 +91,8 @@ class Standing:
     def is_behind(self, revision: Revision, *, returned_here: bool) -> bool:
         """Whether a revision covers more of the prompt's history than this process has answered.
 
-        One that covers as much is that of another answer to the same prompt, unless it was `returned_here`: it is the
-        one that the agent got.
+        A revision that covers equally much belongs to another answer to the same prompt, the one that the agent got,
+        unless it was `returned_here`.
         """
         opened = self.opened
         least = self.answered + 1 if returned_here else max(self.answered, 1)
@@ -104,7 +104,7 @@ class Standing:
         return opened.compaction <= last < len(opened.reads) and self._chain(revision.length) == revision.chain
 
     def _chain(self, length: int) -> bytes:
-        """The digest of the prompt's history up to a length that it has."""
+        """Return the digest of the prompt's history up to a length that it has."""
         records, recorder = self.opened.memory.ledger.records, self.opened.memory.recorder
         if length <= self.known:
             return records[length - 1].chain

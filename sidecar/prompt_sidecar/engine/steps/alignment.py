@@ -1,10 +1,11 @@
-"""Aligning a prompt with the run's history: which message is which, and where they part.
+"""Aligning a prompt with the run's history: the place of each message, and the first difference.
 
 The agent may send its untrimmed history, the trimmed prompt that it got, or a mix. A sent message is the next one of
-the history if it decodes to that message as it first came, or to a form in which the sidecar returned it; messages
-that were dropped may be absent. Nothing is recognised by looking for markers in text. Where neither holds, the agent
-has rewritten or branched its history: what follows is forgotten and taken as new. So it has where it holds a part of
-what was dropped together, such as a call whose result is gone: what the rest was follows from the prompt alone.
+the history if it decodes to that message as first sent, or to a form in which the sidecar returned it; messages that
+were dropped may be absent. Nothing is recognised by looking for markers in text. If neither is true, the agent has
+rewritten or branched its history: what follows is forgotten and treated as new. The same is assumed if the prompt has
+only part of a group that was dropped together, such as a call without its result: the rest is then decided from the
+prompt alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from prompt_sidecar.trim.entries import Record
 from prompt_sidecar.trim.ledger import Ledger
 
 LOOK_AHEAD: Final = 64
-"""Messages that are looked at to find out whether dropped ones were sent; so many alike in a row are rare."""
+"""Messages that are examined to find out whether dropped ones were sent; so many equal ones in a row are rare."""
 
 
 def align(
@@ -33,15 +34,15 @@ def align(
 ) -> list[MessageRow]:
     """Find the place of each sent message, up to the first that is new.
 
-    The records up to what the last row expects next stay; those after it are not in the prompt.
+    Records before the last row's `next` stay; later records are not in the prompt.
 
     Args:
         reads: the prompt's messages.
-        carried: rows of its first messages, which are the same bytes as in the last prompt and keep their places.
+        carried: rows of its first messages, whose bytes and places are unchanged since the last prompt.
         ledger: the history.
         forms: for each record the identities of the forms in which it was returned.
-        is_own: whether the identity is that of our own text.
-        leading_system: whether leading system messages are the system prompt, and so no part of the history.
+        is_own: whether an identity belongs to our own text.
+        leading_system: whether leading system messages are the system prompt, and so not part of the history.
         unseen: number of the prompt's first messages that take no tokens.
     """
     rows = list(carried)
@@ -79,11 +80,11 @@ def align(
 def carried_rows(
     before: ReceivedPrompt, same: int, reads: Sequence[SentMessage], records: Sequence[Record]
 ) -> Sequence[MessageRow]:
-    """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
+    """Return rows of the messages with the same bytes as in the last prompt that are also the same messages.
 
-    Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in a prompt
-    that has all of the last one and goes on from there. It may spell the end of it otherwise: agents move the
-    provider's cache marks to their newest messages at each call.
+    Trimmed messages can be equal, so after a drop the same bytes may be the next message; but not in a prompt that has
+    all of the last one and continues it. The end of the last one may be spelled differently: agents move the provider's
+    cache marks to their newest messages at each call.
 
     Args:
         before: the last prompt.
@@ -100,12 +101,12 @@ def carried_rows(
 
 
 def _in_pairs(record: Record) -> bool:
-    """Whether a message was dropped together with those that it calls or answers."""
+    """Whether a message was dropped together with the messages that it calls or answers."""
     return record.dropped and bool(record.calls or record.answers)
 
 
 def _without_parts(rows: list[MessageRow], ledger: Ledger) -> list[MessageRow]:
-    """The rows up to the first of a message that was dropped together with others of which some are absent."""
+    """Return the rows before the first incomplete group of dropped messages."""
     records = ledger.records
     sent = {row.place for row in rows}
     length = rows[-1].next
@@ -123,7 +124,7 @@ def _without_parts(rows: list[MessageRow], ledger: Ledger) -> list[MessageRow]:
 def _find(
     reads: Sequence[SentMessage], index: int, expected: int, matches: Callable[[bytes, int], bool], ledger: Ledger
 ) -> int:
-    """The record that a message is: the expected one, or the first after those that were dropped; -1 if neither."""
+    """Return the record of a message: the expected one, or the first after dropped ones; -1 if neither."""
     records = ledger.records
     if expected >= len(records):
         return -1
@@ -135,15 +136,15 @@ def _find(
     if live >= len(records) or not matches(identity, live):
         if present:
             return expected
-        # An earlier answer dropped less than the last one did, and the agent holds that.
+        # An earlier answer dropped less than the last one did, and the agent has that answer.
         between = range(expected + 1, min(live, len(records)))
         return next((place for place in between if matches(identity, place)), -1)
     if not present:
         return live
 
-    # Trimmed calls look alike where ids are empty, so the message can be either. What follows decides.
+    # Trimmed calls are equal if ids are empty, so the message can be either. The following messages decide.
     def alike(place: int, following: Callable[[int], int]) -> int:
-        """How many messages are the records from `place` on."""
+        """Count how many messages match the records from `place` on."""
         for number, read in enumerate(reads[index : index + LOOK_AHEAD]):
             if place >= len(records) or not matches(read.identity, place):
                 return number

@@ -1,8 +1,8 @@
 """The answer to a call: the prompt or its edits, facts about what was done, and the bound on its size.
 
 Edits are how the sent prompt becomes the returned one, for agents that patch their own objects. First, from the last
-message to the first, what is dropped is removed and what is trimmed is replaced; then our own text is inserted, each
-piece at its final place. A pointer is therefore good at the moment its edit is applied.
+message to the first, dropped messages are removed and trimmed ones replaced; then our own text is inserted, each piece
+at its final place. A pointer is therefore valid when its edit is applied.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ BYTES_PER_TRIM: Final = 64
 BYTES_PER_LINE: Final = 768
 """An upper bound on one encoded entry of the registry: a name of 64 and arguments of 80 characters, escaped."""
 BYTES_AROUND: Final = 65_536
-"""An upper bound on the rest: figures, our own text, the revision's fixed part."""
+"""An upper bound on everything else: figures, our own text, the revision's fixed part."""
 
 
 def answer_of(
     work: PromptWork, result: Result, use: RevisionUse, revision: bytes, *, run_key: bytes = b""
 ) -> TrimAnswer:
-    """Put the answer together, with raw figures. `run_key` is the run's; empty: it belongs to none."""
+    """Build the answer, with raw figures. `run_key` is the run's key; empty: it belongs to no run."""
     opened, memory = work.opened, work.opened.memory
     prompt = ReturnedPrompt(
         own_text=result.framed.own,
@@ -74,11 +74,11 @@ def answer_of(
 
 
 def calibrated(answer: TrimAnswer, in_force: InForce, factor: float) -> TrimAnswer:
-    """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
+    """Return the agent's answer from one with raw figures: in tokens as the provider counts them."""
     tokens = calibrated_figures(answer.tokens, in_force, factor)
     if answer.size is None:
         return replace(answer, tokens=tokens)
-    # A factor of one leaves every figure as it is.
+    # With a factor of one every figure stays the same.
     size = answer.size if factor == 1 else answer.size.scaled(partial(calibrated_tokens, factor=factor))
     kept = min(calibrated_tokens(answer.cache.kept, factor), tokens.after)  # with `rewritten` it adds up to the prompt
     cache = replace(answer.cache, kept=kept, rewritten=tokens.after - kept)
@@ -86,9 +86,9 @@ def calibrated(answer: TrimAnswer, in_force: InForce, factor: float) -> TrimAnsw
 
 
 def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
-    """A prompt's raw figures as its answer has them: multiplied with the factor, the limit as the provider counts.
+    """Convert a prompt's raw figures for its answer: multiplied with the factor, the limit in provider tokens.
 
-    What is within the raw limit is within the calibrated one, and what is not is not.
+    A prompt is within the raw limit if and only if it is within the calibrated one.
     """
     return replace(
         tokens,
@@ -104,14 +104,15 @@ def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -
 
 
 def as_sent(answer: TrimAnswer, opened: OpenedPrompt) -> TrimAnswer:
-    """An answer that returns the prompt as it was sent and changes nothing later; the rest says what would be done.
+    """Return an answer with the prompt unchanged and no later effect; its figures show what would be done.
 
-    It has none of our own text, no edits and no revision, which would have a later process repeat what was not done.
+    It has none of our own text, no edits and no revision: a revision would make a later process repeat what was not
+    done.
     """
     call, body = opened.call, opened.body
     if call.edits:
         prompt = ReturnedPrompt(observed_only=True)
-    elif opened.format.is_json:  # with a base, what was sent is the end of what is returned
+    elif opened.format.is_json:  # with a base, the sent part is the end of what is returned
         prompt = ReturnedPrompt(body.raw if call.base_revision else call.body, observed_only=True)
     else:
         whole = [body.message(index) for index in range(len(body))]
@@ -121,19 +122,19 @@ def as_sent(answer: TrimAnswer, opened: OpenedPrompt) -> TrimAnswer:
 
 
 def _invalid_from(opened: OpenedPrompt, framed: FramedPrompt) -> int | None:
-    """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
+    """Return the first message from which thinking is invalid in the agent's own prompt, or None."""
     if opened.format.reasoning is not ReasoningRule.BOUND:
         return None
     if any(piece.place in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) for piece in framed.own):
         return 0
     ledger = opened.memory.ledger
     changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
-    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text follows that
+    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text follows it
     return min((*changed, *inside, *_first_masked(opened)), default=None)
 
 
 def _first_masked(opened: OpenedPrompt) -> Sequence[int]:
-    """The first record of which the agent's own prompt holds values in place of masks; none if there is none."""
+    """Return the first record that the agent sent unmasked; empty if there is none."""
     sent, body, received = opened.guard.sent, opened.body, opened.memory.received
     if sent is body or received is None:
         return ()
@@ -146,10 +147,10 @@ def _first_masked(opened: OpenedPrompt) -> Sequence[int]:
 def _with_messages(
     prompt: ReturnedPrompt, opened: OpenedPrompt, framed: FramedPrompt, cached: FramedPrompt | None
 ) -> ReturnedPrompt:
-    """What is returned, with the prompt as it was asked for: edits, a body, or typed messages.
+    """Add the prompt in the requested form: edits, a body, or typed messages.
 
-    A body of which all stays is the one that was sent, with the space between its messages. `cached` is the prompt with
-    marks and key for its provider's cache; None: it gets none.
+    An unchanged body is returned as sent, with the space between its messages. `cached`: the prompt with marks and key
+    for its provider's cache; None if it gets none.
     """
     split, listed = opened.body, opened.memory.listed
     if opened.call.edits:
@@ -164,21 +165,21 @@ def _with_messages(
 
 
 def _body(framed: FramedPrompt) -> bytes:
-    """A prompt's bytes, copied once."""
+    """Return a prompt's bytes, copied once."""
     pieces = [b","] * (2 * len(framed.parts) - 1)
     pieces[::2] = framed.parts
     return b"".join((framed.head, *pieces, framed.tail))
 
 
 def most_bytes(opened: OpenedPrompt) -> int:
-    """Bytes that the answer to a prompt takes at the most, known before anything is done."""
+    """Return the most bytes that the answer to a prompt can take, known before anything is done."""
     body = opened.body
     items = len(opened.memory.ledger.messages.by_id) + 8 * (len(body) - body.same)
     return len(body.raw) + BYTES_AROUND + BYTES_PER_TRIM * items
 
 
 def check_size(answer: TrimAnswer, accept: int) -> None:
-    """Raises TooLarge if the answer may take more bytes than the caller accepts."""
+    """Check the size of an answer. Raises TooLarge if it may take more bytes than the caller accepts."""
     prompt, trimmed = answer.prompt, answer.trimmed
     size = len(prompt.body or b"") + sum(len(message) + 6 for message in prompt.messages or ()) + len(prompt.revision)
     size += sum(len(edit.value) + 64 for edit in prompt.edits)
@@ -203,9 +204,9 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 
 
 def edits_of(opened: OpenedPrompt, framed: FramedPrompt) -> list[Edit]:
-    """The edits that make what was sent what is returned.
+    """Return the edits that turn the sent prompt into the returned one.
 
-    A message that nothing was decided about is returned as it was sent, and is not looked at.
+    A message without a decision is returned unchanged, and not examined.
     """
     received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.guard.sent
     if received is None:
@@ -242,7 +243,7 @@ def edits_of(opened: OpenedPrompt, framed: FramedPrompt) -> list[Edit]:
 
 
 def clipped_whole(opened: OpenedPrompt, index: int, place: int) -> bytes:
-    """Return a dropped message with a label in place of each longer item; it is recognised when it comes back."""
+    """Return a dropped message with a label in place of each longer item; it is recognised when it is sent back."""
     rendered, record = opened.memory.rendered, opened.memory.ledger.records[place]
     raw, read = opened.body.message(index), opened.format.read
     replacements: dict[Item, Replacement] = {}
@@ -257,7 +258,7 @@ def clipped_whole(opened: OpenedPrompt, index: int, place: int) -> bytes:
 
 
 def masking_edits(opened: OpenedPrompt, index: int, base: str) -> list[Edit]:
-    """The edits that mask a message: its texts are replaced one by one.
+    """Return the edits that mask a message: its texts are replaced one by one.
 
     A typed message, a bare text, and a message that two parsers may read differently are replaced as a whole.
     """
@@ -283,10 +284,10 @@ def masking_edits(opened: OpenedPrompt, index: int, base: str) -> list[Edit]:
 
 
 def _pointer(path: Path) -> str:
-    """A path as the end of a JSON pointer (RFC 6901)."""
+    """Return a path as the end of a JSON pointer (RFC 6901)."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def pointer_base(split: Split, format_: Format) -> str:
-    """What a JSON pointer to a message begins with."""
+    """Return the beginning of a JSON pointer to a message."""
     return f"/{format_.messages_field}/" if split.is_object or not format_.is_json else "/"

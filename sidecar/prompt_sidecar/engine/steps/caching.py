@@ -1,14 +1,15 @@
-"""Marks of where the provider caches a prompt, and the key of a run's prompts, where the policy has them placed.
+"""Marks that make the provider cache a prompt, and the cache key of a run, if the policy asks for them.
 
-Marks are placed last, on what is returned: nothing is counted, compared or decided by them. An entry of a provider's
-cache is found again only at a mark, or a few blocks before it, so they stand where a later prompt has the same bytes:
+Marks are placed last, on the returned prompt: no count, comparison or decision depends on them. A provider finds a
+cache entry again only at a mark, or a few blocks before one, so marks are placed where a later prompt has the same
+bytes:
 
     system ── oldest that stays ── edited … ── previous prompt's end ── newest ── our note
            1                    2                                    3         4
 
-1 outlives every cut. 2 is where the first edit of the last cut is: what is in front of it was written before, and is
-read at the next cut. 3 is where the prompt before had its 4, however many blocks a turn adds. All four follow from the
-prompt and what was decided, so they move only as the prompt grows or is cut.
+1 outlives every cut. 2 is at the first edit of the last cut: the part before it was cached earlier, and is read again
+at the next cut. 3 is where the previous prompt had its 4, however many blocks a turn adds. All four follow from the
+prompt and the decisions, so they move only as the prompt grows or is cut.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from prompt_sidecar.prompt.cache_marks import MOST_MARKS, CacheMarks
 
 _NULL: Final = (None, b"null")
 _STEPS: Final = 16
-"""Messages that are tried for one mark: a turn of the model's with parallel calls seldom has more."""
+"""Messages that are tried for one mark: a turn of the model with parallel calls seldom has more."""
 _KEY_CHARACTERS: Final = 32
-"""Of 64 that a key may have; 128 bits."""
+"""Characters of a key, of 64 that it may have; 128 bits."""
 
 
 def with_caching(opened: OpenedPrompt, framed: FramedPrompt, run_key: bytes) -> FramedPrompt | None:
-    """Return a prompt with marks and key, where the policy has them placed; None: it stays as it is."""
+    """Return a prompt with marks and key if the policy asks for them; None: it stays unchanged."""
     call, split, policy = opened.call, opened.body, opened.policy
     if call.edits or call.as_run or not split.is_object or split.is_text:
         return None
@@ -53,12 +54,12 @@ def with_caching(opened: OpenedPrompt, framed: FramedPrompt, run_key: bytes) -> 
 
 
 def cache_key(run_key: bytes) -> str:
-    """The key of a run, from which neither its id nor anything of its caller can be derived."""
+    """Return the cache key of a run, from which neither its id nor anything about its caller can be derived."""
     return sha256(b"prompt cache\0" + run_key).hexdigest()[:_KEY_CHARACTERS]
 
 
 def _has_marks(split: Split, marks: CacheMarks) -> bool:
-    """Whether the agent says itself where to cache."""
+    """Whether the agent has placed cache marks itself."""
     if any(split.field(name) not in _NULL for name in marks.places_itself):
         return True
     if b'"%s"' % marks.name.encode() not in split.raw:
@@ -69,14 +70,14 @@ def _has_marks(split: Split, marks: CacheMarks) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Marking:
-    """One prompt that is marked."""
+    """One prompt while marks are placed."""
 
     opened: OpenedPrompt
     framed: FramedPrompt
     marks: CacheMarks
 
     def parts(self, members: dict[str, bytes]) -> list[bytes]:
-        """Return the messages with marks; a marked system prompt is put into `members`."""
+        """Return the messages with marks; a marked system prompt is added to `members`."""
         parts = list(self.framed.parts)
         ours = {own.message_index for own in self.framed.own if own.message_index >= 0}
         agents = [index for index in range(len(parts)) if index not in ours]
@@ -96,7 +97,7 @@ class _Marking:
         return parts
 
     def _mark_system(self, members: dict[str, bytes]) -> bool:
-        """Mark the agent's part of the system prompt, which is a member of the body; whether it is marked."""
+        """Mark the agent's part of a system prompt in a member of the body. Returns whether it was marked."""
         name, value = self.opened.format.member(self.opened.body)
         value = members.get(name, value)
         if value is None:
@@ -112,7 +113,7 @@ class _Marking:
         return True
 
     def _beginning(self, agents: list[int]) -> int:
-        """The last message of the system prompt, else the first of all, as a place among the agent's messages."""
+        """Return the index, among the agent's messages, of the last system message, else of the first of all."""
         at = 0
         for place, index in enumerate(agents[:_STEPS]):
             if self.marks.role(self.framed.parts[index]) not in self.marks.leads:
@@ -121,7 +122,7 @@ class _Marking:
         return at
 
     def _first_changed(self) -> int | None:
-        """The first record that a cut has changed; None: there was none."""
+        """Return the first record that a cut has changed, or None."""
         records = self.opened.memory.ledger.records
         cut = (
             index for index, each in enumerate(records) if each.dropped or (each.touched and not each.only_condensed)
@@ -129,10 +130,10 @@ class _Marking:
         return next(cut, None)
 
     def _mark(self, parts: list[bytes], agents: list[int], place: int) -> int:
-        """Mark the message at a place, or the nearest before it that can be marked; return its place, or -1."""
+        """Mark the message at an index, or the nearest before it that can be marked. Returns its index, or -1."""
         for at in range(place, max(place - _STEPS, -1), -1):
             index = agents[at]
-            if parts[index] is not self.framed.parts[index]:  # it is marked
+            if parts[index] is not self.framed.parts[index]:  # already marked
                 return -1
             marked = self.marks.message(parts[index])
             if marked is not None:
@@ -141,7 +142,7 @@ class _Marking:
         return -1
 
     def _before(self, agents: list[int], newest: int) -> int:
-        """Where the prompt before this one ended: in front of the model's newest message before a place."""
+        """Return where the previous prompt ended: before the model's newest message before a place."""
         answered = False
         for at in range(newest - 1, max(newest - 1 - _STEPS, -1), -1):
             role = self.marks.role(self.framed.parts[agents[at]])

@@ -1,8 +1,8 @@
 """What surrounds the history in a returned prompt: the body's own head and tail, and our own text.
 
 Which text is placed where is the format's `Placement`: in a system message before the history or inside it, or in the
-body's system member; where a bare array has none, the texts are returned to the agent. A note is placed only after the
-history, as it changes at each call. Our text of earlier calls is removed from the system member in any case.
+body's system member; a bare array has no such member, so the texts are returned to the agent. A note is placed only
+after the history, as it changes at each call. Our text of earlier calls is removed from the system member in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prompt_sidecar.prompt.format import Format, Placement, Stands
 from prompt_sidecar.tokens.weigh import PER_MESSAGE
 
 _NOTHING: Final = frozenset({None, b"null", b'""', b"[]"})
-"""What a system member is without any text: absent, or what is left of it when all was ours."""
+"""A system member without any text: absent, or what remains when all of it was ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class OwnTexts:
 
     @property
     def joined(self) -> str:
-        """Placeholder and registry as the text of one message; empty unless there are both."""
+        """Return placeholder and registry as the text of one message; empty unless there are both."""
         return f"{self.dropped}\n{self.registry}" if self.dropped and self.registry else ""
 
     def tokens(self, count: Callable[[str], int]) -> int:
-        """Tokens of the texts with their framing."""
+        """Return the tokens of the texts with their framing."""
         present = [text for text in (self.directives, self.dropped, self.registry, self.note) if text]
         return sum(count(text) + PER_MESSAGE for text in present)
 
@@ -52,7 +52,7 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class FramedPrompt:
-    """A prompt put together."""
+    """A complete prompt."""
 
     head: bytes
     parts: Sequence[bytes]
@@ -61,11 +61,11 @@ class FramedPrompt:
     members: Mapping[str, bytes] = field(default_factory=dict)
     """Other members of the body that changed, with their new values."""
     sent_system: bytes | None = None
-    """That member as it was sent, without our text."""
+    """The system member as it was sent, without our text."""
     places: Places = field(default_factory=lambda: Places(0, 0))
     """Where our messages are placed among the live records."""
     leading: int = 0
-    """Leading system messages of the agent's."""
+    """Number of the agent's leading system messages."""
 
 
 def frame(
@@ -79,10 +79,10 @@ def frame(
     is_own_text: Callable[[str], bool],
     drop_invalid: bool = False,
 ) -> FramedPrompt:
-    """Put the returned prompt together.
+    """Build the returned prompt.
 
     Args:
-        split: the body that was sent, for what surrounds its messages.
+        split: the body that was sent, for the part around its messages.
         system: its leading system messages, without ours.
         parts: the live records.
         texts: our own text.
@@ -114,7 +114,7 @@ def frame(
 
 
 def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:
-    """Our texts that are in no message."""
+    """Return our texts that are not in any message."""
     outside = Stands.OUTSIDE
     written = [(OwnTextKind.DIRECTIVES, texts.directives)] if placement.directives is outside else []
     if placement.lists is outside:
@@ -130,7 +130,7 @@ def _with_messages(  # noqa: PLR0917 - what is placed where, in the order of the
     placement: Placement,
     write: Callable[[str], bytes],
 ) -> tuple[list[bytes], list[OwnText]]:
-    """The messages with ours among them, and where those are."""
+    """Return the messages with ours among them, and the places of ours."""
     out: list[bytes] = list(system)
     own: list[OwnText] = []
 
@@ -151,7 +151,7 @@ def _with_messages(  # noqa: PLR0917 - what is placed where, in the order of the
 
 
 def replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-    """The body's head and tail with members replaced; those that it does not have are added at its start."""
+    """Return the body's head and tail with members replaced; missing members are added at its start."""
     first, last = split.starts[0], split.ends[-1]
     head, tail = [b""], [b""]
     done, after = 0, last

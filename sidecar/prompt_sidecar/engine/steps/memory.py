@@ -1,7 +1,7 @@
-"""One run's memory: its history with the decisions, and what was sent and returned last.
+"""One run's memory: its history with the decisions, and the last sent and returned prompt.
 
-All of it is a cache of a fold over the messages: what forgets it is made the same again by the next prompt. `turn.py`
-takes a prompt through it. Not thread-safe: a run is used under its lock.
+All of it is a cache of a fold over the messages: if it is forgotten, the next prompt builds the same memory again.
+`turn.py` takes a prompt through it. Not thread-safe: a run is used under its lock.
 """
 
 from __future__ import annotations
@@ -40,62 +40,62 @@ PIECE: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class AnsweredHistory:
-    """The history as the last prompt that was returned left it."""
+    """The history as of the last returned prompt."""
 
     records: int = 0
-    """Records that there were, as far as they still are. There are more after a call that had to end before it was
-    done: what it decided stays, as if its prompt had ended there."""
+    """Number of records then, without those forgotten since. An interrupted call has added more: its decisions stay, as
+    if its prompt had ended there."""
     batches: int = 0
     listings: int = 0
     reasoning_from: int = 0
     recall: bool = True
     """Whether the prompt's model could recall."""
     length: int = -1
-    """Records of that prompt's history; a call that had to end may have forgotten some since. -1: there was none."""
+    """Records of that prompt's history; an interrupted call may have forgotten some since. -1: there was no prompt."""
 
 
 @dataclass(slots=True)
 class Brought:
-    """What calls have brought since the last prompt that was returned."""
+    """What calls have added since the last returned prompt."""
 
     news: GatheredNews
     respelled: set[int] = field(default_factory=set)
-    """Records that came in other bytes than before, though they decode to a form that is known."""
+    """Records that were sent in other bytes than before, though they decode to a known form."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedItems:
-    """What the answers list of the items that are trimmed."""
+    """What answers list of the trimmed items."""
 
     trims: Sequence[Trim] = ()
     labelled: int = 0
-    """Of them, those that the note counts: reasoning leaves no label."""
+    """How many of them the note counts: reasoning leaves no label."""
     packed: bytes = b""
     """The decisions, as a revision carries them."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """See the file's docstring."""
+    """See the module's docstring."""
 
     recorder: Recorder
     format: Format | None = None
-    """The format of the prompts that it is of; None: none has come yet."""
+    """The format of its prompts; None if there was no prompt yet."""
     ledger: Ledger = field(default_factory=Ledger)
     received: ReceivedPrompt | None = None
     rendered: RenderedHistory = field(default_factory=RenderedHistory.empty)
     sent_at: list[int] = field(default_factory=list)
-    """For each record its index in the last prompt; -1 if it was absent."""
+    """For each record its index in the last prompt; -1 if it is not in it."""
     system: list[bytes] = field(default_factory=list)
     """The leading system messages of the last prompt, without ours."""
     own: OwnState = field(default_factory=OwnState)
     prefix: Prefix = field(default_factory=Prefix)
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    """Members of the body that take tokens, as last seen, with their tokens."""
+    """Members of the body that take tokens, as last sent, with their tokens."""
     room_for: tuple[tuple[str, int, Policy, bool], Room] | None = None
-    """The room for our own text, with what it follows from."""
+    """The room for our own text, with the values that it was computed from."""
     system_read: tuple[bytes, bytes] | None = None
-    """The body's system member as it was last sent, and a digest that is the same for all values that say the same."""
+    """The body's system member as it was last sent, and a digest that is the same for all equivalent values."""
     listed: ListedItems = field(default_factory=ListedItems)
     trims_by_record: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of the listed trims."""
@@ -103,20 +103,21 @@ class Memory:
     shown: set[str] = field(default_factory=set)
     """Ids that markers and registry have shown."""
     whole: set[str] = field(default_factory=set)
-    """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
+    """Ids of the items that are whole in the last returned prompt, as far as the history is known."""
     pages: dict[str, Entry] = field(default_factory=dict)
-    """By their tags: the pages that recall returned and that prompts had."""
+    """Pages that recall returned and that prompts had, by their tags."""
     answered: AnsweredHistory = field(default_factory=AnsweredHistory)
     brought: Brought | None = None
-    """None, but after a call that had to end before it was done."""
+    """None, except after an interrupted call."""
     sealed_batches: int = -1
-    """Batch points of the revision that was applied."""
+    """Batch points of the applied revision."""
     returned_at: list[int] = field(default_factory=list)
-    """Lengths of the untrimmed histories whose prompts were returned, on the branch at hand; ascending. One that came
-    several times is here twice, which tells that nothing came between: so it grows with the history alone."""
+    """Lengths of the untrimmed histories whose prompts were returned, on the present branch; ascending. A length that
+    was returned several times is listed twice, which shows that there was nothing in between: so the list grows only
+    with the history."""
 
     def fresh(self) -> Memory:
-        """An empty memory of the same run, which the next prompt fills again."""
+        """Return an empty memory of the same run, which the next prompt fills again."""
         known = self.recorder
         recorder = Recorder(
             known.of_run, known.hold_bytes, known.other_keys, ids=known.ids, supersedes=known.supersedes
@@ -142,10 +143,10 @@ class Memory:
         return [*pieces, received, self.rendered, self.size, self.recorder, self.ledger]
 
     def without_decisions(self) -> Memory:
-        """An empty memory of the same run, which takes over the decisions that a revision has of the whole history.
+        """Return an empty memory of the same run, for loading a revision's decisions on the whole history.
 
-        It recognises our own texts, and knows which ids were shown. The prompt that this process returned last is no
-        longer the one before the next: another process has returned others since.
+        It recognises our own texts, and knows which ids were shown. This process's last prompt is no longer the
+        previous one: another process has returned prompts since.
         """
         again = self.fresh()
         again.own.take_over(self.own)
@@ -153,7 +154,7 @@ class Memory:
         return again
 
     def kept_ids(self) -> list[tuple[int, int, str]]:
-        """Message, item and id of what is trimmed and got its id before its message was masked."""
+        """Return message, item and id of trimmed items whose id was made before their message was masked."""
         records = self.ledger.records
         return [
             (place, item, stash_id)
@@ -162,17 +163,17 @@ class Memory:
         ]
 
     def copy(self) -> Memory:
-        """A copy, which can be changed without changing this one."""
+        """Return a copy, which can be changed without changing this memory."""
         frozen = {id(each): each for each in (self.format, self.received)}
         return deepcopy(self, frozen)
 
     def returned(self, recall: bool) -> None:
-        """Note that a prompt is returned, before what its call has changed in the ledger is forgotten."""
+        """Record that a prompt is returned, before the ledger forgets what its call has changed."""
         ledger = self.ledger
         for index in chain(ledger.decisions.dirty, range(self.answered.records, len(ledger))):
             record = ledger.records[index]
             for entry in record.entries:
-                if entry.recalled:  # a copy of what has the id
+                if entry.recalled:  # the id belongs to a copy of it
                     self.pages[entry.tag] = entry
                     continue
                 if entry.action is None and not (record.dropped or record.unseen):
@@ -190,7 +191,7 @@ class Memory:
             self.returned_at.append(len(ledger))
 
     def id_now(self, stash_id: str) -> str:
-        """The item's id by the run's key, of one by another of the sidecar's keys; of no known item the id itself."""
+        """Return the id by the run's key for one by another of the sidecar's keys; an unknown id stays unchanged."""
         if stash_id in self.ledger.messages.by_id:
             return stash_id
         for key in self.recorder.other_keys:
@@ -201,9 +202,9 @@ class Memory:
         return stash_id
 
     def in_prompt(self, stash_id: str, tags: Collection[str], prompts: int) -> InPrompt:
-        """What the prompt that was returned last holds of an original, and of pages of it with these tags.
+        """Return what the last returned prompt holds of an original, and of its pages with these tags.
 
-        `prompts`: how many prompts of the run there were.
+        `prompts`: number of prompts of the run so far.
         """
         original = self.ledger.messages.by_id.get(stash_id) if stash_id in self.whole else None
         known = [(tag, page) for tag in tags if (page := self.pages.get(tag)) is not None]
@@ -216,7 +217,7 @@ class Memory:
         )
 
     def _stands_at(self, entry: Entry) -> int:
-        """The iteration whose part of the history an item is in; 0: it is not whole in the prompt returned last."""
+        """Return the iteration that an item belongs to; 0 if it is not whole in the last returned prompt."""
         place = entry.message
         record = self.ledger.records[place]
         whole = entry.action is None and not (record.dropped or record.unseen) and self.sent_at[place] >= 0
@@ -228,11 +229,11 @@ class Memory:
     def rewind(self, length: int, sent: Collection[int]) -> None:
         """Forget the records from `length` on: the agent has rewritten its history from there.
 
-        `sent`: the records that the prompt at hand has.
+        `sent`: the records that the current prompt has.
         """
         self.ledger.rewind(length, sent)
         self.answered = replace(self.answered, records=min(self.answered.records, length))
-        self.shown.intersection_update(self.ledger.messages.by_id)  # an agent that branches for ever must not grow it
+        self.shown.intersection_update(self.ledger.messages.by_id)  # an agent that keeps branching must not grow it
         self.whole.intersection_update(self.ledger.messages.by_id)
         self.pages = {tag: entry for tag, entry in self.pages.items() if entry.message < length}
         self.recorder.repeated.rewind(length)
@@ -242,11 +243,11 @@ class Memory:
         self.returned_at = [returned for returned in self.returned_at if returned <= length]
 
     def begin_again(self, since: int, kept: int) -> None:
-        """Forget the history and what was decided about it, as the next messages are all of it.
+        """Forget the history and its decisions, as the next messages are the whole history.
 
         Args:
-            since: the iteration of the run's last answer: what was decided up to there is no news.
-            kept: records with which the next messages begin.
+            since: the iteration of the run's last answer: decisions up to there are not reported again.
+            kept: number of records with which the next messages begin.
         """
         self.returned_at = [returned for returned in self.returned_at if returned <= kept]
         self.ledger, self.rendered, self.sent_at = Ledger(), RenderedHistory.empty(), []
@@ -257,14 +258,14 @@ class Memory:
         self.brought = Brought(GatheredNews(since))
 
     def member_tokens(self, name: str, value: bytes, weigh_member: Callable[[bytes], int]) -> int:
-        """Tokens of a member of the body, counted only when it has changed."""
+        """Return the tokens of a member of the body, counted only when it has changed."""
         known = self.members.get(name)
         if known is None or known[0] != value:
             known = self.members[name] = (value, weigh_member(value))
         return known[1]
 
     def room(self, encoding: str, limit: int, policy: Policy, count: Callable[[str], int], masks: bool) -> Room:
-        """The room for our own text, worked out only when what it follows from has changed."""
+        """Return the room for our own text, computed only when its inputs have changed."""
         asked = (encoding, limit, policy, masks)
         if self.room_for is None or self.room_for[0] != asked:
             made = own_text.room(
@@ -274,10 +275,10 @@ class Memory:
         return self.room_for[1]
 
     def same_system(self, value: bytes | None) -> bytes | None:
-        """A digest of the body's system member, the same for all values that say the same; read when it has changed.
+        """Return a digest of the body's system member, the same for all equivalent values; computed after a change.
 
-        A text becomes an array of blocks where our text is added, and comes back as such from an agent that goes on
-        from the returned prompt: for the provider nothing has changed. Marks of where to cache are no part of it.
+        A text becomes an array of blocks when our text is added, and an agent that continues from the returned prompt
+        sends it that way: for the provider nothing has changed. Cache marks are not part of the digest.
         """
         if value is None:
             return None
@@ -285,13 +286,13 @@ class Memory:
             try:
                 decoded = unmarked(load_any(value, "json.body"))
                 same = canonical([{"type": "text", "text": decoded}] if type(decoded) is str else decoded)
-            except (InvalidJson, RecursionError):  # too deep to be written: its bytes have to do
+            except (InvalidJson, RecursionError):  # too deeply nested to be encoded: its bytes are used
                 same = value
             self.system_read = (value, digest(same))
         return self.system_read[1]
 
     def leading_tokens(self, reads: Sequence[SentMessage]) -> int:
-        """Tokens of the leading system messages that are not ours."""
+        """Return the tokens of the leading system messages that are not ours."""
         tokens = 0
         for read in reads:
             if read.role is not Role.SYSTEM:

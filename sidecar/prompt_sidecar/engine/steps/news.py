@@ -1,7 +1,7 @@
-"""What one call brings that no earlier answer of its run has reported, gathered while the call is served.
+"""The news of one call, which no earlier answer of its run has reported, gathered during the call.
 
-A run may give its memory up and make it again from the next prompt; what it then decides once more is no news. So where
-the memory was empty, only what was decided after the run's last answer counts.
+A run may give its memory up and build it again from the next prompt; decisions that are made again are not news. So if
+the memory was empty, only decisions after the run's last answer count.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKin
 """Clipped arguments become empty arguments, without room for an id; opaque items are never clipped by themselves; and
 reasoning leaves no label."""
 MOST_SIZES: Final = 1_000
-"""Sizes of single results that one answer reports: some fifty for each call of one iteration that makes many. A prompt
-that begins a run with a long history brings more; their sums are exact."""
+"""Most sizes of single results that one answer reports: some fifty for each call of an iteration with many calls. A
+prompt that begins a run with a long history brings more; their sums are exact."""
 _RESULTS: Final = frozenset({ItemKind.RESULT, ItemKind.IMAGE})
 _MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
 MOST_DECLARED: Final = 64
-"""Tools of one answer that are looked for in the agent's definitions: more than the figures distinguish."""
+"""Tools of one answer that are searched in the agent's definitions: more than the figures distinguish."""
 MOST_SCHEMA_BYTES: Final = 1_048_576
-"""Bytes of definitions that are looked through for one answer: with so many tools some 30 ms at the worst."""
+"""Bytes of definitions that are searched for one answer: with so many tools some 30 ms at worst."""
 _NO_TOOL: Final = ToolNews()
 
 
 @dataclass(slots=True)
 class GatheredNews:
-    """News so far."""
+    """The news so far."""
 
     since: int = 0
     """Iteration up to which decisions have been reported."""
@@ -56,13 +56,13 @@ class GatheredNews:
     sizes: list[tuple[str, int]] = field(default_factory=list)
 
     def record(self, record: Record, iteration: int) -> None:
-        """A new message of an iteration was recorded."""
+        """Add a new message of an iteration."""
         self.names_cut += iteration > self.since and len(record.names) == NAMES_OF_MESSAGE
-        if record.answers and iteration >= self.since:  # the results of an iteration come with the next one's prompt
+        if record.answers and iteration >= self.since:  # the results of an iteration are in the next iteration's prompt
             self._bring(record)
 
     def take_over(self, iteration: int, records: Sequence[Record], length: int) -> None:
-        """What a revision covers was decided, and reported, elsewhere; `records` come after its `length` messages."""
+        """Exclude what a revision covers, which was reported elsewhere; `records` come after its `length` messages."""
         self.since = iteration
         self.tools.clear()
         self.sizes.clear()
@@ -74,7 +74,7 @@ class GatheredNews:
                 self._add(again.tool, repeats=1)
 
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
-        """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
+        """Add the repeated calls of a new message; `ledger` is in the state after the last prompt.
 
         `passes`: the message's iteration, if it is ambiguous.
         """
@@ -91,9 +91,9 @@ class GatheredNews:
                 self.whole += 1
 
     def trim(self, before: Sequence[Trim], now: Sequence[Trim], record: Record) -> Sequence[Trim]:
-        """A message's trims have changed; those that are new.
+        """Add a message's changed trims and return the new ones.
 
-        What was condensed and elided at once is two.
+        A result that was condensed and elided at once has two.
         """
         known = {trim.item_index: trim for trim in before}
         new: list[Trim] = []
@@ -108,7 +108,7 @@ class GatheredNews:
                 if last is not None and trim.action is Action.CONDENSED:
                     continue
             if last is None:
-                # What is dropped or clipped now may have been trimmed less before the memory was given up.
+                # An item that is dropped or clipped now may have been trimmed less before the memory was given up.
                 reported = entry.full_tokens - entry.tokens_at(self.since)
                 new.append(replace(trim, tokens_saved=trim.tokens_saved - reported) if reported else trim)
             elif trim.tokens_saved > last.tokens_saved or trim.action is not last.action:
@@ -120,14 +120,14 @@ class GatheredNews:
         return new
 
     def _condense(self, entry: Entry, trim: Trim) -> Trim | None:
-        """A result was condensed, whatever became of it then; None: that has been reported, or another process did."""
+        """Return a condensed result's trim, whatever came later; None if reported before, or done elsewhere."""
         how, savings = entry.condensed, entry.condensed.savings if entry.condensed is not None else ()
         if how is None or not savings or entry.tokens_at(self.since) < entry.full_tokens:
             return None
         saved = entry.full_tokens - how.tokens
         characters = sum(each.characters for each in savings)
         left = saved
-        for each in savings[1:]:  # the first gets what rounding leaves
+        for each in savings[1:]:  # the first gets the rounding difference
             part = saved * each.characters // characters
             self.condensed[each.reduction] = self.condensed.get(each.reduction, 0) + part
             left -= part
@@ -136,13 +136,13 @@ class GatheredNews:
         return replace(trim, action=Action.CONDENSED, reason=Reason.CONDENSE, tokens_saved=saved)
 
     def show(self, new: Sequence[Trim], entries: Sequence[StashEntry], ledger: Ledger, shown: set[str]) -> None:
-        """Ids are shown: by the markers of new trims, and by the registry's entries where it was written again."""
+        """Add ids that are shown: by markers of new trims, and by the registry's entries if it was written again."""
         for trim in new:
             entry = ledger.records[trim.message_index].entries[trim.item_index]
             marked = trim.action in _MARKED and trim.kind not in _WITHOUT_MARKER and entry.advertised
             if marked and trim.stash_id not in shown:
                 shown.add(trim.stash_id)
-                self.advertised += entry.first > self.since  # else it has been shown before the memory was given up
+                self.advertised += entry.first > self.since  # otherwise it was shown before the memory was given up
         for listed in entries:
             if listed.stash_id not in shown:
                 shown.add(listed.stash_id)
@@ -150,7 +150,7 @@ class GatheredNews:
                 self.advertised += known is not None and self._listed_first(ledger.records[known.message], known)
 
     def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:
-        """All of it. `schemas`: the body's members that define tools, as JSON; None: it has no such member."""
+        """Return all news. `schemas`: the body's members that define tools, as JSON; None for a missing member."""
         return News(
             trims=tuple(self.trims),
             advertised=self.advertised,
@@ -169,7 +169,7 @@ class GatheredNews:
         )
 
     def _bring(self, record: Record) -> None:
-        """A message brings results."""
+        """Add the results of a message."""
         brought: dict[int, tuple[str, int]] = {}
         for entry in record.entries:
             if entry.result >= 0:
@@ -187,13 +187,13 @@ class GatheredNews:
 
     def _listed_first(self, record: Record, entry: Entry) -> bool:
         """Whether an item that the registry lists cannot have been shown before."""
-        if entry.first and entry.kind not in _WITHOUT_MARKER:  # a marker has shown it
+        if entry.first and entry.kind not in _WITHOUT_MARKER:  # its marker has shown it
             return entry.first > self.since
         return max(entry.decided, record.dropped_in if record.dropped else 0) > self.since
 
 
 def _declared(tools: Iterable[str], schemas: Sequence[bytes]) -> frozenset[str]:
-    """The plain names among these that are in the definitions, as JSON strings."""
+    """Return the plain names among these that occur in the definitions, as JSON strings."""
     if not schemas or sum(map(len, schemas)) > MOST_SCHEMA_BYTES:
         return frozenset()
     names = [tool for tool in islice(tools, MOST_DECLARED) if tool and plain_name(tool) == tool]

@@ -1,7 +1,7 @@
-"""Opening a prompt: what it is, and what is in force for it, found once and before anything of its run changes.
+"""Opening a prompt: its parts and the values in force for it, found once, before anything in its run changes.
 
-A body that differs from the run's others in its format, or in what decides the variant of one, is another history:
-our own text is not placed alike in both. A side call is a slice of the run's history, whatever surrounds it.
+A body that differs from the run's others in its format, or in what decides a format's variant, is another history: our
+own text has other places in it. A side call is a slice of the run's history, whatever surrounds it.
 
 The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
 kept for the answer (`engine/steps/windows.py`).
@@ -64,16 +64,16 @@ Count = Callable[[str], int]
 
 
 def _never() -> None:
-    """Nobody stops the call."""
+    """Check nothing: the call cannot be cancelled."""
 
 
 def _forget(_: Draft) -> None:
-    """No call goes on from a draft."""
+    """Keep no draft: the call has no retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptModel:
-    """The model that a prompt is for, and what its window leaves. Tokens, as the provider counts."""
+    """The model that a prompt is for, and what its window leaves. In the provider's tokens."""
 
     name: str
     """Empty: unset."""
@@ -81,36 +81,36 @@ class PromptModel:
     exact: bool
     """Whether the model's own vocabulary counts the prompt."""
     limit: int = 0
-    """What the prompt may take, by windows and reserve."""
+    """The limit by windows and reserve."""
     reserve: int = 0
-    """Of the window, what is kept for the answer."""
+    """The part of the window that is kept for the answer."""
     window: int = 0
     window_assumed: bool = False
-    """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+    """Whether the window is the configured default, as neither the agent nor the table of known models gives one."""
     breakpoints: bool = False
-    """Whether it caches a prompt at breakpoints alone; see `prompt_sidecar.providers.gpt`."""
+    """Whether it caches a prompt at breakpoints only; see `prompt_sidecar.providers.gpt`."""
     found: Window = field(default_factory=Window)
-    """What is known of its window, found at the run's first prompt for it."""
+    """Its known window, found at the run's first prompt for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedPrompt:
-    """A prompt as it was sent, and what the guard has done of it."""
+    """A prompt as it was sent, and the guard's work on it."""
 
     sent: Split
-    """For edits of that and for the comparison with the next prompt; the masked body itself where nothing is masked."""
+    """The sent body, for its edits and for comparing the next prompt; the masked body itself if nothing is masked."""
     masks: bool
     """Whether the guard masks the run's prompts."""
     unmasked: Mapping[int, bytes]
-    """Identities of messages as they were sent, by index, where the revision is of a history that was not masked."""
+    """Identities of messages as they were sent, by index, if the revision's history was not masked."""
     originals: Mapping[int, bytes]
-    """Messages in which the guard has broken imitations, by index, as they were before."""
+    """Messages in which the guard has defanged imitations, by index, as they were before."""
     sightings: Sequence[Sighting]
-    """What the guard's rules found in what is new."""
+    """Finds of the guard's rules in the new parts."""
     done: GuardedDraft | None
-    """For a retry; None: there is no guard."""
+    """For a retry; None if there is no guard."""
     recorded: int
-    """Messages that the history had before the prompt's first call: a retry may find more."""
+    """Number of messages in the history before the prompt's first call: a retry may find more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +119,25 @@ class OpenedPrompt:
 
     call: TrimCall
     format: Format
-    """The variant that the body is in."""
+    """The format's variant of the body."""
     body: Split
     """Masked: nothing behind the guard sees more than this."""
     guard: GuardedPrompt
     reads: list[SentMessage]
-    """Its messages; their texts are forgotten as records are made of them."""
+    """Its messages; their texts are forgotten once records are made from them."""
     memory: Memory
-    """What it is taken into: the run's, or an empty one where the prompt is another history."""
+    """The memory that it is taken into: the run's, or an empty one if the prompt is another history."""
     continues: bool
-    """Whether that is the run's."""
+    """Whether that is the run's memory."""
     policy: Policy
     provider_edits: Sequence[ProviderEdit]
     """What the body asks the provider to remove."""
     model: PromptModel
     compaction: int
-    """The newest message with a provider's compaction; -1: there is none."""
+    """The newest message with a provider's compaction; -1 if there is none."""
     revision: Revision | None
-    """The one that was sent, read only where the run is not known or binds reasoning to its prompts; None: there is
-    none, or it is of another run, key or version."""
+    """The revision that was sent, read only if the run is not known or binds reasoning to its prompts; None if there is
+    none, or it belongs to another run, key or version."""
 
     @property
     def unseen(self) -> int:
@@ -158,13 +158,13 @@ class _SplitPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Which model calls of a history had the prompts that the sidecar returned; the agent may have sent others."""
+    """Which model calls of a history answered prompts that the sidecar returned; the agent may have sent others."""
 
     iterations: int | None = None
-    """So many at the start, as the agent says; None: it does not say."""
+    """The number of such iterations at the start, if the agent reports it, else None."""
     revision: Revision | None = None
-    """Where the agent does not say: all up to this one, the last that it got; None: those that this process
-    returned."""
+    """If the agent does not report it: all up to this revision, the last that it got; None: the prompts that this
+    process returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,18 @@ class PromptWork:
     inputs: Inputs
     room: Room
     shown: NoteFacts
-    """What the note and the registry's end show in addition to what was trimmed."""
+    """State that the note and the registry's end show in addition to trims."""
     count: Count
     count_many: CountMany
     revision: Revision | None = None
-    """What a fresh process goes on from; None: nothing was sent, or the run is known."""
+    """The revision that a fresh process continues from; None if none was sent, or the run is known."""
     served: Served | None = None
-    """None: nothing is known, and all are taken to be."""
+    """None if unknown: then all are assumed to be."""
     check: Callable[[], None] = field(default=_never)
-    """Called now and then while the prompt is taken; what it raises ends the call, and what is decided so far stays."""
+    """Called now and then while the prompt is taken; what it raises ends the call, and decisions made so far stay."""
     since: int = 0
-    """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
-    is no news."""
+    """Iteration of the run's last answer, if the memory may have been given up since: decisions up to there are not
+    news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class Opener:
     """Sign revisions."""
     limits: Limits
     models: Models
-    """What is known of them."""
+    """The windows and encodings of known models."""
 
     def open(
         self, call: TrimCall, memory: Memory, policy: Policy, by: Pass, window: Callable[[str], Window]
@@ -206,10 +206,10 @@ class Opener:
 
         Args:
             call: the prompt.
-            memory: its run's.
+            memory: its run's memory.
             policy: how it is trimmed.
-            by: what is done with what is new of it.
-            window: finds what is known of a model's window, by the model's name.
+            by: what the call provides for masking, counting and drafts.
+            window: returns what is known of a model's window, by the model's name.
 
         Raises:
             InvalidRequest: the body is not of the format's shape, or another field is wrong.
@@ -217,7 +217,7 @@ class Opener:
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
             GuardRefused: it holds what a rule of the guard refuses.
         """
-        if FORMATS[call.format].single:  # drafts are of the history
+        if FORMATS[call.format].single:  # drafts belong to the history
             by = replace(by, draft=None, keep=_forget)
         placed = self._place(call, memory, policy.reasoning_binding, by)
         with naming(placed.model):
@@ -284,7 +284,7 @@ class Opener:
         )
 
     def _place(self, call: TrimCall, memory: Memory, binding: ReasoningBinding, by: Pass) -> _SplitPrompt:
-        """Split a prompt, and find the memory that it belongs to: its run's, or an empty one for another history."""
+        """Split a prompt, and find its memory: the run's, or an empty one for another history."""
         named = FORMATS[call.format]
         into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
         split_ = self._split(call, named, into, by.check)
@@ -308,13 +308,13 @@ class Opener:
         return _SplitPrompt(call, variant, split_, into, model)
 
     def was_masked(self, call: TrimCall, memory: Memory) -> bool:
-        """Whether the run's prompts were masked elsewhere, as the revision says that was sent."""
+        """Whether the run's prompts were masked elsewhere, according to the revision that was sent."""
         revision = self.revision(call.revision, memory) if call.revision else None
         return revision is not None and bool(revision.rules)
 
     @staticmethod
     def _mask(placed: _SplitPrompt, by: Pass) -> tuple[MaskedPrompt, GuardedDraft | None]:
-        """What the guard makes of what was sent, and what a retry of the call is to go on from."""
+        """Mask the sent prompt. Returns the masked prompt, and the guard's draft for a retry of the call."""
         sent, memory, format_, masker = placed.split, placed.memory, placed.format, by.masker
         if masker is None:
             return MaskedPrompt(sent), None
@@ -346,7 +346,7 @@ class Opener:
         return masked, so_far()
 
     def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
-        """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
+        """Return a revision of the memory's run; None if it is empty, or belongs to another run, key or version."""
         for key in self.keys.all if sealed else ():
             revision = unseal(key, sealed)
             if revision is not None and revision.run == run_digest(memory.recorder.of_run):
@@ -371,7 +371,7 @@ class Opener:
         return new if base is None else continued(*base, new, is_json=format_.is_json)
 
     def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
-        """The last prompt, and how many of its messages make up the history that a revision stands for."""
+        """Return the last prompt, and how many of its messages make up the history that a revision covers."""
         revision = self.revision(sealed, memory)
         records = memory.ledger.records
         received = memory.received
@@ -391,7 +391,7 @@ class Opener:
 
 
 def _split_single(call: TrimCall) -> Split:
-    """A single result: a body of one message, which is all but the white space around it."""
+    """Split a single result: a body of one message, which is all but the white space around it."""
     if call.base_revision:
         raise InvalidRequest(
             "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
@@ -408,7 +408,7 @@ def _read_single(body: Split, format_: Format, count_many: CountMany) -> SentMes
 
 
 def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
-    """Identities of the masked messages as they were sent."""
+    """Return the identities of the masked messages as they were sent."""
     if sent is body:
         return {}
     return {
@@ -419,7 +419,7 @@ def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
 
 
 def _sighted(noted: Sequence[NotedFinding], reads: Sequence[SentMessage]) -> Sequence[Sighting]:
-    """What was found, by the item that it is in."""
+    """Return the finds, by the item that they are in."""
     counts: dict[tuple[int, str, int, str, ActionTaken], int] = {}
     for each in noted:
         message = reads[each.message].message if each.message >= 0 else None
@@ -433,7 +433,7 @@ def _sighted(noted: Sequence[NotedFinding], reads: Sequence[SentMessage]) -> Seq
 
 
 def inputs_of(opened: OpenedPrompt, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
-    """What is in force at an evaluation of the prompt, and the room for our own text.
+    """Return the inputs of an evaluation of the prompt, and the room for our own text.
 
     Args:
         opened: the prompt.
@@ -466,9 +466,9 @@ def inputs_of(opened: OpenedPrompt, limit: int, factors: Factors, count: Count) 
 
 
 def with_window(opened: OpenedPrompt, found: Window) -> OpenedPrompt:
-    """The prompt with another window of its model: the one that the run's revision says was found first.
+    """Return the prompt with its model's window replaced by the run's first one, according to its revision.
 
-    Raises InvalidRequest where it leaves nothing.
+    Raises InvalidRequest if that leaves nothing for the prompt.
     """
     if found == opened.model.found:
         return opened
@@ -476,9 +476,10 @@ def with_window(opened: OpenedPrompt, found: Window) -> OpenedPrompt:
 
 
 def numbered_as_begun(opened: OpenedPrompt, revision: Revision | None) -> OpenedPrompt:
-    """The prompt of an empty memory, with the texts of its results numbered as its run began.
+    """Return a prompt with an empty memory, with the texts of results numbered as when its run began.
 
-    That says the revision that it goes on from; without one the format that the memory had before it was given up.
+    The numbering is given by the revision that it continues from, or without one by the memory's format before it was
+    given up.
     """
     format_, begun = opened.format.as_sent, opened.memory.format
     as_sent = begun is not None and begun.numbers_as_sent if revision is None else not revision.results_by_name
@@ -505,7 +506,7 @@ def numbered_as_begun(opened: OpenedPrompt, revision: Revision | None) -> Opened
 
 
 def _with_window(model: PromptModel, call: TrimCall, body: Split, format_: Format, found: Window) -> PromptModel:
-    """The model with what its window leaves for the prompt. Raises InvalidRequest where that is nothing."""
+    """Return the model with what its window leaves for the prompt. Raises InvalidRequest if that is nothing."""
     asked = call.context_window
     limit, reserve = _limit(call, body, format_, found)
     window, assumed = found.of(asked), found.assumed(asked)
@@ -513,7 +514,10 @@ def _with_window(model: PromptModel, call: TrimCall, body: Split, format_: Forma
 
 
 def _limit(call: TrimCall, body: Split, format_: Format, found: Window) -> tuple[int, int]:
-    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
+    """Return the prompt's limit and the output reserve, in tokens.
+
+    Raises InvalidRequest if the limit is zero or less.
+    """
     if call.context_window < 0:
         raise InvalidRequest(
             f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
@@ -532,7 +536,7 @@ def _limit(call: TrimCall, body: Split, format_: Format, found: Window) -> tuple
 
 
 def check_annotations(call: TrimCall, messages: int) -> None:
-    """Raises InvalidRequest if an annotation names a message that was not sent."""
+    """Check annotations. Raises InvalidRequest if one names a message that was not sent."""
     wrong = [index for index in (*call.pinned, *call.annotations) if not 0 <= index < messages]
     if wrong:
         raise InvalidRequest(
@@ -543,7 +547,7 @@ def check_annotations(call: TrimCall, messages: int) -> None:
 def _variant(  # noqa: PLR0917 - what decides it
     call: TrimCall, format_: Format, body: Split, model: str, memory: Memory, binding: ReasoningBinding
 ) -> Format:
-    """The variant of its format that a body is in."""
+    """Return the variant of its format that a body is in."""
     if (call.side_call or call.as_run) and len(memory.ledger) and memory.format is not None:
         return memory.format
     variant = format_ if format_.variant is None else format_.variant(body, model)
@@ -554,7 +558,7 @@ def _variant(  # noqa: PLR0917 - what decides it
 
 
 def _overhead_of(opened: OpenedPrompt, count: Count) -> int:
-    """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
+    """Return the tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
     body, format_, memory = opened.body, opened.format, opened.memory
     tokens = PRIMING
     for name in format_.tool_fields:
@@ -568,20 +572,20 @@ def _overhead_of(opened: OpenedPrompt, count: Count) -> int:
 
 
 def _rewrites_overhead(format_: Format) -> bool:
-    """Whether a change of the registry has the provider read system prompt, tools and leading messages again."""
+    """Whether a change of the registry makes the provider read system prompt, tools and leading messages again."""
     outside = format_.placement.lists is Stands.OUTSIDE
     return outside and format_.system is not None and format_.system.one_text
 
 
 def _weigh_schemas(name: str, count: Count, deferred: DeferredTools | None, value: bytes) -> int:
-    """Tokens of tools that the model sees from the first message on; others count with the message that loads them."""
+    """Return the tokens of tools that the model sees from the start; deferred ones count where they are loaded."""
     decoded = load_any(value, f"json.body.{name}")
     decoded = decoded if deferred is None else deferred.seen(decoded)
     return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
 
 
 def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: bytes) -> int:
-    """Tokens of a system prompt without ours. Refuses a shape that our text could not be added to."""
+    """Return the tokens of a system prompt without ours. Refuses a shape that our text could not be added to."""
     value = system.without(value, memory.own.is_own_text)
     system.add(value, "")
     return sum(count_opaque(text, count) if text[:1] == "{" else count(text) for text in system.texts(value))
@@ -589,7 +593,7 @@ def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: byt
 
 @contextmanager
 def naming(model: str) -> Iterator[None]:
-    """Have errors name the model of the prompt that is refused."""
+    """Make errors name the model of the refused prompt."""
     try:
         yield
     except SidecarError as error:

@@ -1,8 +1,8 @@
-"""The sidecar's own text of one run: what its prompts hold now, and what it recognises when it comes back.
+"""The sidecar's own text in one run: what its prompts hold now, and what is recognised when sent back.
 
 Directives are chosen at the first call and never change. Registry and placeholder are written again when the prefix
-changes anyway; the note at every call. All of them are functions of the ledger (and of the open tasks, which a process
-that dies takes with it), so a process that has replayed the fold writes the same.
+changes anyway; the note at every call. All of them are functions of the ledger (and of the open tasks, which are lost
+with their process), so a process that has replayed the fold writes the same text.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from prompt_sidecar.trim.ids import sealed
 from prompt_sidecar.trim.ledger import Ledger
 
 OWN_TEXTS_REMEMBERED: Final = 4_096
-"""Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
+"""Our texts that a run recognises when they are sent back; beyond that the oldest are treated as ordinary text."""
 
 _DIRECTIVES: Final = (*filter(None, own_text.ALL_DIRECTIVES), own_text.MASKS)
-"""All that is written as directives."""
+"""All possible directives."""
 _CONSTANT: Final = (*_DIRECTIVES, own_text.DROPPED_UNCOUNTED)
-"""Texts that are the same in every run, so that a process knows them which has not written them."""
+"""Texts that are the same in every run, so that each process recognises them."""
 _KNOWN_BYTES: Final = 150
-"""What a digest takes in a dict or a set, with its own bytes."""
+"""Bytes of a digest in a dict or a set, with its own bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """How registry and placeholder are written, where the prefix changes anyway."""
+    """How registry and placeholder are written, if the prefix changes anyway."""
 
     registry_room: int
     """Tokens that the registry may take."""
     closing_room: int
-    """Tokens that its end may take."""
+    """Tokens that the registry's end may take."""
     closing: tuple[str, str]
-    """What it ends with where there is no note; see `own_text.closing`."""
+    """The registry's end if there is no note; see `own_text.closing`."""
     until: int | None
     """The last iteration whose trims it lists; None: all."""
     dead: Callable[[], Collection[str]]
@@ -49,32 +49,32 @@ class Lists:
 
 @dataclass(slots=True)
 class OwnState:
-    """See the file's docstring."""
+    """See the module's docstring."""
 
     texts: OwnTexts = field(default_factory=OwnTexts)
     entries: Sequence[StashEntry] = ()
     """The registry as facts."""
     note_tokens: int = 0
-    """Of the note, with its framing."""
+    """Tokens of the note, with its framing."""
     _standing_tokens: int = 0
     _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
     """The registry's lines, by id, each with its entry."""
     registry_room: int = 0
-    """Tokens that the registry might take when it was written last."""
+    """Token budget of the registry when it was last written."""
     closing_room: int = 0
-    """Tokens that what the registry ends with might take then."""
+    """Token budget of the registry's end when it was last written."""
     chosen: bool = False
-    """Whether the directives have been chosen, which the first call does."""
+    """Whether the directives have been chosen, at the first call."""
     directives: str = ""
-    """What was chosen; not written for a model that cannot recall."""
+    """The chosen directives; not written for a model that cannot recall."""
     note_waits: bool = False
-    """Whether what a note says waits for the registry, as the model of the run's first call may cache no prompt that
+    """Whether a note's content waits for the registry, as the model of the run's first call may cache no prompt that
     ends in a note; chosen with the directives."""
     _known: dict[bytes, bytes] = field(default_factory=dict)
-    """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
+    """Digests of texts that we wrote, oldest first, with the identity of the message if the text is one."""
     _identities: set[bytes] = field(default_factory=set)
     _sealed: frozenset[bytes] = frozenset()
-    """Keyed digests of texts and messages of ours that another process wrote, as a revision has them."""
+    """Keyed digests of our texts and messages that another process wrote, from a revision."""
     _key: bytes = b""
 
     def __post_init__(self) -> None:
@@ -87,25 +87,25 @@ class OwnState:
 
     @property
     def tokens(self) -> int:
-        """Of all texts, with their framing."""
+        """Return the tokens of all texts, with their framing."""
         return self._standing_tokens + self.note_tokens
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept to recognise our texts by, estimated."""
+        """Bytes kept to recognise our texts, estimated."""
         return _KNOWN_BYTES * (len(self._known) + len(self._identities))
 
     def write(
         self, ledger: Ledger, directives: str, count: Callable[[str], int], *, recall: bool, lists: Lists | None
     ) -> None:
-        """Write what depends on decisions: all but the note.
+        """Write the texts that depend on decisions: all but the note.
 
         Args:
             ledger: the decisions.
             directives: what to choose, if this is the first call.
             count: counts tokens.
-            recall: whether the model can recall: without it nothing is written.
-            lists: how registry and placeholder are written again; None: they stay.
+            recall: whether the model can recall; if not, nothing is written.
+            lists: how registry and placeholder are written again; None: they stay unchanged.
         """
         dropped, registry = self.texts.dropped, self.texts.registry
         if not self.chosen:
@@ -133,7 +133,7 @@ class OwnState:
         self._standing_tokens = self.texts.tokens(count)
 
     def tail(self, note: str, count: Callable[[str], int]) -> None:
-        """Put the note in place of the last one; empty: there is none."""
+        """Replace the last note; empty: no note."""
         self.texts = replace(self.texts, note=note)
         self.note_tokens = OwnTexts(note=note).tokens(count)
 
@@ -152,22 +152,22 @@ class OwnState:
         return bool(self._sealed) and sealed(self._key, identity) in self._sealed
 
     def recognise_sealed(self, of_run: bytes, digests: Iterable[bytes]) -> None:
-        """Take what `identities` gave another process for messages or texts of ours; `of_run` is the run's key."""
+        """Recognise our messages or texts by digests from `identities` elsewhere; `of_run`: the run's key."""
         self._key, self._sealed = of_run, frozenset(digests)
 
     def take_over(self, other: OwnState) -> None:
-        """Recognise what another state recognises."""
+        """Recognise everything that another state recognises."""
         self.recognise([*other._known, *other._identities])
         self._key, self._sealed = other._key, other._sealed
 
     def recognise(self, identities: Iterable[bytes]) -> None:
-        """Take these for messages or digests of texts of ours."""
+        """Recognise these identities of messages or digests of texts as ours."""
         for identity in identities:
             self._identities.add(identity)
             self._known.setdefault(identity, b"")
 
     def remember(self, format_: Format, written: Sequence[OwnText]) -> int:
-        """Recognise what was written when the agent sends it back; returns how many older texts give way to it."""
+        """Recognise new texts when the agent sends them back. Returns how many older texts are no longer recognised."""
         forgotten = 0
         for piece in written:
             of_text = digest(piece.text.encode())
@@ -185,9 +185,9 @@ class OwnState:
         return forgotten
 
     def identities(self, of_run: bytes) -> list[bytes]:
-        """What of the present texts a later process should recognise, as digests with the run's key.
+        """Return digests, with the run's key, of the present texts that a later process should recognise.
 
-        Lists quote what calls and results hold, so without a key a short text in them could be found by trying.
+        Lists quote calls and results, so without a key a short text in them could be guessed.
         """
         texts = (self.texts.dropped, self.texts.registry, self.texts.joined, self.texts.note)
         return [sealed(of_run, known) for text in texts if text and (known := self._known.get(digest(text.encode())))]
@@ -199,7 +199,7 @@ def _entry(line: own_text.RegistryLine) -> StashEntry:
 
 @cache
 def constant_identities(format_: Format) -> list[bytes]:
-    """Identities of the messages that our constant texts are in a format."""
+    """Return identities of the messages that contain our constant texts in a format."""
     message = format_.placement.message
     if message is None or format_.placement.directives is Stands.OUTSIDE:
         return []

@@ -1,4 +1,4 @@
-"""How much of the prompt returned last the present one begins with: what a provider's prompt cache can keep.
+"""How much of the last returned prompt the present one begins with: what a provider's cache can keep.
 
 Compared are decisions, not bytes: an agent that spells its history differently at each call has a cold cache of its own
 making. What precedes the history (system prompt, tools, our directives) comes first in every provider's cache; if
@@ -21,28 +21,28 @@ from prompt_sidecar.trim.ledger.decisions import weighed
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A returned prompt, as far as the next one is compared with it."""
+    """A returned prompt, as needed for comparing the next one."""
 
     agents: tuple[object, ...] = ()
-    """Of what precedes the history, the agent's part: tools, system prompt, leading system messages."""
+    """The agent's part before the history: tools, system prompt, leading system messages."""
     texts: OwnTexts = field(default_factory=OwnTexts)
-    """Our texts but the note."""
+    """Our texts except the note."""
     places: Places = field(default_factory=lambda: Places(0, 0))
     """Where among the live records placeholder and registry are placed."""
     system_messages: int = 0
-    """The agent's own leading ones."""
+    """Number of the agent's own leading system messages."""
     overhead: int = 0
     """Tokens of system prompt and tools."""
     tokens: int = 0
-    """Tokens of the whole prompt, the note not counted."""
+    """Tokens of the whole prompt without the note."""
 
     def head(self, placement: Placement) -> tuple[object, ...]:
-        """All that precedes the history."""
+        """Return everything that precedes the history."""
         outside = placement.lists is Stands.OUTSIDE
         return (self.agents, self.texts.directives, outside and (self.texts.dropped, self.texts.registry))
 
     def broken(self, before: Prefix, kept: int, *, rewritten: bool) -> CacheBreak | None:
-        """Why this prompt does not begin with the one before it, of which it keeps so many tokens; None: it does.
+        """Return why this prompt does not begin with the previous one, of which `kept` tokens stay, or None.
 
         `rewritten`: whether the agent changed its history.
         """
@@ -53,21 +53,22 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The history as it is returned now, and since when it differs from last time."""
+    """The history as it is returned now, and since when it differs from the last time."""
 
     ledger: Ledger
     rendered: RenderedHistory
     changed_from: int
     """The first record that differs, or the number of records then."""
     known: int
-    """Records that there were then; -1: there was no prompt before."""
+    """Number of records then; -1 if there was no previous prompt."""
 
 
 class SharedPrefix(NamedTuple):
-    """What a prompt has in common with the one before it."""
+    """What a prompt has in common with the previous one."""
 
     first_changed: int
-    """Index of the first message that differs; -1: what precedes the messages does, or there was no prompt."""
+    """Index of the first message that differs; -1 if the part before the messages does, or there was no previous
+    prompt."""
     kept: int
     """Tokens before it."""
 
@@ -80,11 +81,11 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     opaque_factor: float,
     count: Callable[[str], int],
 ) -> SharedPrefix:
-    """Compare a prompt with the one before it.
+    """Compare a prompt with the previous one.
 
     Args:
-        last: the one before.
-        now: the prompt in hand.
+        last: the previous prompt.
+        now: the current prompt.
         since: the history between the two.
         placement: where our text is placed in both.
         opaque_factor: what tokens of encrypted text are multiplied with.
@@ -104,7 +105,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
         shown = bool(texts.dropped) + bool(texts.registry) if in_messages else 0
         return SharedPrefix(framing + shown + rendered.position(since.known), last.tokens)
     position = rendered.position(since.changed_from)
-    # A text that one of the prompts does not have is placed nowhere in it.
+    # A text that one of the prompts does not have has no place in it.
     if registry_moved:
         position = min([position, *(each.places.registry for each in (last, now) if each.texts.registry)])
     if dropped_moved:
@@ -112,7 +113,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     stays = [since.ledger.records[index] for index in rendered.live[:position]]
     kept = now.overhead + sum(record.tokens for record in stays)
     kept += weighed(sum(record.opaque for record in stays), opaque_factor)
-    # Of our texts those that precede the first change: in the system prompt all, else we would not be here.
+    # Our texts before the first change: all of those in the system prompt, as otherwise this line is not reached.
     dropped = not in_messages or (not dropped_moved and position >= places.dropped)
     registry = not in_messages or (not registry_moved and position >= places.registry)
     stay = OwnTexts(
@@ -127,5 +128,5 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
 
 
 def _moved(last: tuple[str, int], now: tuple[str, int]) -> bool:
-    """Whether a text of ours is another one, or is placed elsewhere."""
+    """Whether a text of ours has changed, or its place has."""
     return now[0] != last[0] or (bool(now[0]) and now[1] != last[1])

@@ -1,8 +1,8 @@
 """What the agent sent, read: each message's identity and weight, at the cost of what is new.
 
-Messages that are byte for byte where they were in the last prompt are known already. The others are decoded and
-counted here, before anything of the run is changed, so that a call that turns out to be wrong has changed nothing. They
-are counted some at a time: what a call has counted when its deadline passes is a draft, from which its retry goes on.
+Messages whose bytes and places are those of the last prompt are known already. The others are decoded and counted here,
+before anything of the run is changed, so that a call that turns out to be wrong has changed nothing. They are counted
+some at a time: what a call has counted when its deadline passes is kept as a draft, from which its retry continues.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class SentMessage(NamedTuple):
     tokens: int
     role: Role
     message: Message | None = None
-    """Only while it is new: what a record is made from."""
+    """Only while it is new: the source of a record."""
     weight: Weight | None = None
     opaque: int = 0
-    """Of its tokens, those of encrypted text."""
+    """Those of its tokens that are encrypted text."""
     loads: tuple[str, ...] = ()
     """See `Message.loads`."""
     compacts: bool = False
@@ -50,10 +50,10 @@ class SentMessage(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What a rule found in one item of a prompt; never the text."""
+    """A find of a rule in one item of a prompt; never the text."""
 
     message: int
-    """Index among those sent; -1: in a member of the body."""
+    """Index among the messages sent; -1: in a member of the body."""
     member: str
     item: int
     """-1: in no item."""
@@ -63,21 +63,18 @@ class Sighting(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """What one message of a prompt is in the run's history, with sums up to and including it.
-
-    A tuple, as `SentMessage`.
-    """
+    """The place of one prompt message in the run's history, with sums up to and including it."""
 
     place: int
     """Its index in the history, OWN or SYSTEM."""
     next: int
-    """The history index that is expected after it."""
+    """The history index that is expected next."""
     tokens: int
-    """Tokens of the messages so far; our own and leading system messages are not counted."""
+    """Tokens of the messages so far, without our own and leading system messages."""
     opaque: int
-    """Of them, those of encrypted text."""
+    """Those of them that are encrypted text."""
     whole: int
-    """Messages so far that came untrimmed."""
+    """Number of messages so far that were sent untrimmed."""
 
 
 FIRST: Final = MessageRow(OWN, 0, 0, 0, 0)
@@ -86,18 +83,18 @@ FIRST: Final = MessageRow(OWN, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ReceivedPrompt:
-    """A prompt as it was sent, and what each message of it is in the run's history."""
+    """A prompt as it was sent, and the place of each message in the run's history."""
 
     split: Split
     """Masked."""
     reads: Sequence[SentMessage]
     rows: Sequence[MessageRow]
     sent: Split
-    """As the agent sent it, which the next prompt is compared with; `split` itself where nothing is masked."""
+    """As the agent sent it, for comparing the next prompt; `split` itself if nothing is masked."""
 
     @classmethod
     def of(cls, split: Split, sent: Split, reads: Sequence[SentMessage], rows: Sequence[MessageRow]) -> ReceivedPrompt:
-        """The prompt up to the message that the last row is of, as if the others had not been sent."""
+        """Return the prompt up to the message of the last row, as if the others had not been sent."""
         length = len(rows)
         if length < len(reads):
             masked = split is not sent
@@ -107,19 +104,19 @@ class ReceivedPrompt:
 
     @property
     def kept_bytes(self) -> int:
-        """What the bodies take."""
+        """Bytes of the bodies."""
         return len(self.split.raw) + (len(self.sent.raw) if self.sent is not self.split else 0)
 
 
 def newest_compaction(reads: Sequence[SentMessage], format_: Format) -> int:
-    """The newest message with a provider's compaction; -1: there is none."""
+    """Return the newest message with a provider's compaction; -1 if there is none."""
     if format_.compaction is None:
         return -1
     return next((index for index in range(len(reads) - 1, -1, -1) if reads[index].compacts), -1)
 
 
 def forget_texts(reads: list[SentMessage], first: int, last: int) -> None:
-    """Keep no text of the messages from `first` up to `last`, of which records were made."""
+    """Forget the texts of the messages from `first` up to `last`, from which records were made."""
     for index in range(first, last):
         read = reads[index]
         if read.message is not None:
@@ -128,37 +125,37 @@ def forget_texts(reads: list[SentMessage], first: int, last: int) -> None:
 
 TOGETHER: Final = 256
 """Messages that are counted together, and recorded and decided on together: some 20 ms of work, after which a call may
-end and its work so far is kept."""
+end with its work kept."""
 TOGETHER_BYTES: Final = 262_144
 """Bytes of them, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedDraft:
-    """What the guard has done of a prompt of which a draft is kept."""
+    """Guard progress saved with a draft."""
 
     progress: Progress
     recorded: int
-    """Messages that the run's history had before the prompt's first call."""
+    """Number of messages in the run's history before the prompt's first call."""
     sightings: Sequence[Sighting] | None = None
-    """What was found, once the prompt is opened: its texts are forgotten as records are made of them."""
+    """Finds, once the prompt is opened: its texts are forgotten as records are made from them."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A prompt of which a call has read the beginning, and no more, before it had to end."""
+    """The part of a prompt that an interrupted call had read."""
 
     format: Format
-    """The variant that it was read as."""
+    """The format's variant that it was read in."""
     split: Split
     reads: list[SentMessage]
-    """The messages from the first on, with all that records are made from."""
+    """The messages from the first on, with everything that records are made from."""
     guarded: GuardedDraft | None = None
-    """What the guard has done before; None: there is none."""
+    """Guard progress of that call; None if there is no guard."""
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether it holds more than is read in some hundredths of a second, or findings that were not reported."""
+        """Whether reading it again would take more than some hundredths of a second, or lose findings."""
         first, last = self.split.same, len(self.reads)
         if self.guarded is not None and (self.guarded.sightings or self.guarded.progress.worth_keeping):
             return True
@@ -168,18 +165,18 @@ class Draft:
 
     @property
     def bytes(self) -> int:
-        """What it keeps, about: the body, and the texts decoded from it."""
+        """Bytes that it keeps, approximately: the body, and the texts decoded from it."""
         return 2 * len(self.split.raw) + (self.guarded.progress.bytes if self.guarded is not None else 0)
 
     def counted(self, first: int) -> list[SentMessage]:
-        """What was read from the message at `first` on, up to the first one that was not counted."""
+        """Return what was read from the message at `first` on, up to the first one that was not counted."""
         last = len(self.reads)
         while last > first and self.reads[last - 1].message is not None and self.reads[last - 1].weight is None:
             last -= 1
         return self.reads[first:last]
 
     def known(self, split: Split, index: int) -> SentMessage | None:
-        """What was read of a message, if it is the same one at the same place."""
+        """Return what was read of a message, if it is the same one at the same place."""
         if index < len(self.reads) and equal_slice(split, self.split, index):
             return self.reads[index]
         return None
@@ -187,18 +184,18 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What the call that opens a prompt brings in addition to it."""
+    """What the call that opens a prompt provides in addition to the prompt."""
 
     counting: Callable[[str], CountMany]
-    """For an encoding what counts each of some texts."""
+    """Returns, for an encoding, a function that counts each of several texts."""
     check: Callable[[], None]
     """Called now and then; what it raises ends the call."""
     keep: Callable[[Draft], None]
-    """Takes what was read when the call has to end."""
+    """Keeps the partial result when the call has to end."""
     draft: Draft | None
     """What an earlier call has read of the prompt."""
     masker: Masker | None = None
-    """The guard; None: nothing is looked for."""
+    """The guard; None: nothing is searched for."""
 
 
 def read(
@@ -211,11 +208,11 @@ def read(
     guarded: GuardedDraft | None,
     most_items: int,
 ) -> list[SentMessage]:
-    """Decode and count what is new in a prompt; changes nothing. `guarded` is kept with what was read.
+    """Decode and count the new parts of a prompt; changes nothing. `guarded` is kept in the draft.
 
     Raises:
         InvalidRequest: a message is not of the format's shape; the error names it.
-        TooLarge: what is new has more than `most_items` items.
+        TooLarge: there are more than `most_items` new items.
     """
     field = format_.messages_path
     done = list(before.reads[: split.same]) if before is not None else []
@@ -225,7 +222,7 @@ def read(
     loading = _Loading(split, format_, done)
 
     def settle() -> None:
-        """Count what is decoded and not counted."""
+        """Count the decoded messages that are not counted yet."""
         nonlocal size
         weights = weigh(loading.with_definitions(new), count_many, format_.call_tokens)
         done.extend(
@@ -260,7 +257,7 @@ def read(
                 message = known.message
             else:
                 raw = split.text(index) if format_.is_json else split.message(index)
-                if len(raw) > WRITTEN_BYTES:  # it is decoded in one go
+                if len(raw) > WRITTEN_BYTES:  # it is decoded at once
                     by.check()
                 where = field if split.is_text else f"{field}[{index}]"
                 message = format_.read(raw, where)
@@ -284,7 +281,7 @@ class _Loading:
     """Counts the definitions of deferred tools with the first message that loads them."""
 
     def __init__(self, split: Split, format_: Format, done: Sequence[SentMessage]) -> None:
-        """`done`: what was read of the messages before, to which is added what is counted."""
+        """`done`: the messages read so far; counted messages are added to it."""
         self._split = split
         self._format = format_
         self._done = done
@@ -293,12 +290,12 @@ class _Loading:
         self._definitions: dict[str, Any] | None = None
 
     def with_definitions(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages as the model sees them, with what they load."""
+        """Return the messages as the model sees them, with the definitions that they load."""
         if self._format.deferred is None or not any(message.loads for message in messages):
             return messages
         for read in self._done[self._looked_at :]:
             if read.compacts:
-                self._loaded.clear()  # what was loaded before is loaded again by it
+                self._loaded.clear()  # definitions loaded before are loaded again by it
             self._loaded.update(read.loads)
         self._looked_at = len(self._done)
         made: list[Message] = []

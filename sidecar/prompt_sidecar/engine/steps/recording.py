@@ -1,11 +1,10 @@
 """A message that is new becomes a record of the ledger, and its items part of the run's history, before any stage.
 
-Recorded are tool results, tool calls' arguments, and the text of users and the model, in full, and that of system
-messages that are dropped with their iteration (`Message.tied`) or that a framework put in later
-(`prompt.injected`). Not recorded are other system text, our own text, and
-what our own tools answered, which is known by its keyed tag; nor reasoning as the provider signed or encrypted it, but
-the text in it that can be read is. A recalled page keeps the id of the original that it was cut from; it is elided and
-clipped like any result, and leads back to the whole.
+Recorded in full are tool results, tool calls' arguments, the text of users and the model, and the text of system
+messages that are dropped with their iteration (`Message.tied`) or that a framework put in later (`prompt.injected`).
+Not recorded are other system text, our own text, and answers of our own tools, which are recognised by their keyed
+tags. Of reasoning the readable text is recorded, but not the provider's signed or encrypted form. A recalled page keeps
+the id of its original; it is elided and clipped like any result, and the id leads back to the whole.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.repeated_calls import RepeatedCalls
 
 CALL_ID_CHARACTERS: Final = 256
-"""Characters of a call id that search finds an item by; providers' ids have up to 64."""
+"""Characters of a call id by which search finds an item; providers' ids have up to 64."""
 _FIRST: Final = b"chain"
 _RECORDED: Final = frozenset(
     {ItemKind.TEXT, ItemKind.SNAPSHOT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.REASONING}
@@ -47,51 +46,51 @@ _FEEDBACK: Final = {
 _PINNING: Final = frozenset({Role.USER, Role.SYSTEM})
 """Roles of the messages that an agent writes itself."""
 _SEPARATORS: Final = "_.-/:"
-"""What separates a prefix from a tool's name where an agent serves several sources of tools."""
+"""What separates a prefix from a tool's name if an agent serves several sources of tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageAnnotations:
-    """What agent and policy say about one message."""
+    """Annotations of one message by agent and policy."""
 
     policy: Policy
     pinned: bool = False
     annotation: Annotation | None = None
 
     def keeps(self, tool: str) -> bool:
-        """Whether results of a tool are never trimmed."""
+        """Whether the policy never trims a tool's results."""
         return tool in self.policy.never_trim_tools
 
     def pins(self, message: Message) -> bool:
-        """Whether a message pins itself by a tag of the policy's: results and what the model says never do."""
+        """Whether a message pins itself by one of the policy's tags; results and the model's messages cannot."""
         if not self.policy.pin_tags or message.role not in _PINNING:
             return False
         return any(self.policy.pins(item.text) for item in message.items if item.kind is ItemKind.TEXT)
 
     def feedback(self, text: str) -> Feedback | None:
-        """What a user's text is as feedback: by the agent's word, else by how it begins."""
+        """Return which feedback a user's text is: by the agent's annotation, else by how it begins."""
         if self.annotation is not None:
             return _FEEDBACK.get(self.annotation)
         return self.policy.feedback(text)
 
 
 class IncomingMessage(NamedTuple):
-    """A message that is new. A tuple, as `Read`."""
+    """A new message. A tuple, as `SentMessage`."""
 
     message: Message
     weight: Weight
     size: int
-    """Bytes."""
+    """Its size in bytes."""
     place: int
-    """In the history."""
+    """Its index in the history."""
     iteration: int
-    """The one that it belongs to."""
+    """The iteration that it belongs to."""
     unmasked: bytes = b""
-    """Its identity as it was sent, where its ids were made before it was masked."""
+    """Its identity as it was sent, if its ids were made before it was masked."""
     settled: bool = False
     """See `Record.settled`."""
     unseen: bool = False
-    """See `Record.unseen`; its weight is nothing."""
+    """See `Record.unseen`; its weight is then zero."""
     format: str = ""
     """The name of the prompt's format."""
     opening: bool = True
@@ -103,28 +102,28 @@ class Recorder:
     """Makes records of one run's messages, and remembers its calls."""
 
     of_run: bytes
-    """The run's key: mints its ids and signs what its tools answer."""
+    """The run's key: makes its ids and signs answers of its tools."""
     hold_bytes: int
     """Bytes of the largest original that the stash can hold."""
     other_keys: Sequence[bytes] = ()
-    """What the run's key would be by the sidecar's other keys; what was signed with one is known, too."""
+    """The run's keys derived from the sidecar's other keys; signatures made with them are recognised, too."""
     calls: dict[str, tuple[str, str, SourceCall | UnreadCall | None]] = field(default_factory=dict)
-    """For each call id the tool's name, the start of its arguments and the call for what it says of its result, of the
-    newest call: for results that answer no open one."""
+    """For each call id the newest call's tool name, start of arguments, and call for what it indicates about its
+    result: for results that answer no open call."""
     ids: dict[tuple[int, int, bytes], str] = field(default_factory=dict)
-    """Ids of items that were made before their message was masked, by place, item and the message's identity."""
+    """Ids that were made before their message was masked, by place, item and the message's identity."""
     ids_of_revision: dict[tuple[int, int], str] = field(default_factory=dict)
-    """The same as a revision has them, by place and item."""
+    """The same from a revision, by place and item."""
     repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
     supersedes: bool = True
-    """Whether it tells texts that frameworks inject in mid-run; a run that began under rules before 8 does not."""
+    """Whether texts that frameworks inject in mid-run are recognised; not in a run that began under rules before 8."""
 
     def record(
         self, came: IncomingMessage, before: bytes, said: MessageAnnotations
     ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
-        """Make the record of a message that `repeated` has observed, and the history items that it brings.
+        """Make the record of a message that `repeated` has observed, and its history items.
 
-        `before` is the chain digest of the history before it.
+        `before`: the chain digest of the history before it.
         """
         message, weight = came.message, came.weight
         role, identity = message.role, message.identity
@@ -171,10 +170,10 @@ class Recorder:
         return made, items
 
     def chain(self, before: bytes, identity: bytes) -> bytes:
-        """The digest of a history that ends with a message; `before` is that of what precedes it, or empty.
+        """Return the digest of a history that ends with a message; `before`: that of the part before it, or empty.
 
-        It begins with a keyed digest, as revisions hold it: without the run's key nobody can tell by trying what a
-        short text in the history is.
+        It begins with a keyed digest, as revisions hold it: without the run's key a short text in the history cannot be
+        guessed from it.
         """
         return digest((before or sealed(self.of_run, _FIRST)) + identity)
 
@@ -214,7 +213,7 @@ class Recorder:
             tool=tool,
             arguments=arguments,
             result=item.result,
-            # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
+            # An original that is raw JSON is as long as its spelling: at most as long as its message.
             holdable=(whole if item.raw_json or item.spelled else size) <= self.hold_bytes,
             recalled=recalled,
             tag=ours.tag if recalled and ours is not None else "",
@@ -227,7 +226,7 @@ class Recorder:
         return entry, ours
 
     def _id(self, came: IncomingMessage, number: int) -> str:
-        """An item's id: that of earlier prompts, if its message was masked only since."""
+        """Return an item's id: the id in earlier prompts, if its message has been masked only since then."""
         place, identity = came.place, came.message.identity
         known = self.ids.get((place, number, identity)) or self.ids_of_revision.get((place, number))
         if known is None and came.unmasked:

@@ -1,7 +1,7 @@
-"""The returned prompt: what each record looks like now, kept from call to call, changed where a decision changed.
+"""The returned prompt: the present bytes of each record, kept between calls, changed where a decision changed.
 
-A record that is not trimmed is the very slice that was sent. A trimmed one is that slice with its items replaced; if
-the agent sent it trimmed to the same form already, it is the slice again.
+An untrimmed record is the same slice that was sent. A trimmed one is that slice with items replaced; if the agent
+already sent it in the same trimmed form, it is the sent slice again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from prompt_sidecar.trim.ledger import Ledger
 KEPT_BYTES: Final = 1_048_576
 """Least bytes of a message that stays decoded from its recording until the call ends; see `Sources.keep`."""
 CONDENSED_BYTES: Final = 8_388_608
-"""Bytes of condensed texts that are kept until the call ends, from the decision to the rendering; further ones are made
-again. A prompt that begins a run with a long history may bring more."""
+"""Bytes of condensed texts that are kept until the call ends, from the decision to the rendering; further ones are
+condensed again. A prompt that begins a run with a long history may have more."""
 _BARE_LABELS: Final = frozenset({ItemKind.TEXT, ItemKind.RESULT, ItemKind.IMAGE})
-"""Kinds of items that are never absent from their message, and of which clipping leaves a label alone."""
+"""Kinds of items that are never missing from their message, and for which clipping leaves only a label."""
 
 
 @dataclass(slots=True)
@@ -39,24 +39,24 @@ class RenderedHistory:
     slices: list[bytes | None]
     """For each record its bytes; None once dropped."""
     forms: list[set[bytes]]
-    """For each record the identities of the trimmed forms in which it was returned, the present one left out while
-    nobody has asked for it: most agents send their own history and never what they got."""
+    """For each record the identities of the trimmed forms in which it was returned; the present one is added only when
+    it is needed: most agents send their own history, never the returned prompts."""
     unidentified: set[int]
-    """Records whose present form is not among their forms yet."""
+    """Records whose present form is not in `forms` yet."""
     live: list[int]
-    """Indices of the records that are returned, in order."""
+    """Indices of the returned records, in order."""
     parts: list[bytes]
-    """Their bytes."""
+    """The bytes of these records."""
     size: int = 0
-    """Bytes of `parts` in all."""
+    """Total bytes of `parts`."""
 
     @classmethod
     def empty(cls) -> RenderedHistory:
-        """No history yet."""
+        """Return an empty history."""
         return cls([], [], set(), [], [])
 
     def position(self, index: int) -> int:
-        """The place among the live records of the first one at or after `index`."""
+        """Return the position among the live records of the first one at or after `index`."""
         return bisect_left(self.live, index)
 
     def cut(self, length: int) -> None:
@@ -68,7 +68,7 @@ class RenderedHistory:
         del self.live[place:], self.parts[place:]
 
     def append(self, raw: bytes) -> None:
-        """Take a record at the end, as it was sent."""
+        """Add a record at the end, as it was sent."""
         self.live.append(len(self.slices))
         self.parts.append(raw)
         self.size += len(raw)
@@ -76,7 +76,7 @@ class RenderedHistory:
         self.forms.append(set())
 
     def known_forms(self, index: int, format_: Format) -> set[bytes]:
-        """The identities of all trimmed forms in which a record was returned."""
+        """Return the identities of all trimmed forms in which a record was returned."""
         raw = self.slices[index]
         if index in self.unidentified and raw is not None:
             self.unidentified.discard(index)
@@ -84,7 +84,7 @@ class RenderedHistory:
         return self.forms[index]
 
     def put(self, index: int, raw: bytes | None, *, dropped_before: bool) -> None:
-        """Change one record's bytes; `rebuild` must follow if it came or went."""
+        """Change one record's bytes; call `rebuild` afterwards if it was added or dropped."""
         self.slices[index] = raw
         if raw is not None and not dropped_before:
             place = self.position(index)
@@ -92,46 +92,47 @@ class RenderedHistory:
             self.parts[place] = raw
 
     def rebuild(self) -> None:
-        """Gather the live records again, after some were dropped or came back."""
+        """Collect the live records again, after some were dropped or restored."""
         self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
         self.parts = [raw for raw in self.slices if raw is not None]
         self.size = sum(map(len, self.parts))
 
 
 class PromptMessages:
-    """The messages of the prompt in hand, by the records that they are.
+    """The messages of the current prompt, by their records.
 
-    A value of its own: what refers back to the call would keep that alive until the collector comes round. It keeps the
-    message that was asked for last, as the steps of a call ask for the same one, whose text may be most of the prompt.
+    A separate object: a reference back to the call would keep the call alive until the garbage collector runs. It
+    caches the last requested message, as the steps of a call request the same one, whose text may be most of the
+    prompt.
     """
 
     def __init__(self, split: Split, reads: Sequence[SentMessage], sent_at: Sequence[int]) -> None:
-        """`sent_at`: for each record the index of its message; -1 if it is absent."""
+        """`sent_at`: for each record the index of its message; -1 if it is not in the prompt."""
         self._split = split
         self._reads = reads
         self._sent_at = sent_at
         self._last = -1, b""
 
     def __call__(self, index: int) -> tuple[bytes, bytes] | None:
-        """A record's bytes and identity as the prompt has them; None if it is absent."""
+        """Return a record's bytes and identity in the prompt, or None if it is not in it."""
         at = self._sent_at[index]
         return None if at < 0 else (self.message(at), self._reads[at].identity)
 
     def size(self, at: int) -> int:
-        """Bytes of a message of the prompt."""
+        """Return the bytes that a message of the prompt takes."""
         return self._split.ends[at] - self._split.starts[at]
 
     def message(self, at: int) -> bytes:
-        """The bytes of a message of the prompt."""
+        """Return the bytes of a message of the prompt."""
         if self._last[0] != at:
             self._last = at, self._split.message(at)
         return self._last[1]
 
 
 class Sources:
-    """The messages of the prompt in hand, decoded again where a decision or an edit needs their text.
+    """The messages of the current prompt, decoded again where a decision or an edit needs their text.
 
-    At most one call long: a message is decoded once however many of its items are trimmed.
+    Lives for one call at most: a message is decoded once however many of its items are trimmed.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Sources:
     ) -> None:
         self._condenser = condenser
         self._looked: dict[tuple[int, int], CondensedResult | None] = {}
-        """For results that may be condensed, by message and item, what was made of them; None: they stay."""
+        """The condensed form of results that may be condensed, by message and item; None: they stay unchanged."""
         self._condensed_bytes = 0
         self._ledger = ledger
         self._rendered = rendered
@@ -154,9 +155,9 @@ class Sources:
         self._kept = -1
 
     def keep(self, index: int, raw: bytes, message: Message) -> None:
-        """Keep a record's message as it was decoded to be recorded, if it is large; of several the last.
+        """Keep a record's message as it was decoded for recording, if it is large; of several, the last one.
 
-        It will most likely be trimmed, and to decode it again takes a third of a call's memory.
+        It will probably be trimmed, and decoding it again takes a third of a call's memory.
         """
         if len(raw) >= KEPT_BYTES:
             self._decoded.pop(self._kept, None)
@@ -164,7 +165,7 @@ class Sources:
             self._decoded[index] = raw, message, True
 
     def source(self, index: int) -> tuple[bytes, Message, bool]:
-        """A record's bytes and message, and whether they are the untrimmed ones."""
+        """Return a record's bytes and message, and whether these are untrimmed."""
         known = self._decoded.get(index)
         if known is None:
             sent = self._sent(index)
@@ -179,7 +180,7 @@ class Sources:
         return known
 
     def _item(self, entry: Entry) -> Item | None:
-        """An item as the message at hand has it; only reasoning is ever absent."""
+        """Return an item as the current message has it, or None; only reasoning can be missing."""
         _, message, _ = self.source(entry.message)
         return items_of(self._ledger.records[entry.message], message)[entry.item]
 
@@ -189,7 +190,7 @@ class Sources:
         return item
 
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
-        """The first and last bytes of an item's text: more than `most` or all of it, or what its elision keeps."""
+        """Return the first and last bytes of an item's text: over `most` or all of it, or what its elision keeps."""
         text, kept = self._base(entry), entry.kept
         if kept is not None:
             tail = text[max(0, len(text) - kept.tail) :].encode()
@@ -200,13 +201,13 @@ class Sources:
         return whole, whole
 
     def base(self, entry: Entry) -> bytes:
-        """The UTF-8 of the text that an item's elision starts from."""
+        """Return the UTF-8 of the text that an item's elision starts from."""
         return utf8(self._base(entry))
 
     def _base(self, entry: Entry) -> str:
         text = self._present(entry).text
         how = entry.condensed
-        if how is None or not self.source(entry.message)[2]:  # else it came as it was returned
+        if how is None or not self.source(entry.message)[2]:  # otherwise it was sent as it was returned
             return text
         key = entry.message, entry.item
         made = self._looked.get(key)
@@ -222,13 +223,13 @@ class Sources:
         return made.text
 
     def look(self, entry: Entry, text: str) -> Condensing | None:
-        """How a new result is condensed; None: it stays as it is."""
+        """Return how a new result is condensed, or None if it stays unchanged."""
         made = None if self._condenser is None else self._condenser.condense(entry, text)
         self._keep_made((entry.message, entry.item), made)
         return None if made is None else made.how
 
     def condensed(self, entry: Entry) -> Condensing | None:
-        """The same of one that has been looked at, in this call or one that had to end."""
+        """Return how an examined result is condensed, in this call or an interrupted one, or None."""
         key = entry.message, entry.item
         if key not in self._looked:
             return self.look(entry, self._present(entry).text)
@@ -243,38 +244,39 @@ class Sources:
         self._looked[key] = made
 
     def has(self, entry: Entry) -> bool:
-        """Whether the prompt in hand holds an item, whole or trimmed; reasoning may be absent from its message."""
+        """Whether the current prompt has an item, whole or trimmed; reasoning may be missing from its message."""
         sent = self._sent(entry.message)
         if sent is None:
             return False
         raw, message, _ = self.source(entry.message)
-        if raw != sent[0]:  # an earlier form than the one that was returned last
+        if raw != sent[0]:  # an earlier form than the last returned one
             message = self._format.read(sent[0], "history", identify=False)
         return items_of(self._ledger.records[entry.message], message)[entry.item] is not None
 
     def shown(self, entry: Entry) -> str:
-        """What the prompt shows of an item, as it is decided now."""
+        """Return what the prompt shows of an item, as decided now."""
         if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:
-            return ""  # dropped, and a rewind has brought it back: it is dropped again, as the agent has it no more
+            return ""  # dropped, and restored by a rewind: it is dropped again, as the agent does not have it any more
         if entry.action is Action.CLIPPED and entry.kind in _BARE_LABELS and not entry.again:
-            return self._label(entry) or ""  # without the message that it stands in
+            return self._label(entry) or ""  # without the message that it is in
         item = self._item(entry)
         if item is None:
             return ""
         return item.text if entry.action is None else self._text(entry, item) or ""
 
     def arguments(self, entry: Entry, label: str) -> str | None:
-        """What arguments become that keep their short strings; None: they become empty."""
+        """Return arguments that keep their short strings, or None if they become empty."""
         item = self._present(entry)
         return elide.clipped_arguments(item.text, label, free_text=item.free_text)
 
     def originals(self, record: Record, renew: Callable[[str], bool]) -> list[tuple[Entry, Item, bytes]]:
-        """What of a record must be in the stash before it is returned trimmed, and is not yet.
+        """Return a record's originals that must be stored before it is returned trimmed, and are not yet.
 
-        `renew` says of an id that it is there, as it was recorded a moment ago: to write it again would take its bytes.
+        `renew` returns whether an id is stored already, as it was recorded a moment ago: storing it again would need
+        its bytes.
 
         An opaque item is the whole message: it is stored with the first of its parts that is trimmed, as an agent that
-        goes on from trimmed prompts does not send the whole again.
+        continues from trimmed prompts does not send the whole again.
         """
         touched = record.dropped or any(entry.action is not None for entry in record.entries)
         wanted = [
@@ -285,12 +287,13 @@ class Sources:
             and (record.dropped or entry.action is not None or (touched and entry.kind is ItemKind.OPAQUE))
         ]
         for entry in wanted:
-            if entry.kind is not ItemKind.REASONING:  # which may be absent: its message tells
+            if entry.kind is not ItemKind.REASONING:  # it may be missing: its message shows that
                 entry.stored = renew(entry.stash_id)
         wanted = [entry for entry in wanted if not entry.stored]
         if not wanted:
             return []
-        # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
+        # An item that was trimmed before is stored, so the wanted items are whole even if the message was sent back
+        # trimmed.
         raw, message, _ = self.source(wanted[0].message)
         items = items_of(record, message)
         found: list[tuple[Entry, Item]] = []
@@ -306,14 +309,14 @@ class Sources:
         return [(entry, item, original) for (entry, item), original in zip(found, originals, strict=True)]
 
     def original(self, entry: Entry) -> tuple[Item, bytes]:
-        """The original of an item whose message is in the prompt, untrimmed."""
+        """Return the original of an item whose message is in the prompt, untrimmed."""
         item = self._present(entry)
         return item, self._format.original(self.source(entry.message)[0], item)
 
     def render(self, index: int, sent: bytes, *, with_reasoning: bool = False) -> bytes:
-        """A trimmed record's bytes, as an edit of what was sent.
+        """Return a trimmed record's bytes, as an edit of the sent ones.
 
-        `with_reasoning`: though it was decided to remove that.
+        `with_reasoning`: keep reasoning even if it was decided to remove it.
         """
         raw, message, _ = self.source(index)
         if raw != sent:
@@ -334,7 +337,7 @@ class Sources:
         return self._format.write(sent, replacements) if replacements else sent
 
     def _text(self, entry: Entry, item: Item) -> Replacement:
-        """What an item becomes; `item` is as it is in the message at hand, whole or clipped already."""
+        """Return an item's replacement; `item` is as the current message has it, whole or clipped already."""
         label = entry.stash_id if entry.advertised else ""
         if entry.action is Action.CONDENSED:
             return self._base(entry)
@@ -355,19 +358,19 @@ class Sources:
 
     @staticmethod
     def _label(entry: Entry) -> Replacement:
-        """What an item becomes of which nothing is kept; None: empty arguments."""
+        """Return the replacement of an item that is not kept at all; None: empty arguments."""
         shown = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size)
         return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
 
 
 def items_of(record: Record, message: Message) -> Sequence[Item | None]:
-    """For each entry of a record its item in the message at hand, which may have come without its reasoning.
+    """Return for each entry of a record its item in the current message, which may lack its reasoning.
 
-    Reasoning leaves a message all at once, so it is all there or all gone.
+    Reasoning is removed from a message all at once, so all of it is present or none.
     """
     items = message.items
     if any(entry.kind is ItemKind.OPAQUE for entry in record.entries[-1:]):
-        items = whole_too(items)  # the same key twice is not looked for again
+        items = whole_too(items)  # a duplicate key is not searched again
     if len(items) == len(record.entries):
         return items
     if record.only_reasoning:
@@ -377,7 +380,7 @@ def items_of(record: Record, message: Message) -> Sequence[Item | None]:
 
 
 def trims_of(record: Record) -> list[Trim]:
-    """Items of a message that are trimmed now; an opaque item only if its message is gone."""
+    """Return the items of a message that are trimmed now; an opaque item only if its message is dropped."""
     return [_trim(record, entry) for entry in record.entries if record.dropped or entry.action is not None]
 
 

@@ -1,9 +1,9 @@
 """Side calls: a slice of the history, trimmed with the run's decisions, for validators and judges. Changes nothing.
 
-Messages are found by their identity wherever in the history they stand. One that the run has dropped, or does not know,
-stays as it was sent; no own text is written. A slice is another prompt than the one that its thinking came of: where
-that is bound to it, all of it is removed. Elsewhere the turn that a slice ends with needs its thinking, which in the
-run, where that turn is over, may be removed.
+Messages are found by their identity anywhere in the history. A message that the run has dropped, or does not know,
+stays as it was sent; no own text is written. A slice is another prompt than the one that produced its thinking: where
+thinking is bound to its prompt, all of it is removed. Elsewhere the last turn of a slice needs its thinking, which may
+have been removed in the run, where that turn is finished.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from prompt_sidecar.trim.inputs import Inputs
 
 
 def _without_reasoning(raw: bytes, format_: Format) -> tuple[bytes, int]:
-    """A message without its reasoning, and the tokens of encrypted text that this saves at the least."""
+    """Return a message without its reasoning, and the least tokens of encrypted text that this saves."""
     items = [item for item in format_.read(raw, "history", identify=False).items if item.kind is ItemKind.REASONING]
     if not items:
         return raw, 0
@@ -43,7 +43,7 @@ def _without_reasoning(raw: bytes, format_: Format) -> tuple[bytes, int]:
 
 
 def _with_reasoning(memory: Memory, place: int, sent: tuple[bytes, bytes], format_: Format) -> bytes:
-    """A message as the run has trimmed it, but for its reasoning. `sent`: its bytes and identity."""
+    """Return a message as the run has trimmed it, except for its reasoning. `sent`: its bytes and identity."""
     sources = Sources(memory.ledger, memory.rendered, lambda _: sent, format_)
     return sources.render(place, sent[0], with_reasoning=True)
 
@@ -108,7 +108,7 @@ def trim_slice(opened: OpenedPrompt, inputs: Inputs) -> TrimAnswer:
 
 
 def _body(split: Split, parts: Sequence[bytes]) -> bytes:
-    """The body with its messages in their places; what is between them is unchanged."""
+    """Return the body with its messages in their places; the bytes between them are unchanged."""
     pieces: list[bytes] = []
     at = 0
     for start, end, part in zip(split.starts, split.ends, parts, strict=True):

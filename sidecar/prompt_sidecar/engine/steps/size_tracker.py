@@ -1,16 +1,16 @@
-"""How large a run's history is: estimated tokens and items, in all and by kind, as it came and as it is returned.
+"""The size of a run's history: estimated tokens and items, in total and by kind, as sent and as returned.
 
-Two sums are kept for each kind: what its items took when they first came, and what they take now. A record adds to both
-when it is appended; when a decision changes it, what it last added to the second is taken back and what it takes now
-is added; when a rewind forgets it, both are taken back. So a call costs what is new, changed or forgotten, and the sums
-are those that a recount of the whole ledger gives:
+Two sums are kept for each kind: the tokens of its items when they were first sent, and their present tokens. A record
+adds to both when it is appended; when a decision changes it, its last contribution to the second sum is replaced by its
+present one; when a rewind forgets it, both are subtracted. So the cost of a call is proportional to what is new,
+changed or forgotten, and the sums equal those of a recount of the whole ledger:
 
     returned by all kinds  =  overhead + ledger.decisions.total + own text  =  the prompt's tokens after trimming
     sent by all kinds      =  overhead + the untrimmed history
 
 An agent that goes on from trimmed prompts sends less than the second line: the size is that of the run's history.
 
-A rewind needs no word from the ledger. Records are objects that live as long as their place in the history does, so
+The ledger need not announce a rewind. Records are objects that live as long as their place in the history does, so
 those at the end that are no longer the ledger's own are the forgotten ones.
 
 What surrounds a message's items (role, separators, tool names, the framing of calls and results) goes to the one
@@ -51,7 +51,7 @@ _BY_ITEM: Final = {
     ItemKind.OPAQUE: SizeKind.OTHER,
     ItemKind.REASONING: SizeKind.REASONING,
 }
-"""Items of other kinds are text, which belongs to its speaker."""
+"""Items of other kinds are text, which counts for its speaker."""
 _PLACE_BY_ROLE: Final = {role: _PLACE[kind] for role, kind in _BY_ROLE.items()}
 _PLACE_BY_ITEM: Final = {kind: _PLACE[_BY_ITEM[kind]] for kind in _BY_ITEM}
 
@@ -65,16 +65,16 @@ _NOTHING: Final[Sums] = (0,) * len(SizeKind)
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a prompt holds in addition to its history."""
+    """What a prompt has in addition to its history."""
 
     overhead: int
     """Tokens of system prompt, tool schemas and what opens the answer."""
     tool_schemas: int
-    """Of it: tool schemas."""
+    """Those of them that are tool schemas."""
     schema_members: int
-    """The body's members that hold these."""
+    """Number of the body's members with these."""
     system_texts: int
-    """Leading system messages, or the body's system member."""
+    """Number of leading system messages, or of the body's system member."""
     system_messages: int
     own_tokens: int
     own_texts: int
@@ -91,7 +91,7 @@ def around_of(
     system_messages: int,
     own_tokens: int,
 ) -> Around:
-    """Measure what surrounds a prompt's history.
+    """Measure the part of a prompt around its history.
 
     Args:
         format_: the prompt's format.
@@ -126,12 +126,13 @@ class SizeTracker:
     _returned: Sums = _NOTHING
     _items: Sums = _NOTHING
     recalls: int = 0
-    """Of the untrimmed history, tokens of calls of the sidecar's own tools and of their answers."""
+    """Tokens, in the untrimmed history, of calls of the sidecar's own tools and of their answers."""
     _changed: dict[int, Sums] = field(default_factory=dict)
-    """For records that a decision has changed, what they last added to `_returned`; others add what they came as."""
+    """For records that a decision has changed, their last contribution to `_returned`; others contribute their sent
+    size."""
 
     def measure(self, ledger: Ledger, around: Around, limit: int, opaque_factor: float = 1.0) -> HistorySize:
-        """Take in what has happened since the last call, and return the size.
+        """Include the changes since the last call, and return the size.
 
         Call it once for each prompt, after the last decision is written and before `ledger.decisions.dirty` is cleared.
         """
@@ -165,7 +166,7 @@ class SizeTracker:
             self._count(records[len(mine) :])
 
     def _count(self, new: Sequence[Record]) -> None:
-        """Take in records at the end; what they come as is added up in one go, as an unseen prompt brings thousands."""
+        """Add records at the end; their sizes as sent are summed at once, as an unseen prompt has thousands."""
         sent, items = list(_NOTHING), list(_NOTHING)
         first = len(self._records)
         for record in new:
@@ -195,7 +196,7 @@ class SizeTracker:
         self._items = _difference(self._items, items)
 
     def _added(self, index: int) -> Sums:
-        """What a record last added to `_returned`."""
+        """Return a record's last contribution to `_returned`."""
         changed = self._changed.get(index)
         return as_sent(self._records[index])[0] if changed is None else changed
 
@@ -204,14 +205,14 @@ class SizeTracker:
 
 
 def as_sent(record: Record) -> tuple[Sums, Sums]:
-    """A record's tokens by kind as it first came, and its items."""
+    """Return a record's tokens by kind as it was first sent, and its items."""
     tokens, items = list(_NOTHING), list(_NOTHING)
     _add(record, tokens, items)
     return tuple(tokens), tuple(items)
 
 
 def as_returned(record: Record) -> Sums:
-    """A record's tokens by kind as it is returned now."""
+    """Return a record's tokens by kind as it is returned now."""
     tokens = list(_NOTHING)
     if not record.dropped:
         _add(record, tokens, list(_NOTHING), now=True)
@@ -219,7 +220,7 @@ def as_returned(record: Record) -> Sums:
 
 
 def of_recall(record: Record) -> int:
-    """Tokens of a record, as it first came, that are there for the sake of the sidecar's own tools."""
+    """Return the tokens of a record, as first sent, that are due to the sidecar's own tools."""
     own = [entry for entry in record.entries if entry.tool and is_own_tool(entry.tool)]
     if not own:
         return 0
@@ -227,7 +228,7 @@ def of_recall(record: Record) -> int:
 
 
 def _add(record: Record, tokens: list[int], items: list[int], *, now: bool = False) -> None:
-    """Add a record to the sums of tokens and items, as it came or, `now`, as it is returned."""
+    """Add a record to the sums of tokens and items, as it was sent or, `now`, as it is returned."""
     speaker = home = _PLACE_BY_ROLE[record.role]
     if record.calls:
         home = _CALLS

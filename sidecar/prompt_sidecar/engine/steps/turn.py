@@ -5,7 +5,7 @@
      slices) in the    items)             first)               body)
              history)
 
-Everything that can fail on the caller's account (a wrong body, a deadline while it is read) happened when the prompt
+Every failure that the caller causes (a wrong body, a deadline while it is read) has happened by then, when the prompt
 was opened, which changes nothing.
 """
 
@@ -47,31 +47,31 @@ from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, Revision, apply_
 from prompt_sidecar.trim.stages import Evaluation
 
 RECORD_AT_ONCE: Final = 128
-"""New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
+"""New items handed to the stash at once, under one lock: 0.3 ms at most, so that no other call waits longer."""
 RECORD_BYTES: Final = 1_048_576
-"""Bytes of a message whose items are handed over at once, so that they are not kept together with it."""
+"""Bytes of a message whose items are handed over immediately, so that they are not kept together with it."""
 
 
 class Store(Protocol):
     """Where a run's originals go: the stash, and the history that is searched."""
 
     def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
-        """Keep items that are new, before any stage touches them. Their absence later is no fault: a budget may evict.
+        """Keep new items before any stage changes them. They may be missing later: a budget may evict them.
 
         `items` and their originals are not changed afterwards.
         """
         ...
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Store an original from which something is taken now; it must be there when this returns."""
+        """Store an original that is trimmed now; it must be stored when this returns."""
         ...
 
     def renew(self, stash_id: str) -> bool:
-        """Store an original that was recorded, if it is still there: as `put`, without its bytes. False: it is not."""
+        """Renew a recorded original: as `put`, without its bytes. Returns False if it is not stored any more."""
         ...
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
-        """Store an original that had expired and has come again."""
+        """Store an original that had expired and was sent again."""
         ...
 
     def dead(self) -> Collection[str]:
@@ -85,40 +85,40 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of taking one prompt. Tokens, raw."""
+    """Result of taking one prompt. Tokens are raw."""
 
     framed: FramedPrompt
     tokens: TokenFigures
     cache: CacheFigures
     opaque: int
-    """Of the returned tokens, those of encrypted text as they were counted."""
+    """Those of the returned tokens that are encrypted text, as counted."""
     untrimmed: int
-    """Tokens of the whole prompt, had the sidecar never been there: nothing trimmed, and nothing recalled."""
+    """Tokens of the whole prompt without the sidecar: nothing trimmed, and nothing recalled."""
     untrimmed_kept: int
-    """Of these, what the one before began with as well."""
+    """Those of them that the previous one began with too."""
     recalls: bool
-    """Whether all results that are new are answers of the sidecar's own tools."""
+    """Whether all new results are answers of the sidecar's own tools."""
     same: bool
-    """Whether the agent's history, tools and system prompt are those of the prompt before."""
+    """Whether the agent's history, tools and system prompt are the same as in the previous prompt."""
     size: HistorySize
     compacted: bool
     news: News
     revision_applied: bool | None
-    """None: none was sent, or this process knew the run."""
+    """None if no revision was sent, or this process knew the run."""
 
 
 def take(work: PromptWork, store: Store) -> Result:
     """Take a prompt into its run's memory: align, record what is new, decide, stash, render.
 
-    Raises only what `work.check` raises. The records and decisions made until then stay: they are those of the
-    prompt's beginning, and as decisions are a fold over the history, the next prompt goes on from there. Nothing is
-    returned of them before that.
+    Raises only what `work.check` raises. Records and decisions made until then stay: they belong to the prompt's
+    beginning, and as decisions are a fold over the history, the next prompt continues from there. None of them is
+    returned before that.
     """
     return _Turn(work, store).take()
 
 
 class _Turn:
-    """One prompt on its way."""
+    """One prompt on its way through the steps."""
 
     def __init__(self, work: PromptWork, store: Store) -> None:
         opened = work.opened
@@ -130,12 +130,12 @@ class _Turn:
         self._served = work.served
         self._compaction, self._unseen = opened.compaction, opened.unseen
         self._last = memory.answered
-        """What the last prompt left, before this one."""
+        """The state that the last prompt left."""
         if memory.brought is None:
             memory.brought = Brought(GatheredNews(0 if self._last.records else work.since))
         self._brought = memory.brought
         self._long = False
-        """Whether it brings many messages: then the call may end until it is rendered."""
+        """Whether it has many new messages: then the call may end until it is rendered."""
         self._rows: list[MessageRow] = []
         if work.revision is not None:
             memory.recorder.supersedes = work.revision.supersedes
@@ -156,8 +156,8 @@ class _Turn:
         memory, last, inputs = self._memory, self._last, self._work.inputs
         before, known = memory.received, last.records
         changed_from = self._align(before)
-        ledger = self._ledger  # which may be another now
-        if self._bound and known and last.recall != inputs.recall:  # our text comes or goes, in front of all thinking
+        ledger = self._ledger  # it may be another object now
+        if self._bound and known and last.recall != inputs.recall:  # our text is added or removed, before all thinking
             ledger.thinking.own_text_moved()
             self._served = Served(iterations=0)
         moved = ledger.thinking.moved or not self._bound
@@ -168,7 +168,7 @@ class _Turn:
         passed = ledger.thinking.looked_from != last.reasoning_from
         self._put_originals()
         ledger.drops.drop_again([index for index in dirty if self._sent(index) is None], self._count)
-        # A call that had to end may have gone back in the history before this one.
+        # An interrupted call may have rewound the history before this call.
         rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
@@ -177,7 +177,7 @@ class _Turn:
         if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and ledger.registry.batches == memory.sealed_batches
-            # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
+            # Where thinking is bound to our text, the text stays unchanged when the agent rewrites what follows it.
             lists = relist or (rewritten and moved) or applied is True
             self._write(lists=lists, then=self._work.revision if as_then else None)
         self._note()
@@ -190,7 +190,7 @@ class _Turn:
         # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
-        # What was decided after the revision that was taken over; all of that is new to this memory.
+        # Decisions after the revision that was loaded; all of that is new to this memory.
         added = applied is True and ledger.registry.batches != memory.sealed_batches
         news = self._brought.news.news(broken, self._schemas())
         size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
@@ -237,7 +237,7 @@ class _Turn:
         )
 
     def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:
-        """Tokens with which the untrimmed prompt before began as well; `stayed`: records that both begin with."""
+        """Return the tokens shared with the previous untrimmed prompt; `stayed`: records that both begin with."""
         if self._memory.prefix.agents != last.agents:
             return 0
         new = self._ledger.records[stayed:]
@@ -246,7 +246,7 @@ class _Turn:
         return max(0, size.tokens_sent - self._memory.size.recalls - opaque - added)
 
     def _recalls(self, known: int) -> bool:
-        """Whether the model was called for the sake of the sidecar's own tools alone."""
+        """Whether the model was called only because of the sidecar's own tools."""
         results = [
             entry.tool for record in self._ledger.records[known:] for entry in record.entries if entry.result >= 0
         ]
@@ -255,7 +255,7 @@ class _Turn:
     # -- align -------------------------------------------------------------------------------------------------------
 
     def _align(self, before: ReceivedPrompt | None) -> int:
-        """Find the prompt's place in the history; the first record that differs."""
+        """Find the prompt's place in the history. Returns the first record that differs."""
         memory, ledger = self._memory, self._ledger
         carried = carried_rows(before, self._body.same, self._reads, ledger.records) if before is not None else []
         rows = self._rows = align(
@@ -283,19 +283,19 @@ class _Turn:
         return changed
 
     def _compacts_otherwise(self, kept: int) -> bool:
-        """Whether a provider's newest compaction stands elsewhere than in the `kept` first records."""
+        """Whether a provider's newest compaction is not among the `kept` first records."""
         ledger = self._ledger
         if not len(ledger) or self._format.compaction is None:
             return False
-        settled = kept  # it is new, and all that is known precedes it
+        settled = kept  # it is new, and all known messages precede it
         if self._compaction < len(self._rows):
             settled = max(self._rows[self._compaction].place, 0) if self._compaction >= 0 else 0
         return min(ledger.messages.settled, kept) != settled
 
     def _begin_again(self, kept: int) -> None:
-        """Take the whole history again, as a process does that has not seen the run.
+        """Process the whole history again, like a process that has not seen the run.
 
-        What precedes the compaction that has come stays as it is from here on, whatever was decided about it.
+        What precedes the new compaction stays unchanged from here on, whatever was decided about it.
         """
         self._memory.begin_again(self._work.since, kept)
         assert self._memory.brought is not None
@@ -304,7 +304,10 @@ class _Turn:
         self._use_memory()
 
     def _place(self, before: ReceivedPrompt, same: int, changed: int) -> None:
-        """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
+        """Record where in the prompt each record is, and which known records were sent in other bytes.
+
+        Only moved ones.
+        """
         sent_at = self._memory.sent_at
         for row in before.rows[same:]:
             if 0 <= row.place < changed:
@@ -324,16 +327,16 @@ class _Turn:
     # -- record ------------------------------------------------------------------------------------------------------
 
     def _extend(self) -> bool | None:
-        """Take the messages that are new, some at a time; see `_fold` for what is returned."""
+        """Add the new messages, some at a time; see `_fold` for the result."""
         memory, work, reads = self._memory, self._work, self._reads
         evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many)
         first_new, last = len(self._rows), len(reads)
-        self._long = last - first_new > TOGETHER  # a prompt that brings a few messages is taken whole or not at all
+        self._long = last - first_new > TOGETHER  # a prompt with a few new messages is taken whole or not at all
         forget_texts(reads, self._body.same, first_new)
         applied = None
         try:
             if (work.revision is not None and not len(self._ledger)) or self._served is not None:
-                # It describes a whole history: up to there nothing may be decided, nor can a call end.
+                # The revision covers a whole history: up to there nothing may be decided, nor can a call end.
                 pending = self._append(first_new, last)
                 if self._bound:
                     self._find_foreign(pending)
@@ -351,7 +354,7 @@ class _Turn:
         return applied
 
     def _leading(self) -> Iterator[int]:
-        """Places of the agent's leading system messages in the prompt."""
+        """Yield the indices of the agent's leading system messages in the prompt."""
         for index, row in enumerate(self._rows):
             if row.place >= 0:
                 return
@@ -359,12 +362,12 @@ class _Turn:
                 yield index
 
     def _look(self) -> None:
-        """End the call here, if nobody waits for it any more and it is a long one."""
+        """End a long call here, if its caller does not wait any more."""
         if self._long:
             self._work.check()
 
     def _append(self, first: int, last: int) -> list[Record]:
-        """Make records of messages that are new, and rows for them; their items go into the run's history."""
+        """Make records of new messages, and rows for them; their items are added to the run's history."""
         memory, call, rows = self._memory, self._opened.call, self._rows
         pending: list[Record] = []
         recorded: list[tuple[HistoryItem, bytes]] = []
@@ -412,7 +415,7 @@ class _Turn:
                 if len(recorded) >= RECORD_AT_ONCE or size > RECORD_BYTES:
                     self._store.record(recorded)
                     recorded = []
-                raw = self._sent.message(index)  # not before, as it may be as long as all that is recorded of it
+                raw = self._sent.message(index)  # not earlier, as it may be as long as everything recorded from it
                 self._rendered.append(raw)
                 self._sources.keep(place, raw, message)
                 memory.sent_at.append(index)
@@ -426,19 +429,19 @@ class _Turn:
         return pending
 
     def _decoded(self, index: int) -> tuple[Message, Weight]:
-        """A message that is new at its place in the history, and what it takes."""
+        """Return a message that is new at its place in the history, and its weight."""
         read = self._reads[index]
         message, weight = read.message, read.weight
         if message is None or weight is None:  # known bytes, but now at another place
             message = self._format.read(self._sent.message(index), "history")
             weight = weigh([message], self._work.count_many, self._format.call_tokens)[0]
-            weight = weight._replace(total=read.tokens) if read.loads else weight  # with what it loads
+            weight = weight._replace(total=read.tokens) if read.loads else weight  # with the definitions that it loads
         return message, weight.nothing() if index < self._unseen else weight
 
     def _look_at(self, record: Record, message: Message, iteration: int) -> None:
-        """Take what is news of a new message, and condense its results while their text is at hand.
+        """Collect the news of a new message, and condense its results while their text is decoded.
 
-        The fold decides whether that is sent.
+        The fold decides whether the condensed form is used.
         """
         self._brought.news.record(record, iteration)
         revision = self._work.revision
@@ -449,7 +452,7 @@ class _Turn:
     def _originals(
         self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
     ) -> list[tuple[HistoryItem, bytes]]:
-        """The items of a message for the history, each with its original: without what the guard has broken in it."""
+        """Return a message's items for the history, each with its original: as before the guard defanged it."""
         whole = self._opened.guard.originals.get(index)
         if whole is None:
             raw = self._sent.message(index) if any(item.raw_json or item.spelled for _, item in items) else b""
@@ -462,12 +465,12 @@ class _Turn:
         return [(of_history, original) for (of_history, _), original in zip(items, originals, strict=True)]
 
     def _unmasked(self, index: int, place: int) -> bytes:
-        """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
+        """Return a message's identity before masking, if the revision's decisions were made then; else empty."""
         revision = self._work.revision
         return self._opened.guard.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
 
     def _find_foreign(self, pending: Sequence[Record]) -> None:
-        """Mark what the model said to prompts that the sidecar did not return, or whose answer the agent never got."""
+        """Mark assistant messages that did not answer a prompt we returned, or whose prompt the agent never got."""
         served, ledger = self._served, self._ledger
         if served is None:
             return
@@ -494,10 +497,10 @@ class _Turn:
     # -- decide ------------------------------------------------------------------------------------------------------
 
     def _fold(self, evaluation: Evaluation, pending: list[Record]) -> bool | None:
-        """Take new records one by one, evaluating before each assistant message. At the end of all it must be, too.
+        """Append new records one by one, evaluating before each assistant message. The caller must evaluate at the end.
 
         Returns:
-            Whether the revision's decisions were taken; None if none was sent or this process knew the run.
+            Whether the revision's decisions were loaded; None if no revision was sent or this process knew the run.
         """
         memory, ledger = self._memory, self._ledger
         sealed = self._work.revision if not len(ledger) else None
@@ -509,7 +512,7 @@ class _Turn:
             )
             if not fits or not sealed.state:
                 applied, sealed = False, None
-        # An evaluation must not see what comes after it, though all that is pending was observed before.
+        # An evaluation must not see what comes later, though all pending records were observed before.
         repeated: dict[int, list[Repetition]] = {}
         for again in reversed(self._brought.news.repetitions):
             if again.message < len(ledger):
@@ -518,9 +521,9 @@ class _Turn:
         own = self._memory.own.tokens or self._count(self._work.room.directives)
         for record in pending:
             waiting = sealed is not None and not applied
-            # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
-            # has come down since may change it only together with what the model said.
-            # Nor what precedes a compaction: the fold begins with that.
+            # Points that an earlier call evaluated and returned are skipped: the model answered that prompt, so a limit
+            # that was lowered since may change it only together with the model's answer. So are points before a
+            # compaction: the fold begins with it.
             decides = not (waiting or record.settled or record.compacts)
             if record.role is Role.ASSISTANT and len(ledger) > ledger.decisions.evaluated and decides:
                 evaluation.run()
@@ -547,9 +550,9 @@ class _Turn:
         return applied
 
     def _goes_on_from(self, sealed: Revision, pending: Sequence[Record]) -> bool:
-        """Whether a history may go on from a revision, if that is of its beginning.
+        """Whether a history may continue from a revision of its beginning.
 
-        Not where a compaction has come since, nor where the provider drops what earlier rules counted and trimmed.
+        Not if there was a compaction since, nor if the provider drops what earlier rules counted and trimmed.
         """
         if not 0 < sealed.length <= len(pending):
             return False
@@ -558,7 +561,7 @@ class _Turn:
         return not (sealed.version < COMPACTED and any(record.unseen for record in pending[: sealed.length]))
 
     def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
-        """The chain digest of a history as it was sent, masked or not."""
+        """Return the chain digest of a history as it was sent, masked or not."""
         recorder, unmasked, sent_at = self._memory.recorder, self._opened.guard.unmasked, self._memory.sent_at
         chain = b""
         for place, record in enumerate(records if unmasked else ()):
@@ -582,7 +585,7 @@ class _Turn:
         return replace(how, size=len(text), tokens=self._count(text.decode()))
 
     def _weigh_masked(self) -> None:
-        """Count what is shown of trimmed items whose messages were masked since."""
+        """Count the visible tokens of trimmed items whose messages were masked since."""
         ledger = self._ledger
         for index, record in enumerate(ledger.records):
             if record.dropped or self._memory.sent_at[index] not in self._opened.guard.unmasked:
@@ -597,7 +600,7 @@ class _Turn:
         return record.role is Role.ASSISTANT and not (records and records[-1].role is Role.ASSISTANT)
 
     def _append_group(self, record: Record, own: int) -> None:
-        """Append a record that begins a group, and sum up what the prompt that it answers took.
+        """Append a record that begins a group, and sum up the tokens of the prompt that it answers.
 
         Args:
             record: the record.
@@ -617,7 +620,7 @@ class _Turn:
     # -- stash and render --------------------------------------------------------------------------------------------
 
     def _put_originals(self) -> None:
-        """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
+        """Store originals: of items trimmed just now, and of items that expired and were sent again."""
         ledger, store = self._ledger, self._store
         for stash_id in store.missing():
             entry = ledger.messages.by_id.get(stash_id)
@@ -647,7 +650,7 @@ class _Turn:
                 raise RuntimeError("what the agent no longer has is dropped")
             raw = self._sources.render(index, came[0]) if record.touched else came[0]
             if index in ledger.decisions.dirty:
-                rendered.known_forms(index, self._format)  # the form that goes: a slow agent may still send it
+                rendered.known_forms(index, self._format)  # the form that is replaced: a slow agent may still send it
                 rendered.unidentified.add(index)
             moved |= was_dropped
             rendered.put(index, raw, dropped_before=was_dropped)
@@ -657,7 +660,7 @@ class _Turn:
     # -- our own text ------------------------------------------------------------------------------------------------
 
     def _write(self, *, lists: bool, then: Revision | None) -> None:
-        """Write again what depends on decisions; `then`: the revision with whose room the lists were written."""
+        """Write texts that depend on decisions again; `then`: the revision with whose room the lists were written."""
         memory, own = self._memory, self._memory.own
         new = self._list_trims()
         how = self._lists(then) if lists else None
@@ -666,7 +669,7 @@ class _Turn:
         self._brought.news.registry_cut = lists and own_text.is_cut(own.texts.registry)
 
     def _lists(self, then: Revision | None) -> Lists:
-        """How the lists are written; with the room of an earlier call where they are its own."""
+        """Return how the lists are written; with the room of an earlier call if they belong to that call."""
         work, registry = self._work, self._ledger.registry
         room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
         if self._bound:  # only what another process writes too: it may know other tasks, and hold other originals
@@ -680,7 +683,7 @@ class _Turn:
         )
 
     def _note(self) -> None:
-        """Write the note, which is another one at each call, where the prompt does not end in the midst of a turn."""
+        """Write the note, which differs at each call, unless the prompt ends in the middle of a turn."""
         note, work = "", self._work
         if work.inputs.recall and self._has_tail() and not self._is_unfinished():
             labelled = self._memory.listed.labelled
@@ -688,16 +691,16 @@ class _Turn:
         self._memory.own.tail(note, self._count)
 
     def _has_tail(self) -> bool:
-        # A note that is gone at the next call would precede thinking that is bound to it.
+        # A note that is missing at the next call would precede thinking that is bound to it.
         takes_note = self._format.placement.takes_note and not (self._bound or self._memory.own.note_waits)
         return takes_note and self._opened.policy.note_place is NotePlace.TAIL
 
     def _is_unfinished(self) -> bool:
-        """Whether the prompt ends in what the model says or calls, between the results of its calls, or for good.
+        """Whether the prompt ends in a message of the model, between results of its calls, or in a final message.
 
         Nothing may be placed between a call and its result, nor after a message that the model is to continue, nor
-        after one that must be the last. A result that names no call is not counted, as services that take it would
-        never have a note.
+        after one that must be the last. A result that names no call is ignored, as services that accept such results
+        would otherwise never get a note.
         """
         ledger = self._ledger
         if ledger.records and ledger.records[-1].final:
@@ -710,10 +713,10 @@ class _Turn:
         return bool(last.answers) and all(last.answers) and ledger.groups[-1].unanswered > 0
 
     def _list_trims(self) -> Sequence[Trim]:
-        """List every item that is trimmed; those of records that have not changed are the same objects as before.
+        """List every trimmed item; those of unchanged records are the same objects as before.
 
         Returns:
-            What is new in it.
+            The new trims.
         """
         memory, listed = self._memory, self._memory.trims_by_record
         new: list[Trim] = []
@@ -730,7 +733,7 @@ class _Turn:
     # -- frame -------------------------------------------------------------------------------------------------------
 
     def _frame(self) -> FramedPrompt:
-        """Put the prompt together, and recognise our texts when they come back."""
+        """Build the prompt, and remember our texts so that they are recognised when sent back."""
         own, placement = self._memory.own, self._format.placement
         places = self._places() if placement.lists is Stands.INSIDE else Places(0, 0)
         framed = frame(
@@ -747,7 +750,7 @@ class _Turn:
         return framed
 
     def _prefix(self, framed: FramedPrompt) -> Prefix:
-        """The prompt as the next one is compared with it."""
+        """Return the prompt in the form for comparing the next one."""
         memory, inputs = self._memory, self._work.inputs
         leading = tuple(self._reads[index].identity for index in self._leading())
         return Prefix(
@@ -767,7 +770,7 @@ class _Turn:
         return tuple(self._body.field(name) for name in self._format.tool_fields)
 
     def _around(self, framed: FramedPrompt) -> Around:
-        """What surrounds the history, for the measure of its size."""
+        """Return the part around the history, for measuring its size."""
         memory, body, format_ = self._memory, self._body, self._format
         return around_of(
             format_,
@@ -780,10 +783,10 @@ class _Turn:
         )
 
     def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
-        """Our texts without those whose place is not allowed: between a user's message and the model's.
+        """Return our texts without those whose place is not allowed: between a user's message and the model's.
 
-        Those of one place are one message, as two in a row are not taken everywhere; for the same reason none is placed
-        next to a system message of the agent's. That a place is wrong is as sticky as the place.
+        Texts at one place form one message, as some services do not accept two in a row; for the same reason none is
+        placed next to a system message of the agent's. A place that is not allowed stays so as long as the place does.
         """
         live, records = self._rendered.live, self._ledger.records
 

@@ -1,9 +1,10 @@
-"""The tools that a model is given, and the one call that runs whichever it chose.
+"""The tools that a model is given, and the call that runs the chosen one.
 
-What a model did wrong is an answer that it can act on, never an error: a malformed call says which argument, what was
-wrong and what is accepted, with an example. Every answer is bounded, begins with the line that the sidecar writes and
-recognises again, and quotes what tools wrote inside fences. A recalled page with all that is around it keeps within a
-page's tokens, so it is cut a second time where many short stretches, each with its fence, take more than was reckoned.
+A model's mistake is answered so that it can act on it, and is never an error: a malformed call says which argument,
+what was wrong and what is accepted, with an example. Every answer is limited in size, begins with a line that the
+sidecar recognises later, and quotes what tools wrote inside fences. A recalled page, including everything around it,
+stays within a page's tokens, so it is cut a second time if many short stretches, each with its fence, take more than
+estimated.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind, tag_of
 
 AROUND_TOKENS: Final = 100 + HEAD_TOKENS + QUOTE_TOKENS
-"""Tokens kept free for what is around a page of one stretch: its fence, and a label of about 70, at most 100. Where so
+"""Tokens kept free for the text around a page of one stretch: its fence, and a label of about 70, at most 100. If so
 few are configured that less than `MIN_PAGE_TOKENS` would be left, an answer may take more."""
 FOUND_TOKENS: Final = 40
-"""Tokens kept free for the line that begins a search's answer; it takes about 25. The rest is search's, which needs
-`LEAST_TOTAL_TOKENS`: where fewer are configured than both together, an answer may take that."""
+"""Tokens kept free for the line that begins a search's answer; it takes about 25. The rest is for the search, which
+needs `LEAST_TOTAL_TOKENS`: if fewer than both together are configured, an answer may take both together."""
 
 _ENCRYPTED: Final = (
     "The id is of reasoning as its provider signed or encrypted it, which cannot be shown; asking again will not help. "
     "Search finds what of it can be read."
 )
 _MOSTLY: Final = 2
-"""Divisor: a page of which the prompt holds all but this part is not shown whole again."""
+"""Divisor: a page is not shown whole again if at most this part of it is missing from the prompt."""
 _TOO_LARGE: Final = (
     "this range was shown before and trimmed as soon as it was in the prompt, as it is too large for it; "
     "a shorter range can be shown"
@@ -68,61 +69,61 @@ _WORDS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     CREATE_TASKS: (("items", "tasks"),),
     UPDATE_TASK: (),
 }
-"""How the core names what a tool's arguments name otherwise."""
+"""The core's names of what tools' arguments call otherwise."""
 
 
 class ToolBackend(Protocol):
-    """One run, as its tools use it. Every method may raise RunUnknown where this process has not seen the run."""
+    """One run, as its tools use it. Every method may raise RunUnknown if this process has not seen the run."""
 
     @property
     def search_limits(self) -> SearchLimits:
-        """The configured bounds of a search."""
+        """The configured limits of a search."""
         ...
 
     def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
-        """A page of an original, of at most so many tokens. Raises InvalidRequest for a bad pattern or range."""
+        """Return a page of an original, of at most `page_tokens`. Raises InvalidRequest for a bad pattern or range."""
         ...
 
     def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
-        """What the prompt that was returned last holds of an original, and of answers with these tags."""
+        """Return what the last returned prompt holds of an original, and of answers with these tags."""
         ...
 
     def search(self, query: SearchQuery) -> SearchResult:
-        """What is found in the run's history. Raises InvalidRequest for a query that is refused."""
+        """Search the run's history. Raises InvalidRequest for a query that is refused."""
         ...
 
     def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
-        """All tasks after the change. Raises InvalidRequest."""
+        """Create tasks and return all tasks. Raises InvalidRequest."""
         ...
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
-        """All tasks after the change. Raises InvalidRequest."""
+        """Update a task and return all tasks. Raises InvalidRequest."""
         ...
 
     def answer(self, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
-        """The text of an answer, with the line that the run recognises again."""
+        """Return the text of an answer, with the line that the run recognises later."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the tokens of a text."""
         ...
 
     def nonce(self) -> str:
-        """A few random letters or digits."""
+        """Return a few random letters or digits."""
         ...
 
 
 def call_tool(call: ToolCall, backend: ToolBackend, shown_before: ShownBefore) -> ToolAnswer:
-    """Run the tool that a model chose. A retry, by its request id, gets the answer that was given before.
+    """Run the tool that a model chose. A retry, by its request id, gets the earlier answer.
 
-    Raises only what the backend raises other than InvalidRequest and RunUnknown, such as DeadlinePassed.
+    Raises what the backend raises, such as DeadlinePassed, except InvalidRequest and RunUnknown.
     """
     kept = shown_before.answered(call.request_id)
     if kept is not None:
         return kept
     answer = _Tools(call, backend, shown_before).answer()
     if answer.outcome in (ToolOutcome.OK, ToolOutcome.REPEATED):
-        shown_before.keep(call.request_id, answer)  # any other answer is made again, or would be another one by then
+        shown_before.keep(call.request_id, answer)  # any other answer is made again, as it might be another one by then
     return answer
 
 
@@ -188,7 +189,7 @@ class _Tools:
         return answer
 
     def within(self, asked: Range, found: RetrieveAnswer, most: int) -> ToolAnswer:
-        """The answer that shows a page, or as much of its start as keeps the whole answer within `most` tokens."""
+        """Return the answer with a page, or as much of its start as keeps the whole answer within `most` tokens."""
         answer = self.shown(asked, found)
         if answer.content_tokens <= most:
             return answer
@@ -203,7 +204,7 @@ class _Tools:
         return self.cut(asked, found, sizes[max(fit, 1) - 1])
 
     def cut(self, asked: Range, found: RetrieveAnswer, size: int) -> ToolAnswer:
-        """The answer that shows the first `size` bytes of a page."""
+        """Return the answer with the first `size` bytes of a page."""
         shown, next_offset = start_of(found.page, size)
         content = found.page.content[:size]
         page = replace(
@@ -218,7 +219,7 @@ class _Tools:
         return self.shown(asked, replace(found, page=page, message=message))
 
     def shown(self, asked: Range, found: RetrieveAnswer) -> ToolAnswer:
-        """The answer that shows a page."""
+        """Return the answer with a page."""
         before, page = self.shown_before.times(asked), found.page
         headline = _plain(found.message) + (f"; shown {_times(before)} before" if before else "")
         body = render_page(page.content, page.content_type, page.stretches, nonce=self.backend.nonce)
@@ -265,7 +266,7 @@ class _Tools:
 
 
 def _in_words_of_the_tool(name: str, error: InvalidRequest) -> str:
-    """What the core says of a request, with the names of the tool's arguments."""
+    """Return the core's error about a request, with the names of the tool's arguments."""
     message, field = error.message, error.field
     for theirs, ours in _WORDS[name]:
         message, field = message.replace(theirs, ours), field.replace(theirs, ours)
@@ -273,12 +274,12 @@ def _in_words_of_the_tool(name: str, error: InvalidRequest) -> str:
 
 
 def _there(at: int) -> str:
-    """The end of a sentence about what the prompt holds at an iteration."""
+    """Return the end of a sentence about what the prompt holds at an iteration."""
     return f"is in the prompt, at iteration {at}; it is not shown again while it is there"
 
 
 def _held(page: Page, pages: Sequence[ShownPage], now: InPrompt) -> str:
-    """The end of a sentence that says where the prompt holds a page, or most of it; empty: it does not."""
+    """Return the end of a sentence on where the prompt holds most of a page; empty if it does not."""
     if now.original:
         return _there(now.original)
     there = [(each, at) for each in pages if (at := each.stands_at(now))]
@@ -286,7 +287,7 @@ def _held(page: Page, pages: Sequence[ShownPage], now: InPrompt) -> str:
         return ""
     covered = _joined(stretch for each, _ in there for stretch in each.stretches)
     missing: list[tuple[int, int]] = []
-    """Of the page's content."""
+    """Ranges of the page's content."""
     begin = 0
     for each in page.stretches:
         size = each.end_byte - each.start_byte
@@ -305,7 +306,7 @@ def _held(page: Page, pages: Sequence[ShownPage], now: InPrompt) -> str:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in their order, those that touch as one."""
+    """Return ranges in order, with touching ones joined."""
     made: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if made and start <= made[-1][1]:
@@ -316,7 +317,7 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _gaps(covered: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of a range is not in ranges that are in order."""
+    """Yield the parts of a range that are not in `covered`, which is in order."""
     for first, last in covered[max(bisect_right(covered, (start, end)) - 1, 0) :]:
         if first >= end:
             break
@@ -328,7 +329,7 @@ def _gaps(covered: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[
 
 
 def _line_of(page: Page, at: int) -> int:
-    """The line of the original that a byte of a page's content is in."""
+    """Return the line of the original that a byte of a page's content is in."""
     for each in page.stretches:
         size = each.end_byte - each.start_byte
         if at < size:
@@ -343,5 +344,5 @@ def _times(number: int) -> str:
 
 
 def _plain(sentence: str) -> str:
-    """A sentence as a label has it: without its full stop."""
+    """Return a sentence for a label: without its full stop."""
     return sentence.removesuffix(".")

@@ -1,9 +1,9 @@
 """The model-facing tools as the model reads them: names, descriptions, parameters, examples, and the fixed sentences.
 
-A model that is only given a search tool never calls it: a description says when to call. And it says what was learned
-from models that failed: that long content comes in pages and how to turn them, that a pattern is cheaper than paging,
-that what comes back is data, and that an expired id will not come back. The definitions go with every prompt, so they
-are short: together at most 700 tokens, which a test holds.
+A model that is only given a search tool never calls it: a description says when to call. It also covers what models got
+wrong: that long content comes in pages and how to request the next, that a pattern is cheaper than paging, that results
+are data, and that an expired id stays expired. The definitions go with every prompt, so they are short: together at
+most 700 tokens, which a test holds.
 
 Parameters keep to what OpenAI, Anthropic and Gemini all take of JSON Schema: type, description, enum, items, required,
 properties. Source: the providers' pages on function calling.
@@ -25,7 +25,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
 
 ROLES: Final = (Role.USER, Role.ASSISTANT, Role.TOOL)
-"""Whose text a search can be narrowed to: hardly any system text is recorded."""
+"""The roles by which a search can be filtered: hardly any system text is recorded."""
 MODES: Final = ("replace", "append")
 
 
@@ -119,11 +119,11 @@ TOOLS: Final[Mapping[str, ToolText]] = {
 }
 
 PLAIN: Final = "conversation"
-"""The format whose definitions are plain ones."""
+"""The format with plain definitions."""
 
 
 def definitions(format_name: str, names: Collection[str]) -> list[ToolDefinition]:
-    """The tools as definitions in a format, in an order that never changes.
+    """Return the tools as definitions in a format, in an order that never changes.
 
     Args:
         format_name: a name of `FORMATS`; empty: plain.

@@ -1,4 +1,4 @@
-"""Where a recalled page can end early, and what is left of it then."""
+"""Where a recalled page can end early, and what is then left of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prompt_sidecar.recall.selection import Page, Stretch
 
 
 def places_to_cut(page: Page) -> list[int]:
-    """Bytes after which a page can end early, ascending: its stretches' ends, and within the first one some more."""
+    """Return the sizes at which a page can end, ascending: its stretches' ends, and some more within the first one."""
     ends = list(accumulate(stretch.end_byte - stretch.start_byte for stretch in page.stretches))
     sizes = set(ends[:-1])
     half = ends[0] if ends else 0
@@ -21,14 +21,14 @@ def places_to_cut(page: Page) -> list[int]:
 
 
 def _character_end(text: bytes, at: int) -> int:
-    """`at`, or the byte after the UTF-8 character that it would split."""
+    """Return `at`, or the byte after the UTF-8 character that it would split."""
     while at < len(text) and text[at] & 0xC0 == 0x80:
         at += 1
     return at
 
 
 def start_of(page: Page, size: int) -> tuple[Sequence[Stretch], int]:
-    """The stretches of a page's first `size` bytes, and the byte of the original that follows."""
+    """Return the stretches of a page's first `size` bytes, and the byte of the original that follows."""
     shown: list[Stretch] = []
     at = 0
     for stretch in page.stretches:

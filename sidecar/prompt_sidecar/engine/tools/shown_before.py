@@ -1,17 +1,19 @@
 """What a model was shown by recall, so that a loop of retrieve, trim, retrieve ends.
 
-Such a loop once ran for 24 minutes: what was recalled was elided again, and asked for again. So there are two counts:
+Such a loop once ran for 24 minutes: recalled content was elided again, and requested again. So there are two counts:
 how often the same range was shown, and, as a loop may ask for a slightly different range each time, how many bytes of
-one content were shown in all, which may be four times its own. Once either is reached, an ask costs one short sentence
+one content were shown in total, at most four times its size. Once either limit is reached, a request gets one short
+sentence
 
 - while the prompt still holds what is asked for, or most of it: the sentence says at which iteration, and what is not
   there;
 - where pages of that size were trimmed as soon as they came, so that the model cannot have one: the sentence says that.
 
-In any other case the model has it no more, and is shown it again, however often it has asked: what was taken from a
-prompt can be fetched. A loop gets no further by that, as a page leaves the prompt only when so much else has come.
+In any other case the content is no longer in the prompt and is shown again, however often it was requested: trimmed
+content can always be fetched. A loop is not continued by that, as a page leaves the prompt only after much else was
+added.
 
-A call that is retried is no repetition: its answer is kept for a while and given again.
+A retried call is not a repetition: its answer is kept for a while and given again.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ from prompt_sidecar.facts.tool_calls import ToolAnswer
 from prompt_sidecar.recall.selection import Selection
 
 MOST_TIMES_OVER: Final = 4
-"""Times the bytes of a content that are shown of it, in all: once to page through it, and as often again as the same
-range may be repeated."""
+"""Most bytes of a content that are shown in total, as a multiple of its size: once to page through it, and as often
+again as the same range may be repeated."""
 RANGES: Final = 1_024
-"""Ranges remembered, those asked for last: a loop goes round in a few. About 200 KB if all differ."""
+"""Most recently requested ranges that are remembered: a loop repeats a few. About 200 KB if all differ."""
 CONTENTS: Final = 16_384
-"""Contents whose shown bytes are remembered, those shown last: more than a run recalls. About 3 MB."""
+"""Contents, the last shown ones, whose shown bytes are remembered: more than a run recalls. About 3 MB."""
 CALLS: Final = 64
-"""Calls whose answers are kept: a retry comes within seconds, and no agent makes so many calls in them."""
+"""Calls whose answers are kept: a retry is sent within seconds, and no agent makes so many calls in that time."""
 CALLS_BYTES: Final = 131_072
 """Bytes of answers kept, apart from the last: four full pages or many short answers. A page is held twice, as text and
-as facts; a thousand runs then keep 128 MB at the most."""
+as facts; a thousand runs then keep at most 128 MB."""
 
 PAGES: Final = 1_024
-"""Pages remembered, those shown last: a prompt that holds more takes millions of tokens. About 400 KB."""
+"""Most recently shown pages that are remembered: a prompt with more takes millions of tokens. About 400 KB."""
 STRETCHES: Final = 64
 """Stretches of a page that are remembered; a page has more where many lines match a pattern."""
 
@@ -50,10 +52,10 @@ _RANGE_BYTES: Final = 200
 _PAGE_BYTES: Final = 400
 _CONTENT_BYTES: Final = 215
 _CALL_BYTES: Final = 1_000
-"""What a range, a content and an answer take in addition to their texts."""
+"""Bytes of a range, a content and an answer in addition to their texts."""
 
 Range = tuple[str, Selection, int]
-"""A stash id, what of it was asked for, and from which offset on."""
+"""A stash id, the selection that was requested, and the offset."""
 
 
 _Key = TypeVar("_Key")
@@ -66,16 +68,16 @@ class ShownPage:
 
     asked: Range
     tag: str
-    """By which a prompt shows that it holds the page."""
+    """The tag by which a prompt shows that it holds the page."""
     size: int
     """Bytes of the original in it."""
     stretches: tuple[tuple[int, int], ...]
-    """Which ones, each from a byte to before another."""
+    """The stretches of the page, each from a byte to before another."""
     prompts: int
-    """How many prompts of the run there were before."""
+    """Number of the run's prompts before it was shown."""
 
     def stands_at(self, now: InPrompt) -> int:
-        """The iteration at which the prompt holds it, or will; 0: it does not."""
+        """Return the iteration at which the prompt holds it, or will hold it; 0 if it does not."""
         return now.iteration if now.prompts == self.prompts else now.pages.get(self.tag, 0)
 
 
@@ -102,7 +104,7 @@ class _Remembered(LRUCache[_Key, _Value]):
 
 
 class ShownBefore:
-    """What one run's model was shown by recall. Not thread-safe: a run's tool calls come one after another.
+    """What one run's model was shown by recall. Not thread-safe: a run's tool calls run one after another.
 
     Each method takes constant time.
     """
@@ -114,7 +116,7 @@ class ShownBefore:
         self._ranges: LRUCache[Range, int] = _Remembered(RANGES, lambda: reached("recall.ranges"))
         self._contents: LRUCache[str, _ShownContent] = _Remembered(CONTENTS, lambda: reached("recall.contents"))
         self._pages: OrderedDict[int, ShownPage] = OrderedDict()
-        """Those shown last, by a number that grows."""
+        """The last shown pages, by an increasing number."""
         self._of_content: dict[str, deque[int]] = {}
         """Their numbers, by stash id."""
         self._number = 0
@@ -123,29 +125,29 @@ class ShownBefore:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept, estimated."""
+        """Bytes kept, estimated."""
         kept = _RANGE_BYTES * len(self._ranges) + _CONTENT_BYTES * len(self._contents)
         return kept + _PAGE_BYTES * len(self._pages) + self._calls_bytes + _CALL_BYTES * len(self._calls)
 
     def times(self, asked: Range) -> int:
-        """How often this range was shown."""
+        """Return how often this range was shown."""
         return self._ranges.get(asked, 0)
 
     def had(self, asked: Range) -> bool:
-        """Whether this range was shown as often as it is to be."""
+        """Whether this range was shown as often as allowed."""
         return self.times(asked) >= self.limits.repeats
 
     def spent(self, stash_id: str) -> bool:
-        """Whether so much of this content was shown, in whatever ranges, that no more of it is to be."""
+        """Whether as much of this content was shown as allowed, in whatever ranges."""
         content = self._contents.get(stash_id)
         return content is not None and 0 < content.shown >= MOST_TIMES_OVER * content.total
 
     def pages(self, stash_id: str) -> Sequence[ShownPage]:
-        """The pages of a content that were shown, the newest last."""
+        """Return the pages of a content that were shown, the newest last."""
         return [self._pages[number] for number in self._of_content.get(stash_id, ())]
 
     def show(self, asked: Range, shown: int, total: int, page: ShownPage | None = None) -> None:
-        """Record that the range is shown now: `shown` bytes of content that has `total`."""
+        """Record that the range is shown now: `shown` bytes of a content of `total` bytes."""
         stash_id = asked[0]
         if page is not None:
             self._keep_page(page)
@@ -166,7 +168,7 @@ class ShownBefore:
             self._reached("recall.pages")
 
     def answered(self, request_id: str) -> ToolAnswer | None:
-        """The answer that was given to the call of that request id; None for the empty id, and if it is not kept."""
+        """Return the answer to an earlier call with that request id; None for an empty id, or if it is not kept."""
         return self._calls.get(request_id)
 
     def keep(self, request_id: str, answer: ToolAnswer) -> None:

@@ -1,10 +1,10 @@
-"""A run's tasks as records that processes merge, whatever each of them has heard of the others.
+"""A run's tasks as records that processes merge, whatever each of them has received from the others.
 
-Each process changes its own state, and takes in the states of others as they come. A merge takes of each task the
-newest version; where the whole list was replaced, the state that was replaced more often. It is commutative,
+Each process changes its own state, and merges the states of others as it receives them. A merge takes the newest
+version of each task; if the whole list was replaced, the state that was replaced more often. It is commutative,
 associative and idempotent (a state-based CRDT: Shapiro et al., "Conflict-free Replicated Data Types", 2011), so all
-processes come to the same tasks in whatever order they hear of changes. Of two replacements of which neither
-process had heard of the other's, both lists stay.
+processes reach the same tasks in whatever order they receive changes. If two processes replaced the list without
+knowing about each other's replacement, both lists stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from prompt_sidecar.facts.archived import TaskRecord, TaskState
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 
 REQUESTS: Final = 256
-"""Names of changes that are remembered: a retry comes within seconds, and no agent makes so many changes in them."""
+"""Names of changes that are remembered: a retry is sent within seconds, and no agent makes so many changes in that
+time."""
 KEY_DIGITS: Final = 20
 """Hexadecimal digits of a record's key: 80 bits."""
 
@@ -26,7 +27,7 @@ _RANKS: Final = {status: rank for rank, status in enumerate(TaskStatus)}
 
 
 def merged(one: TaskState, other: TaskState) -> TaskState:
-    """What is known where both states are."""
+    """Merge two states."""
     if one == other:
         return one
     newest = max(one.epoch, other.epoch)
@@ -46,20 +47,20 @@ def merged(one: TaskState, other: TaskState) -> TaskState:
 
 
 def _order(record: TaskRecord) -> tuple[int, int, int, str]:
-    """Which of two records of a task holds; of two changes of the same version the one that goes further."""
+    """Return a sort key: the greatest record of a task is kept; of equal versions, the further progress."""
     return record.version, _RANKS[record.status], record.number, record.text
 
 
 def in_order(records: Iterable[TaskRecord]) -> tuple[TaskRecord, ...]:
-    """Records as a state has them."""
+    """Return records in the order of a state."""
     return tuple(sorted(records, key=attrgetter("key")))
 
 
 def numbered(records: Sequence[TaskRecord]) -> dict[int, TaskRecord]:
-    """The records by the number that each is shown under, in that order.
+    """Return the records by their displayed numbers, in order.
 
-    A record keeps the number that it was made with. Where two processes gave the same one without having heard of each
-    other, it is the first's, by key, and the others come behind all.
+    A record keeps its original number. If two processes gave the same number without knowing about each other, the
+    first record by key keeps it, and the others are numbered after all.
     """
     shown: dict[int, TaskRecord] = {}
     behind = []
@@ -72,20 +73,20 @@ def numbered(records: Sequence[TaskRecord]) -> dict[int, TaskRecord]:
 
 
 def items_of(records: Sequence[TaskRecord]) -> tuple[TaskItem, ...]:
-    """The tasks as agents see them, by number."""
+    """Return the tasks as agents see them, by number."""
     return tuple(TaskItem(number, record.text, record.status) for number, record in numbered(records).items())
 
 
 def key_of(*parts: object) -> str:
-    """The key of a record that two processes may both make, such as of one request that came twice."""
+    """Return the key of a record that two processes may both make, such as for one request that was sent twice."""
     return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:KEY_DIGITS]
 
 
 def from_earlier(version: int, items: Sequence[TaskItem], requests: Sequence[str], known: TaskState) -> TaskState:
-    """A state of what a version before these records has stored: tasks by number. `known`: what is known here.
+    """Convert the state stored by the version before records: tasks by number. `known`: this process's state.
 
-    A task that is known here under that number is that one; so replicas of both versions may share a run for the time
-    of an upgrade. What the earlier one has replaced stays where it is known here.
+    A task known here under the same number is the same task, so replicas of both versions may share a run during an
+    upgrade. Tasks that the earlier version has replaced stay if they are known here.
     """
     here = numbered(known.records)
     records = {}

@@ -1,9 +1,9 @@
-"""A run's task list: what the model said it has to do, and how far it is.
+"""A run's task list: what the model plans to do, and its progress.
 
 A plan kept outside the conversation survives every trim, and gives a completion check something concrete. A change is
-made whole or not at all. Changes carry a request id where they may be retried: a retry changes nothing, whatever it
-holds. Processes that share a store merge what they know (`task_records.py`). Task texts are data that a model wrote,
-perhaps after reading a hostile page: they are shown as JSON strings in which nothing invisible is left.
+made completely or not at all. A change that may be retried has a request id: a retry changes nothing, whatever it
+contains. Processes that share a store merge what they know (`task_records.py`). Task texts are data that a model wrote,
+perhaps after reading a hostile page: they are shown as JSON strings with invisible characters escaped.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.recall.counts import EventCounts
 
 MAX_TASKS: Final = 50
-"""Tasks of a run: all of them are in every task tool's answer, and a plan of more is none."""
+"""Tasks of a run: all of them are in every task tool's answer, and a longer list is not a useful plan."""
 MAX_TEXT: Final = 200
 """Characters of a task, without white space around it: two lines, about 50 tokens."""
 MAX_UNSEEN: Final = 40
-"""Characters of a task that are not seen when printed, such as line breaks and joiners: each is escaped where the task
-is shown, and takes six times its room."""
+"""Invisible characters of a task, such as line breaks and joiners: each is escaped where the task is shown, and takes
+six times its space."""
 APART: Final = 10_000
-"""From how many hundreds a process draws the first number of its tasks while it cannot know those of others: two that
-draw give the same one to different tasks once in so many times, and then the merge gives another to one of them."""
+"""Number of hundreds from which a process draws the first number of its tasks while it cannot know those of others: two
+processes draw the same one once in so many times, and then the merge renumbers one of the tasks."""
 
 _RANKS: Final = {TaskStatus.IN_PROGRESS: 0, TaskStatus.PENDING: 1}
-"""Which unfinished tasks are named first: those at hand."""
+"""Which unfinished tasks are named first: those in progress."""
 _UNSEEN: Final = re.compile(r"[^\x20-\x7e]")
 
 
@@ -65,20 +65,20 @@ class TaskList:
 
     @property
     def kept_bytes(self) -> int:
-        """What the tasks and the names of changes take, estimated."""
+        """Bytes of the tasks and the names of changes, estimated."""
         return _TASK_BYTES * len(self._items) + _REQUEST_BYTES * len(self._state.requests)
 
     @property
     def unfinished(self) -> Sequence[TaskItem]:
-        """Those not completed, by number."""
+        """Tasks not completed, by number."""
         return [task for task in self._items if task.status is not TaskStatus.COMPLETED]
 
     def state(self) -> TaskState:
-        """The tasks for another process."""
+        """Return the tasks for another process."""
         return self._state
 
     def restore(self, state: TaskState) -> None:
-        """Take in what another process knows. Counts nothing."""
+        """Merge the state of another process. Counts nothing."""
         known = merged(self._state, state)
         if known != self._state:
             self._state, self._items = known, items_of(known.records)
@@ -93,16 +93,17 @@ class TaskList:
         mask: Callable[[str, str], str] = lambda text, _: text,
         apart: bool = False,
     ) -> Sequence[TaskItem]:
-        """Put tasks in the place of those that are there, or after them, and return all.
+        """Replace the tasks, or append to them, and return all.
 
         Args:
             items: their texts; white space around them is dropped. None without `append` removes all tasks.
-            append: put them after those that are there; their numbers go on. Otherwise numbers start at 1.
-            request_id: names the change; one that was made before is not made again. Empty: it is no retry.
-            statuses: where each stands, if that is known; empty: all are pending.
-            mask: makes of a text and its field the text that is kept; what it raises leaves the tasks as they are.
-            apart: whether other processes may have made tasks that are not known here: the numbers of these then begin
-                far away from theirs.
+            append: add them after the present tasks; numbers continue. Otherwise numbers start at 1.
+            request_id: names the change; an earlier change of the same name is not made again. Empty: it cannot be
+                retried.
+            statuses: the status of each task, if known; empty: all are pending.
+            mask: returns the text to keep, from a text and its field; what it raises leaves the tasks unchanged.
+            apart: whether other processes may have made tasks that are not known here: the new numbers then begin far
+                away from theirs.
 
         Raises:
             InvalidRequest: a text is empty or too long, or there would be too many; nothing has changed.
@@ -140,7 +141,7 @@ class TaskList:
         return self._items
 
     def update(self, id: int, status: TaskStatus, request_id: str = "") -> Sequence[TaskItem]:
-        """Say where a task stands now, and return all. It may move from any status to any other.
+        """Set a task's status, and return all tasks. Any change of status is allowed.
 
         Raises:
             InvalidRequest: there is no task of that number; nothing has changed.
@@ -181,15 +182,15 @@ def _numbers(shown: Collection[int]) -> str:
 
 
 def lines(tasks: Collection[TaskItem]) -> str:
-    """A line for each task, for the answers of task tools: number, status, text as a JSON string."""
+    """Return a line for each task, for the answers of task tools: number, status, text as a JSON string."""
     return "\n".join(_line(task) for task in tasks)
 
 
 def open_lines(tasks: Collection[TaskItem], tokens: int, count: Callable[[str], int]) -> str:
-    """The unfinished tasks for the note, those in progress first, and how many more there are.
+    """Return the unfinished tasks for the note, those in progress first, and how many more there are.
 
-    Takes at most `tokens` by `count`: shows as many as fit, at the least their number; empty if there are none, or no
-    room for that.
+    Takes at most `tokens` by `count`: shows as many as fit, at least their number; empty if there are none, or no room
+    even for that.
     """
     waiting = sorted((task for task in tasks if task.status in _RANKS), key=lambda task: (_RANKS[task.status], task.id))
     if not waiting:
@@ -236,7 +237,7 @@ def _line(task: TaskItem) -> str:
 
 
 def _shown(text: str) -> str:
-    """As a JSON string whose letters stay readable; what is not seen when printed is escaped."""
+    """Return a text as a JSON string whose letters stay readable; invisible characters are escaped."""
     return _UNSEEN.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 

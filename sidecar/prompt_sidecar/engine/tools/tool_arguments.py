@@ -1,9 +1,9 @@
-"""What a model meant by its arguments: whatever is unambiguous is taken, all else is answered so that it can do better.
+"""What a model meant by its arguments: what is unambiguous is accepted, the rest gets a helpful answer.
 
 Models send numbers as strings, null or an empty string for what they leave out, a string where a list is wanted, their
 own kind of task objects, an id with the label's brackets around it, and an object inside a string. None of that is
 worth a turn of the conversation. What cannot be understood raises `BadArgument`, whose message names the argument, what
-was wrong and what is accepted. It never holds text that the model wrote: a hostile page may have dictated it.
+was wrong and what is accepted. It never contains text that the model wrote, as a hostile page may have dictated it.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ MOST_TOOLS: Final = 64
 MOST_NAME: Final = 128
 """Characters of a tool's name in a search: twice what providers accept."""
 MOST_ID: Final = 64
-"""Characters of an id that are looked up: more than an id has, so that a cut one is never an id by chance."""
+"""Characters of an id that are looked up: more than an id has, so that a truncated one is never an id by chance."""
 MOST_LABEL: Final = 512
-"""Characters in which an id is looked for: a whole label has about a hundred."""
+"""Characters that are searched for an id: a whole label has about a hundred."""
 
 T = TypeVar("T")
 
 _DIGITS: Final = 15
-"""Digits of a number: all counts of bytes, lines and iterations have fewer, and doubles hold them exactly."""
+"""Digits of a number: all counts of bytes, lines and iterations have fewer, and doubles represent them exactly."""
 _NUMBER: Final = re.compile(rf"([+-]?\d{{1,{_DIGITS}}})(?:\.0+)?", re.ASCII)
 _TASK_NUMBER: Final = re.compile(r"[^\w-]*(?:(?:task|id)[^\w-]*)?(\d{1,9})\W*", re.ASCII | re.IGNORECASE)
 _LABELLED_ID: Final = re.compile(r"\bid\s*[=:]\s*[\"']?([a-z0-9]+)", re.ASCII | re.IGNORECASE)
 _AROUND_ID: Final = "\"'`[](){}<>#=:;,. \t\r\n"
 _NONE: Final = frozenset({"", "null", "none", "any", "all", "undefined"})
-"""What models write for a choice or a number that they leave out."""
+"""What models write for a choice or a number that they mean to omit."""
 _TASK_TEXT: Final = ("content", "task", "text", "title", "description")
-"""Under which name agents' own task tools hold the text."""
+"""The names under which agents' own task tools hold the text."""
 
 _ROLES: Final[Mapping[str, Role]] = {
     **{str(role): role for role in ROLES},
@@ -79,7 +79,7 @@ class BadArgument(Exception):
 
 
 def members(arguments: str) -> Members:
-    """Decode a call's arguments: JSON of an object, or of a string that holds one; empty and null are no arguments."""
+    """Decode a call's arguments: a JSON object, or a string that contains one; empty and null are no arguments."""
     value: Any = arguments
     for _ in range(2):
         if type(value) is str:
@@ -92,7 +92,7 @@ def members(arguments: str) -> Members:
 
 
 def asked(call: Members) -> Range:
-    """What a call of the recall tool asks for."""
+    """Return what a call of the recall tool asks for."""
     stash_id = _stash_id(call)
     pattern = _text(call, "pattern")
     first = _number(call, "first_line", "1 or more")
@@ -109,7 +109,7 @@ def asked(call: Members) -> Range:
 
 
 def query(call: Members, limits: SearchLimits, total_tokens: int) -> SearchQuery:
-    """What a call of the search tool looks for, within the bounds of the tool and `total_tokens`."""
+    """Return the query of a call of the search tool, within the limits of the tool and `total_tokens`."""
     words = _text(call, "query").strip()
     if not words:
         raise BadArgument("query is missing or empty; accepted: words to look for")
@@ -132,9 +132,9 @@ def query(call: Members, limits: SearchLimits, total_tokens: int) -> SearchQuery
 
 
 def new_tasks(call: Members) -> tuple[Sequence[str], bool, Sequence[TaskStatus]]:
-    """What a call of create_tasks creates: texts, whether they are appended, and where each stands, if that was said.
+    """Return what create_tasks creates: texts, whether they are appended, and their statuses, if given.
 
-    How many and how long they may be is the task list's to say.
+    The task list checks their number and length.
     """
     value = call.get("tasks")
     if value is None:
@@ -157,7 +157,7 @@ def new_tasks(call: Members) -> tuple[Sequence[str], bool, Sequence[TaskStatus]]
 
 
 def new_status(call: Members) -> tuple[int, TaskStatus]:
-    """Which task a call of update_task means, and where it stands now."""
+    """Return which task a call of update_task means, and its new status."""
     value = _alone(call.get("id"))
     matched = _TASK_NUMBER.fullmatch(value) if type(value) is str else None
     number = int(matched[1]) if matched else _integer(value)
@@ -199,7 +199,7 @@ def _stash_id(call: Members) -> str:
 
 
 def _text(call: Members, name: str) -> str:
-    """A text, empty if it is left out; a number is the text that it is written as."""
+    """Return a text, empty if it is omitted; a number becomes the text that it is written as."""
     value = _alone(call.get(name))
     if value is None:
         return ""
@@ -226,7 +226,7 @@ def _tools(call: Members) -> frozenset[str]:
 
 
 def _number(call: Members, name: str, accepted: str, *, end: bool = False) -> int:
-    """A count, 0 if it is left out. `end`: -1 means the end, which is 0 as well."""
+    """Return a count, 0 if it is omitted. `end`: -1 means the end, which is 0 as well."""
     value = _alone(call.get(name))
     if _left_out(value):
         return 0
@@ -242,7 +242,7 @@ def _number(call: Members, name: str, accepted: str, *, end: bool = False) -> in
 
 
 def _integer(value: Any) -> int | None:
-    """A whole number however it is written, None if it is none, or longer than any count."""
+    """Return a whole number however it is written, or None if it is not one, or longer than any count."""
     if type(value) is str:
         matched = _NUMBER.fullmatch(value.strip(" \t\r\n\"'`").replace(",", "").replace("_", ""))
         return int(matched[1]) if matched else None
@@ -251,7 +251,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _choice(value: Any, name: str, known: Mapping[str, T], accepted: Iterable[str]) -> T:
-    """One of some words, in whatever case, with blanks or hyphens for underscores."""
+    """Return one of some words, in any case, with blanks or hyphens for underscores."""
     value = _alone(value)
     word = re.sub(r"[\s-]+", "_", value.strip().strip("\"'`").lower()) if type(value) is str else ""
     if word not in known:
@@ -261,7 +261,7 @@ def _choice(value: Any, name: str, known: Mapping[str, T], accepted: Iterable[st
 
 
 def _several(call: Members, name: str) -> list[tuple[str, Any]]:
-    """The values of an argument that may be one or a list of some, each with its place as it is to be named."""
+    """Return the values of an argument that may be one or a list, each with its place as errors name it."""
     value = call.get(name)
     if type(value) is str and value.lstrip().startswith("["):
         value = _listed(value)
@@ -271,7 +271,7 @@ def _several(call: Members, name: str) -> list[tuple[str, Any]]:
 
 
 def _listed(text: str) -> list[Any]:
-    """The list that a string is: a list written as JSON, else the string alone."""
+    """Return the list that a string means: a list written as JSON, else the string alone."""
     if text.lstrip().startswith("["):
         try:
             value = load(text.encode("utf-8", "surrogatepass"), "")
@@ -302,12 +302,12 @@ def _left_out(value: Any) -> bool:
 
 
 def _alone(value: Any) -> Any:
-    """What a list of one holds; everything else as it is."""
+    """Return the only element of a list of one; any other value unchanged."""
     return value[0] if type(value) is list and len(value) == 1 else value
 
 
 def _kind(value: Any) -> str:
-    """What a value is, for a message that must not hold it."""
+    """Return what a value is, for a message that must not contain it."""
     if value is None:
         return "null"
     kinds = {bool: "a boolean", str: "a string", list: "a list", dict: "an object"}

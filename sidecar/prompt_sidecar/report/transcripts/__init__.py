@@ -1,1 +1,1 @@
-"""Transcripts that people have, read as the prompts that an agent sent: one reader for each source."""
+"""Transcripts of agents, read as the prompts that were sent: one reader for each source."""

@@ -1,4 +1,4 @@
-"""The AI SDK's UI messages, which chat applications store, as the model messages that they become.
+"""The AI SDK's UI messages, which chat applications store, converted to model messages.
 
 A UI message is `{"id", "role", "parts"}`; a tool part has the type `tool-NAME` (or `dynamic-tool` with `toolName`), and
 call and result in one. Steps of an answer are divided by `step-start`. Source: the AI SDK's reference of UIMessage and
@@ -18,7 +18,7 @@ _STEP: Final = "step-start"
 _DONE: Final = {"output-available": "output", "output-error": "errorText"}
 
 FORMAT: Final = "ai_sdk"
-"""The format of the model messages that are made."""
+"""The format of the resulting model messages."""
 
 
 def are(messages: Sequence[bytes]) -> bool:
@@ -33,7 +33,7 @@ def are(messages: Sequence[bytes]) -> bool:
 
 
 def model_messages(messages: Sequence[bytes]) -> tuple[list[bytes], tuple[str, ...]]:
-    """The model messages, and what of them is not in the file."""
+    """Return the model messages, and which of their parts the file lacks."""
     made = [msgspec.json.encode(one) for message in messages for one in _converted(_decoded(message))]
     return made, ("the system prompt and the tools' definitions, which UI messages do not have",)
 

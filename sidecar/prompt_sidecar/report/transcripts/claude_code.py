@@ -1,13 +1,14 @@
 """Session files of Claude Code: `~/.claude/projects/PROJECT/SESSION.jsonl`, and those of subagents next to them.
 
-A line is an event. What the model made comes as one line for each block, with the same `message.id`; the results of
-parallel calls are between them. So all lines of an id are one message, and what users and tools said until the next
-id is the message after it. Lines lead to one another by `parentUuid`: a user's words whose parent has been answered
-otherwise go on from there, as after a rewind. After a `compact_boundary` the history begins again with a summary.
+A line is an event. The model's output has one line for each block, with the same `message.id`; the results of parallel
+calls are between them. So all lines with an id are one message, and the words of users and results of tools until the
+next id are the message after it. Lines refer to their predecessors by `parentUuid`: a user's words whose parent already
+has another answer continue from there, as after a rewind. After a `compact_boundary` the history begins again with a
+summary.
 
-Lines with `isSidechain` belong to a subagent, which has a history of its own. Lines that hold no part of a prompt
-(`summary`, `queue-operation`, snapshots, progress, titles) are passed over; what a user queued comes again as a user's
-line, or as an attachment.
+Lines with `isSidechain` belong to a subagent, which has a history of its own. Lines without a part of a prompt
+(`summary`, `queue-operation`, snapshots, progress, titles) are skipped; words that a user queued appear again as a
+user's line, or as an attachment.
 
 Sources: descriptions of the format by its users (S2thend/claude-code-history, ccusage, Jesse Vincent's "Claude Code
 session continuation"), and issues 13326, 44597 and 45660 of anthropics/claude-code.
@@ -38,11 +39,11 @@ SOURCE: Final = "Claude Code session"
 _SAYERS: Final = frozenset({"user", "assistant"})
 _MAIN: Final = ""
 _OWN_MODEL: Final = "<synthetic>"
-"""Model of lines that Claude Code wrote itself, such as an error of the provider."""
+"""Model of lines that Claude Code wrote itself, such as a provider's error."""
 
 
 def fits(lines: Sequence[TranscriptLine]) -> bool:
-    """Whether these are lines of a session: one of a sayer, with an id of its own or of the session."""
+    """Whether these are lines of a session: one from a speaker, with an id of its own or of the session."""
     return any(
         line.text("type") in _SAYERS and "message" in line.members and {"uuid", "sessionId"} & line.members.keys()
         for line in lines
@@ -50,7 +51,7 @@ def fits(lines: Sequence[TranscriptLine]) -> bool:
 
 
 def read(path: Path, lines: Sequence[TranscriptLine]) -> list[Transcript]:
-    """The session's run and those of its subagents; only runs in which the model was called."""
+    """Return the session's run and those of its subagents; only runs in which the model was called."""
     session = _ClaudeCodeSession()
     for line in lines:
         session.take(line)
@@ -72,13 +73,13 @@ def read(path: Path, lines: Sequence[TranscriptLine]) -> list[Transcript]:
 
 @dataclass(slots=True)
 class _ClaudeCodeSession:
-    """The lines of one file, each given to the run that it is of."""
+    """The lines of one file, each assigned to its run."""
 
     tracks: dict[str, _Track] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
-    """Line id → key of its run, for subagents' lines that do not name their agent."""
+    """Keys of runs by line id, for subagents' lines that do not name their agent."""
     folder: str = ""
-    """That the agent worked in when it began."""
+    """The agent's working folder when it began."""
 
     def take(self, line: TranscriptLine) -> None:
         own, parent = line.text("uuid"), line.text("parentUuid")
@@ -106,16 +107,16 @@ class _Track:
     """One run while its lines are read."""
 
     date: str = ""
-    """Of its first line."""
+    """The date of its first line."""
     history: list[bytes] = field(default_factory=list)
     prompts: list[RecordedPrompt] = field(default_factory=list)
     answer: list[bytes] = field(default_factory=list)
     """Blocks of the model's message that is being read."""
     answer_id: str = ""
     said: list[bytes] = field(default_factory=list)
-    """Blocks of the user's message that comes after it."""
+    """Blocks of the user's message that follows it."""
     places: dict[str, int] = field(default_factory=dict)
-    """Line id → how many messages the history has with it."""
+    """Number of messages in the history up to a line, by line id."""
     usage: CallUsage | None = None
     compactions: int = 0
     cleared: int = 0
@@ -123,7 +124,7 @@ class _Track:
     attachments: int = 0
 
     def say(self, line: TranscriptLine, *, of_model: bool) -> None:
-        """Take a line of the model, of the user or of tools."""
+        """Add a line of the model, of the user or of tools."""
         message = line.object("message")
         if line.true("isVisibleInTranscriptOnly") or line.true("isApiErrorMessage"):
             return
@@ -136,7 +137,7 @@ class _Track:
             self.said += blocks
 
     def attach(self, line: TranscriptLine) -> None:
-        """Take what was sent in addition to the messages: queued words as the user's, of anything else the number."""
+        """Add what was sent in addition to the messages: queued words as the user's, of anything else the number."""
         attached = line.object("attachment")
         prompt = value_in(attached, "prompt")
         if text_in(attached, "type") == "queued_command" and isinstance(prompt, str):
@@ -151,16 +152,16 @@ class _Track:
         self.compactions += 1
 
     def place(self, line: TranscriptLine) -> None:
-        """Remember where in the history a line stands."""
+        """Record where in the history a line is."""
         self.places[line.text("uuid")] = len(self.history) + bool(self.answer) + bool(self.said)
 
     def close(self) -> bool:
-        """Take the last answer; whether there is a prompt."""
+        """Finish the last answer. Returns whether there is a prompt."""
         self._flush()
         return bool(self.prompts)
 
     def missing(self) -> tuple[str, ...]:
-        """What was sent and is not in the file."""
+        """Return what was sent and is not in the file."""
         told = ["the system prompt and the tools' definitions, which session files do not have"]
         if self.attachments:
             told.append(f"{self.attachments} attachments, whose wording in the prompt the file does not have")
@@ -186,7 +187,7 @@ class _Track:
             self.prompts[-1] = RecordedPrompt(last.messages, last.head, last.model, used)
 
     def _rewind(self, parent: str) -> None:
-        """Go back to the line that a user's words answer, if the model has answered it otherwise since."""
+        """Go back to the line that a user's words answer, if the model has given it another answer since."""
         place = self.places.get(parent)
         if place is not None and place < len(self.history) + bool(self.answer):
             self._flush()
@@ -194,11 +195,11 @@ class _Track:
             self.rewinds += 1
 
     def _flush(self) -> None:
-        """Write what was read of the two messages at the end."""
+        """Write the two messages at the end."""
         if self.answer:
             self.history.append(_message("assistant", self.answer))
         if self.said:
-            # The provider wants results before other blocks.
+            # The provider requires results before other blocks.
             self.history.append(_message("user", sorted(self.said, key=lambda block: not _is_result(block))))
         self.answer, self.said, self.answer_id = [], [], ""
 

@@ -2,10 +2,10 @@
 
 A line is `{"timestamp", "type", "payload"}`. `response_item` payloads are the items of OpenAI's responses, as they were
 sent; files of 2025's first half hold the bare items. `session_meta` has the instructions, `turn_context` the model, and
-an `event_msg` of the type `token_count` what the provider counted for the call before it: repeated where only rate
-limits changed, so that it counts when its totals have. After `compacted` the history begins again, with
+an `event_msg` of the type `token_count` the provider's counts for the previous call: it is repeated if only rate limits
+changed, so only those with changed totals are used. After `compacted` the history begins again, with
 `replacement_history` or, in older files, with the users' words and a summary; after `thread_rolled_back` the last turns
-are gone.
+are removed.
 
 Sources: the Codex repository (codex-rs/protocol, RolloutItem; core/src/codex/rollout_reconstruction_tests.rs) and
 toolpath-codex's description of the format.
@@ -36,10 +36,10 @@ FORMAT: Final = "openai_responses"
 SOURCE: Final = "Codex session"
 _ENVELOPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _BARE: Final = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
-"""Types of items that files without envelopes hold."""
+"""Types of items in files without envelopes."""
 _head: Final = msgspec.json.Decoder(Head)
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
-"""Items that Codex keeps for itself."""
+"""Items that Codex does not send."""
 
 
 def fits(lines: Sequence[TranscriptLine]) -> bool:
@@ -53,7 +53,7 @@ def fits(lines: Sequence[TranscriptLine]) -> bool:
 
 
 def read(path: Path, lines: Sequence[TranscriptLine]) -> list[Transcript]:
-    """The session's run; none if the model was never called."""
+    """Return the session's run; none if the model was never called."""
     session = _CodexSession()
     for line in lines:
         session.take(line)
@@ -73,17 +73,17 @@ class _CodexSession:
     model: str = ""
     instructions: str = ""
     answering: bool = False
-    """Whether the last item is the model's, of the call that the last prompt is of."""
+    """Whether the last item is the model's, from the call of the last prompt."""
     total: Any = None
     compactions: int = 0
     guessed: int = 0
-    """Compactions of which the file does not say what the history became."""
+    """Compactions after which the file does not show the new history."""
     rolled_back: int = 0
     project: str = ""
     date: str = ""
 
     def take(self, line: TranscriptLine) -> None:
-        """Take a line."""
+        """Process a line."""
         kind, payload = line.text("type"), line.object("payload")
         self.date = self.date or date_of(line.text("timestamp"))
         if kind == "session_meta" or (line.number == 1 and not kind):
@@ -103,7 +103,7 @@ class _CodexSession:
             self._item(msgspec.json.encode(line.members), line.members)
 
     def missing(self) -> tuple[str, ...]:
-        """What was sent and is not in the file."""
+        """Return what was sent and is not in the file."""
         told = ["the tools' definitions, which session files do not have"]
         if not self.instructions:
             told.insert(0, "the instructions, which this file does not have")
@@ -140,7 +140,7 @@ class _CodexSession:
             if used and total != self.total and self.prompts and self.prompts[-1].usage is None:
                 self.prompts[-1] = replace(self.prompts[-1], usage=used)
             if used and total != self.total:
-                self.answering = False  # what the model makes after its call was counted is of another call
+                self.answering = False  # items that the model makes after its call was counted belong to another call
             self.total = total
         elif kind == "thread_rolled_back":
             self._roll_back(count_in(payload, "num_turns"))

@@ -1,4 +1,4 @@
-"""A file's content: unpacked within bounds, and split into lines or decoded as one JSON value.
+"""A file's content: decompressed within bounds, and split into lines or decoded as one JSON value.
 
 Errors name the file and the line, and never quote it.
 """
@@ -18,9 +18,9 @@ from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 from prompt_sidecar.report.transcripts.model import TranscriptError
 
 FILE_BYTES: Final = 1 << 30
-"""Most bytes of a file, unpacked. The longest sessions that people report have some hundred megabytes."""
+"""Most bytes of a file, decompressed. The longest sessions that people report have some hundred megabytes."""
 LINE_BYTES: Final = 1 << 28
-"""Most bytes of a line: a request of the largest window in use, with images, has a tenth."""
+"""Most bytes of a line: a request of the largest window in use, with images, has a tenth of that."""
 _GZIP: Final = b"\x1f\x8b"
 _AT_ONCE: Final = 1 << 20
 
@@ -40,11 +40,11 @@ class TranscriptLine:
     members: Members
 
     def text(self, name: str) -> str:
-        """A member that is a string, else the empty string."""
+        """Return a member that is a string, else the empty string."""
         return text_in(self.members, name)
 
     def object(self, name: str) -> Members:
-        """A member that is an object, else an empty one."""
+        """Return a member that is an object, else an empty one."""
         return object_in(self.members, name)
 
     def true(self, name: str) -> bool:
@@ -53,7 +53,7 @@ class TranscriptLine:
 
 
 def content(path: Path) -> bytes:
-    """A file's bytes, unpacked if it is gzipped.
+    """Return a file's bytes, decompressed if it is gzipped.
 
     Raises:
         TranscriptError: it cannot be read, is damaged, or is larger than `FILE_BYTES`.
@@ -83,7 +83,7 @@ def _bounded(unpacked: gzip.GzipFile) -> Iterator[bytes]:
 
 
 def lines(path: Path, raw: bytes) -> tuple[list[TranscriptLine], str]:
-    """The objects of a JSONL file; and a sentence if its last line is cut off, as of a session that was killed.
+    """Return a JSONL file's objects, and a sentence if its last line is cut off, as after a killed session.
 
     Raises:
         TranscriptError: a line is not a JSON object, or too long; the message has its number.
@@ -105,7 +105,7 @@ def lines(path: Path, raw: bytes) -> tuple[list[TranscriptLine], str]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Decoded], raw: bytes) -> _Decoded:
-    """Decode, with U+FFFD in place of lone surrogates: models write them, and no strict reader takes them."""
+    """Decode, with U+FFFD in place of lone surrogates: models write them, and no strict reader accepts them."""
     try:
         return decoder.decode(raw)
     except msgspec.DecodeError:
@@ -116,7 +116,7 @@ def _decoded(decoder: msgspec.json.Decoder[_Decoded], raw: bytes) -> _Decoded:
 
 
 def members_of(raw: bytes) -> Members | None:
-    """The members of a JSON object; None if it is none."""
+    """Return the members of a JSON object; None if it is not one."""
     try:
         return _decoded(_members, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -124,7 +124,7 @@ def members_of(raw: bytes) -> Members | None:
 
 
 def array_of(raw: bytes) -> list[bytes] | None:
-    """The elements of a JSON array, each as JSON; None if it is none."""
+    """Return the elements of a JSON array, each as JSON; None if it is not one."""
     try:
         return [bytes(element) for element in _decoded(_array, raw)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -132,24 +132,24 @@ def array_of(raw: bytes) -> list[bytes] | None:
 
 
 def text_in(members: Mapping[str, msgspec.Raw], name: str) -> str:
-    """A member that is a string, else the empty string."""
+    """Return a member that is a string, else the empty string."""
     value = value_in(members, name)
     return value if isinstance(value, str) else ""
 
 
 def object_in(members: Mapping[str, msgspec.Raw], name: str) -> Members:
-    """A member that is an object, else an empty one."""
+    """Return a member that is an object, else an empty one."""
     return members_of(bytes(members[name])) or {} if name in members else {}
 
 
 def count_in(members: Mapping[str, msgspec.Raw], name: str) -> int:
-    """A member that is a number of tokens, else 0."""
+    """Return a member that is a number of tokens, else 0."""
     value = value_in(members, name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def value_in(members: Mapping[str, msgspec.Raw], name: str) -> Any:
-    """A member, decoded; None if it is absent or cannot be decoded."""
+    """Return a member, decoded; None if it is absent or cannot be decoded."""
     raw = bytes(members.get(name, msgspec.Raw(b"")))
     try:
         return msgspec.json.decode(raw) if raw else None

@@ -1,6 +1,6 @@
 """Transcripts of a folder, and those that agents keep in the user's home.
 
-Links are never followed, so that nothing outside of the folder is read; how deep and how many is bounded.
+Links are never followed, so that nothing outside the folder is read; depth and number are limited.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 from prompt_sidecar.report.transcripts.model import TranscriptError
 
 MOST_FILES: Final = 1_000
-"""Files taken of a folder, the newest first: some months of work."""
+"""Files read from a folder, the newest first: some months of work."""
 DEEPEST: Final = 8
-"""Folders below each other: Claude Code's subagents lie five below, Codex's sessions four."""
+"""Levels of folders: Claude Code's subagents are five below, Codex's sessions four."""
 _MOST_ENTRIES: Final = 200_000
-"""Entries looked at in one folder, so that a mistaken one, such as a whole disk, ends."""
+"""Entries examined in one folder, so that a mistaken one, such as a whole disk, ends."""
 _ENDS: Final = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFolder:
-    """Where an agent keeps its sessions, in the user's home."""
+    """Where an agent stores its sessions, in the user's home."""
 
     folder: str
     begins: str
-    """How the names of the files begin."""
+    """Beginning of the files' names."""
 
 
 PLACES: Final = (
@@ -39,7 +39,7 @@ PLACES: Final = (
 
 
 def find_sessions(home: Path) -> list[Path]:
-    """The newest session files in the usual folders of `home`. Raises TranscriptError if there are none."""
+    """Return the newest session files in the usual folders of `home`. Raises TranscriptError if there are none."""
     found = [
         path
         for place in PLACES
@@ -53,12 +53,12 @@ def find_sessions(home: Path) -> list[Path]:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The newest files in a folder that may be transcripts by their names; none if it cannot be read."""
+    """Return the newest files in a folder whose names may be those of transcripts; none if it cannot be read."""
     return newest(list(_walk(folder)))
 
 
 def newest(paths: Sequence[Path]) -> list[Path]:
-    """At most `MOST_FILES` of the paths, the newest; in the order of their names."""
+    """Return at most `MOST_FILES` of the paths, the newest; in the order of their names."""
     taken = sorted(paths, key=_changed, reverse=True)[:MOST_FILES]
     return sorted(taken)
 
@@ -79,7 +79,7 @@ def _walk(folder: Path) -> Iterator[Path]:
                     elif entry.is_file(follow_symlinks=False) and entry.name.endswith(_ENDS):
                         yield inside / entry.name
         except OSError:
-            continue  # a folder that may not be read, or that has gone
+            continue  # a folder without read permission, or one that was removed
 
 
 def _through_link(home: Path, folder: str) -> bool:

@@ -1,4 +1,4 @@
-"""A run as its transcript has it: the prompts that were sent, and what the provider counted."""
+"""A run as recorded in its transcript: the prompts that were sent, and the provider's counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 
 
 class TranscriptError(Exception):
-    """A file cannot be used as a transcript; the message says why, and holds no text of it."""
+    """A file cannot be used as a transcript; the message gives the reason, without text from the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class CallUsage:
     written: int = 0
     output: int = 0
     written_hour: int = 0
-    """Of the written ones, those that are kept for an hour."""
+    """Those of the written tokens that are kept for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class RecordedPrompt:
     messages: Sequence[bytes]
     """Each message's JSON. A message of several prompts is the same object in each."""
     head: bytes = b""
-    """A JSON object with the body's other members: model, system prompt, tools. Empty: the file has none."""
+    """A JSON object with the body's other members: model, system prompt, tools. Empty if the file has none."""
     model: str = ""
     usage: CallUsage | None = None
 
     def body(self, form: str) -> bytes:
-        """The request body in the format `form`: the bare array of messages if there is no head."""
+        """Return the request body in the format `form`: the bare array of messages if there is no head."""
         joined = b"[" + b",".join(self.messages) + b"]"
         if not self.head:
             return joined
@@ -53,24 +53,24 @@ class Transcript:
     """A run: at least one prompt."""
 
     name: str
-    """The file's name, and which run of it where it holds several."""
+    """The file's name, and which of its runs if it has several."""
     source: str
-    """What kind of file it is from, in words."""
+    """The kind of the file, in words."""
     form: str
     """The messages' format, a key of `prompt_sidecar.prompt.formats.FORMATS`."""
     prompts: Sequence[RecordedPrompt]
     missing: Sequence[str] = ()
-    """What was sent and is not in the file, in sentences."""
+    """What was sent and is missing from the file, in sentences."""
     lacks_head: bool = False
-    """Whether the file lacks what precedes the messages of every prompt, in whole or in part."""
+    """Whether the file lacks all or part of what precedes the messages of every prompt."""
     project: str = ""
-    """The name of the folder that the agent worked in; empty: the file has none."""
+    """The name of the agent's working folder; empty if the file has none."""
     date: str = ""
-    """On which it began, as YYYY-MM-DD; empty: the file does not say."""
+    """The date on which it began, as YYYY-MM-DD; empty if the file has none."""
 
     @property
     def model(self) -> str:
-        """The model of most prompts; empty: the file names none."""
+        """Return the model of most prompts; empty if the file names none."""
         names = Counter(prompt.model for prompt in self.prompts if prompt.model)
         return names.most_common(1)[0][0] if names else ""
 
@@ -81,6 +81,6 @@ def project_of(folder: str) -> str:
 
 
 def date_of(timestamp: str) -> str:
-    """Return the date of a time as ISO 8601 has it; empty: it is none."""
+    """Return the date of an ISO 8601 time; empty for any other text."""
     found = re.match(r"\d{4}-\d{2}-\d{2}(?=T|$)", timestamp)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""A file's transcripts, whatever kind it is of: the kind is recognised by the content, not by the name."""
+"""A file's transcripts, whatever its kind: the kind is recognised by the content, not by the name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prompt_sidecar.report.transcripts.files import TranscriptLine, content, lin
 from prompt_sidecar.report.transcripts.model import Transcript, TranscriptError
 
 _LOOKED_AT: Final = 1_000
-"""Lines by which a kind is recognised: sessions begin with some dozen that hold no message."""
+"""Lines by which a kind is recognised: sessions begin with some dozen lines without messages."""
 
 
 def read_transcripts(path: Path, named: str | None = None) -> list[Transcript]:
-    """Read all runs that a file holds; `named` is the messages' format where the file does not say it.
+    """Read all runs of a file; `named`: the messages' format if the file does not give it.
 
     Raises:
         TranscriptError: it cannot be read, is damaged, or is of no known kind.

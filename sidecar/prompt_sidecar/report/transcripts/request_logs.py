@@ -1,4 +1,4 @@
-"""Logs of requests: JSONL of request bodies, or of pairs with what the provider answered.
+"""Logs of requests: JSONL of request bodies, or of pairs of a body and the provider's answer.
 
 A pair has the body under one of `REQUESTS`, and the answer, whose usage is read, under one of `ANSWERS`. One log holds
 the requests of many runs: a request continues the run whose last prompt has the most messages in common with its own,
@@ -35,17 +35,17 @@ SOURCE: Final = "request log"
 REQUESTS: Final = ("request", "body", "request_body", "requestBody", "kwargs", "params")
 ANSWERS: Final = ("response", "response_body", "responseBody", "answer", "result")
 _LATEST: Final = 32
-"""Runs that a request is compared with, those that were continued last: agents seldom run more at once."""
+"""Runs that a request is compared with, the most recently continued ones: agents seldom run more at once."""
 _SHARE: Final = 0.5
 
 
 def fits(lines: Sequence[TranscriptLine]) -> bool:
-    """Whether these are requests: bodies, or pairs that hold one."""
+    """Whether these are requests: bodies, or pairs with one."""
     return any(_request(line.members) for line in lines)
 
 
 def read(path: Path, lines: Sequence[TranscriptLine], named: str | None) -> list[Transcript]:
-    """The runs that a log holds. Raises TranscriptError."""
+    """Return the runs of a log. Raises TranscriptError."""
     found: list[_Run] = []
     known: dict[bytes, bytes] = {}
     others = referring = 0
@@ -70,7 +70,7 @@ def read(path: Path, lines: Sequence[TranscriptLine], named: str | None) -> list
     if referring:
         missing.append(f"{referring} requests refer to an earlier response, whose history the log does not have")
     if len(lines) == 1:
-        # One request is a whole history: replayed turn by turn.
+        # One request is a whole history: it is replayed turn by turn.
         body = _request(lines[0].members)
         return [of_messages(path, found[0].prompts[0].messages, body, found[0].form)]
     return [
@@ -88,9 +88,9 @@ class _Run:
     form: str
     prompts: list[RecordedPrompt] = field(default_factory=list)
     digests: Sequence[bytes] = ()
-    """Of the last prompt's messages."""
+    """Digests of the last prompt's messages."""
     known: dict[bytes, bytes] = field(default_factory=dict)
-    """Messages by digest, so that prompts share them, whatever marks of where to cache they have by then."""
+    """Messages by digest, so that prompts share them, whatever cache marks they have then."""
 
     def add(self, prompt: RecordedPrompt, digests: Sequence[bytes]) -> None:
         """Add a prompt with its messages' digests."""
@@ -121,7 +121,7 @@ def _common(old: Sequence[bytes], new: Sequence[bytes]) -> int:
 
 
 def _digests(messages: Sequence[bytes], known: dict[bytes, bytes]) -> list[bytes]:
-    """Digests of messages; marks of where to cache, which move from request to request, do not count."""
+    """Return digests of messages; cache marks, which move from request to request, are ignored."""
     return [known.get(message) or known.setdefault(message, _digest(message)) for message in messages]
 
 
@@ -139,7 +139,7 @@ def _without_marks(value: object) -> object:
 
 
 def _request(members: Members) -> Members:
-    """A line's request body: the line itself, or what it holds; empty if there is none."""
+    """Return a line's request body: the line itself, or one of its members; empty if there is none."""
     if any(name in members for name in LISTS):
         return members
     for name in REQUESTS:
@@ -153,10 +153,10 @@ def _request(members: Members) -> Members:
 
 
 def messages_of(body: Members) -> list[bytes] | None:
-    """A body's messages, each as JSON; None if it has no list of them."""
+    """Return a body's messages, each as JSON; None if it has no list of them."""
     field = next(name for name in LISTS if name in body)
     raw = bytes(body[field]).strip()
-    if field == "input" and raw[:1] == b'"':  # responses take a plain text for one message of the user
+    if field == "input" and raw[:1] == b'"':  # responses accept a plain text as one message of the user
         return [b'{"type":"message","role":"user","content":' + raw + b"}"]
     return array_of(raw)
 
@@ -171,14 +171,14 @@ def _usage(members: Members) -> CallUsage | None:
 
 
 def usage_in(answer: Members) -> CallUsage | None:
-    """What an answer's usage says, in whichever API's names; None if it says nothing."""
+    """Return an answer's usage, in whichever API's names; None if it has none."""
     found = next(filter(None, (object_in(answer, api.usage.usage) for api in APIS.values())), {})
     values = {name: value_in(found, name) for name in found}
     counts = [(api.usage.cached_apart, *api.usage.counts(values)) for api in APIS.values()]
     known = [each for each in counts if each[1] is not None]
     if not known:
         return None
-    # Two APIs have the same name for the input: an answer is of the one that knows more of its names.
+    # Two APIs have the same name for the input: the answer belongs to the one with more of its names.
     apart, *tokens = max(known, key=lambda each: sum(count is not None for count in each[1:]))
     whole, cached, written, output = (count or 0 for count in tokens)
     hour = count_in(object_in(found, "cache_creation"), "ephemeral_1h_input_tokens")

@@ -1,7 +1,7 @@
 """A history in one JSON value: this project's run files, one request body, or a bare array of messages.
 
 The prompt of a turn is the messages before an answer of the model, as an agent sends its whole history again at each
-call; the last prompt is all of them. A run file may say otherwise by `turns`: how many messages each prompt has.
+call; the last prompt is all of them. A run file may override that by `turns`: the number of messages of each prompt.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NOT_A_RUN: Final = (
     "roles, or a log or session file of a known kind (docs/report.md)"
 )
 LISTS: Final = tuple(dict.fromkeys(form.messages_field for form in FORMATS.values() if form.is_json))
-"""Members that hold a body's messages."""
+"""Members with a body's messages."""
 _OURS: Final = frozenset({"source", "licence", "format", "turns", "usage"})
 """Members of our run files that no provider's body has."""
 
 
 def read(path: Path, raw: bytes, named: str | None) -> Transcript:
-    """Read a run; `named` is the messages' format where the file does not say it. Raises TranscriptError."""
+    """Read a run; `named`: the messages' format if the file does not give it. Raises TranscriptError."""
     members: Members = {}
     if raw.lstrip()[:1] == b"[":
         messages = array_of(raw)
@@ -46,7 +46,7 @@ def read(path: Path, raw: bytes, named: str | None) -> Transcript:
 
 
 def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: str | None) -> Transcript:
-    """A run from its messages and the body's other members. Raises TranscriptError."""
+    """Return a run from its messages and the body's other members. Raises TranscriptError."""
     missing: tuple[str, ...] = ()
     if ai_sdk_ui.are(messages):
         messages, missing = ai_sdk_ui.model_messages(messages)
@@ -78,19 +78,19 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
 
 
 def format_of(members: Members, messages: Sequence[bytes]) -> str:
-    """The format of a body, by its members where its messages do not show it."""
+    """Return the format of a body, by its members if its messages do not show it."""
     form = format_by_members(members)
     return form if FORMATS[form].messages_field != MESSAGES else guessed(messages, form)
 
 
 def other_members(members: Members) -> bytes:
-    """A body without its messages; empty if it has no other member."""
+    """Return a body without its messages; empty if it has no other member."""
     rest = {name: raw for name, raw in members.items() if name not in LISTS}
     return msgspec.json.encode(rest) if rest else b""
 
 
 def _own_head(members: Members, form: str) -> bytes:
-    """The body's members that a run file stands for: model, tools and system prompt."""
+    """Return the body's members that a run file describes: model, tools and system prompt."""
     taken: dict[str, Any] = {name: members[name] for name in ("model", "tools") if name in members}
     system = text_in(members, "system") or text_in(members, "instructions")
     if system and (member := FORMATS[form].system) is not None:
@@ -107,7 +107,7 @@ def _turns(value: Any, most: int) -> list[int]:
 
 
 def _usage(value: Any) -> CallUsage | None:
-    """A run file's usage of a turn: input, cached and output tokens."""
+    """Return a run file's usage of a turn: input, cached and output tokens."""
     if not isinstance(value, list) or len(value) < 3 or not all(isinstance(one, int) and one >= 0 for one in value):
         return None
     return CallUsage(input=value[0], cached=value[1], output=value[2])

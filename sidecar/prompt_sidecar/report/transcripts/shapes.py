@@ -1,4 +1,4 @@
-"""What a message shows of itself: who wrote it, and in which format it is."""
+"""What a message itself shows: its author, and its format."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from prompt_sidecar.report.transcripts.model import TranscriptError
 
 JSON_FORMATS: Final = tuple(name for name, form in FORMATS.items() if form.is_json)
 _LOOKED_AT: Final = 400
-"""Messages by which a format is guessed: an agent calls a tool earlier."""
+"""Messages from which a format is guessed: an agent calls a tool earlier."""
 
 
 class Head(msgspec.Struct):
-    """What shows who wrote a message. Items of OpenAI's responses have a type, and a role only if they are messages."""
+    """The members that show a message's author.
+
+    Items of OpenAI's responses have a type, and a role only if they are messages.
+    """
 
     role: str = ""
     type: str = ""
@@ -39,7 +42,7 @@ _head: Final = msgspec.json.Decoder(Head)
 
 
 def heads(messages: Iterable[bytes]) -> list[Head] | None:
-    """Each message's head; None if one can be none."""
+    """Return each message's head; None if one cannot be a message."""
     try:
         found = [_head.decode(message) for message in messages]
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -48,7 +51,7 @@ def heads(messages: Iterable[bytes]) -> list[Head] | None:
 
 
 def turns(found: Sequence[Head], form: str) -> list[int]:
-    """How many messages each prompt of a history had: those before each answer of the model, and all of them."""
+    """Return how many messages each prompt of a history had: those before each answer of the model, and all of them."""
     models = [head.of_model(form) for head in found]
     starts = [
         place for place, head in enumerate(found) if place and models[place] and (head.role or not models[place - 1])
@@ -57,7 +60,7 @@ def turns(found: Sequence[Head], form: str) -> list[int]:
 
 
 def format_named(path: object, named: str) -> str:
-    """The format that a name, or its beginning, stands for. Raises TranscriptError."""
+    """Return the format of a name, or of its beginning. Raises TranscriptError."""
     wanted = named.lower().replace(".", "_")
     found = [name for name in JSON_FORMATS if wanted and name.startswith(wanted)]
     if len(found) != 1:
@@ -66,7 +69,7 @@ def format_named(path: object, named: str) -> str:
 
 
 def guessed(messages: Iterable[bytes], otherwise: str) -> str:
-    """The format that most messages are in by what only it writes; `otherwise` where there are none."""
+    """Return the format of most messages, by parts that only that format has; `otherwise` if there are none."""
     found = Counter(name for message in islice(messages, _LOOKED_AT) if (name := message_format(_object(message))))
     return found.most_common(1)[0][0] if found else otherwise
 

@@ -1,1 +1,1 @@
-"""Condensing: a tool result made smaller when it is first seen, by reductions that say what they leave out."""
+"""Condensing: a tool result made smaller when it is first seen, by reductions that note what they leave out."""

@@ -1,9 +1,10 @@
-"""What a call says of its result: worked out at most once, and small enough to be kept.
+"""What a call tells about its result: worked out at most once, and small enough to be kept.
 
-Few results are long enough to be condensed, so a call with short arguments is kept as it came (`UnreadCall`) until one
-answers it. A call with longer arguments is read where it is there, so that its arguments need not be kept.
+Few results are long enough to be condensed, so a call with short arguments is kept as it was sent (`UnreadCall`) until
+a result answers it. A call with longer arguments is read at once, so that its arguments need not be kept.
 
-The same however the agent spells the arguments: they are decoded, and taken in the order of their names.
+What is read does not depend on how the agent spells the arguments: they are decoded, and taken in the order of their
+names.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ import orjson
 import re2
 
 ARGUMENT_CHARACTERS: Final = 16_384
-"""Characters of an argument that are looked at. A command that is longer writes a file within itself."""
+"""Characters of an argument that are looked at. A longer command usually contains the text of a file."""
 KEPT_CHARACTERS: Final = 1_024
-"""Characters of arguments that are kept until a result asks for what they say: about what `SourceCall.words` takes. 87
-% of the calls of four recorded runs have no more."""
+"""Characters of arguments that are kept until a result needs the call: about as many as `SourceCall.words` takes. 87 %
+of the calls of four recorded runs have no more."""
 MOST_WORDS: Final = 24
 """Words of the arguments that are kept: a call for single tests names few."""
 _COMMANDS: Final = ("command", "cmd", "script", "chars", "input", "")
 """Names of the argument that holds a command, or what is typed into one; free text has no name."""
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _FINDS: Final = frozenset({"find", "glob", "grep", "list", "ls", "search"})
-"""Words of a tool's name that say that it reads no file, whatever else the name says."""
+"""Words of a tool's name that show that it reads no file, whatever other words the name has."""
 _READS: Final = frozenset(
     {
         *("cat", "content", "contents", "document", "file", "files", "notebook", "open", "read", "source", "view"),
         *("apply", "create", "diff", "edit", "editor", "insert", "multiedit", "patch", "replace", "write"),
     }
 )
-"""Words of a tool's name that say that it reads files, or shows what it did to them."""
+"""Words of a tool's name that show that it reads files, or prints what it did to them."""
 _SHELLS: Final = frozenset(
     {"bash", "command", "exec", "powershell", "run", "shell", "stdin", "terminal", "test", "tests"}
 )
@@ -46,7 +47,8 @@ _READ: Final[Any] = re2.compile(
     r"(?:\w+=\S*[ \t]+)*(?:[\w./~-]+/)?"
     r"(?:awk|bat|batcat|cat|gc|get-content|head|hexdump|jq|less|more|nl|od|sed|strings|tail|type|xxd)(?:\.exe)?(?:\s|$)"
 )
-"""A program that reads files where a command begins, but not behind a pipe: there it reads what another one wrote."""
+"""A program that reads files, where a command begins, but not behind a pipe: there it reads another program's output.
+"""
 _DIFFS: Final[Any] = re2.compile(
     r"\b(?:git|gh|jj|hg|svn)\s(?:[^;&|\n]*\s)?(?:diff|show|blame|annotate)\b|(?:^|[;&\n]\s*)diff\s"
 )
@@ -56,13 +58,13 @@ _RUNS: Final[Any] = re2.compile(
     r"|ruff|mypy|lake|docker|pnpm|npm|npx|yarn|bun|gradle|gradlew|mvn|dotnet|xcodebuild|swift|ninja|cmake|bazel)\b"
 )
 _REPOSITORY: Final[Any] = re2.compile(r"(?:^|[;&\n]\s{0,9})(?:git|gh|echo)\s")
-"""What works on a repository, whatever the names there are; but what it starts may be tests."""
+"""Programs that work on a repository, whatever its files are called; but they may start tests."""
 _SEARCHES: Final[Any] = re2.compile(r"(?:^|[;&\n]\s{0,9})(?:ls|find|fd|tree|rg|grep|ag|ack)\s")
 _WORD: Final = re.compile(r"\w{4,80}")
 
 
 class SourceCall(NamedTuple):
-    """A tool call, as far as it says what its result holds. A tuple: one is made for each call of a run."""
+    """A tool call, as far as it indicates what its result holds. A tuple: one is made for each call of a run."""
 
     tool: str
     reads: bool = False
@@ -70,36 +72,36 @@ class SourceCall(NamedTuple):
     shell: bool = False
     """Whether it ran a program."""
     runs: bool = False
-    """Whether that tests or builds something."""
+    """Whether that program tests or builds something."""
     searches: bool = False
     """Whether it looks for files, or in them."""
     words: tuple[str, ...] = ()
-    """Of the arguments, where it ran a program: they may name tests."""
+    """Words of the arguments, where it ran a program: they may name tests."""
 
 
 class UnreadCall(NamedTuple):
-    """A tool call whose arguments were not looked at yet."""
+    """A tool call whose arguments were not read yet."""
 
     tool: str
     arguments: str
 
     def read(self) -> SourceCall:
-        """What it says of its result."""
+        """Return what it indicates about its result."""
         return call_of(self.tool, self.arguments)
 
 
 def kept_call(tool: str, arguments: str) -> SourceCall | UnreadCall:
-    """A call as it is kept until its result comes: unread, unless its arguments are long."""
+    """Return a call as it is kept until its result arrives: unread, unless its arguments are long."""
     if len(arguments) > KEPT_CHARACTERS:
         return call_of(tool, arguments)
     return UnreadCall(tool, arguments)
 
 
 def call_of(tool: str, arguments: str) -> SourceCall:
-    """The call of a tool with these arguments, in JSON or as free text."""
+    """Return the call of a tool with these arguments, in JSON or as free text."""
     named = _named(arguments)
     command = next((text for name, text in named if name in _COMMANDS), "")
-    raw = command.encode(errors="replace")  # RE2 takes bytes in a fifth of the time, and no lone surrogate in a text
+    raw = command.encode(errors="replace")  # RE2 is five times as fast on bytes, and takes no lone surrogate in a text
     of_name = _name_words(tool)
     shell = bool(command or of_name & _SHELLS)
     return SourceCall(
@@ -138,7 +140,7 @@ def _named(arguments: str) -> Sequence[tuple[str, str]]:
 
 
 def _decoded(arguments: str) -> Any:
-    """Arguments that are no strict JSON, as models write too; free text is itself."""
+    """Decode arguments, also those that are not strict JSON, as models write too; free text stays as it is."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

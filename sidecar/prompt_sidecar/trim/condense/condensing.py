@@ -1,19 +1,19 @@
 """A tool result made smaller when it is first seen.
 
 Theory. A prompt cache is kept if nothing that was sent changes. So a result is condensed once, before it is sent for
-the first time, by a function of nothing but the result and the call that it answers: the same result, in another
-process or spelled otherwise, gives the same bytes. The exact original stays within reach.
+the first time, by a function of nothing but the result and the call that it answers: the same result gives the same
+bytes, also in another process or with other escapes. The original can be recalled.
 
-A reduction takes out what a reader does not miss, and says what, in a line in square brackets, unless a terminal would
-not have shown it either. There are three levels, each with those before it:
+A reduction removes what a reader does not miss, and describes it in a line in square brackets, unless a terminal would
+not have shown it anyway. There are three levels, each including those before it:
 
     exact   what a terminal would show, or what can be read back from the text
     safe    tests that passed, counted
     full    padding, the middle of long outputs, markup of pages
 
-In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text in
-which a line that a reduction writes stands already: it may be a reduced one, which is never reduced again, or could
-not be told from one. All is linear in the text.
+In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text that
+already has a line such as reductions write: it may have been reduced before, and a reduced text is never reduced again.
+All work is linear in the text.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
 
 VERSION: Final = 1
-"""Of what `condensed` makes of a result. A change that makes other bytes of any result has to raise it, together with
-`RULES` of revisions, and to keep what was before in `VERSIONS`: a run goes on with what it began with."""
+"""The version of the bytes that `condensed` makes. A change that makes other bytes from any result has to raise it,
+together with `RULES` of revisions, and to keep the previous reductions in `VERSIONS`: a run keeps the version that it
+began with."""
 LEAST_BYTES: Final = 2_048
-"""Smaller results have 17 % of the tokens of all, and 4 % of what can be saved (27 recorded runs)."""
+"""Smaller results are not condensed: they have 17 % of all tokens, and 4 % of what can be saved (27 recorded runs)."""
 LEAST_TOKENS: Final = 24
-"""Twice what the label of a condensed result takes."""
+"""Least tokens that condensing must save: twice what the label of a condensed result takes."""
 _LABEL: Final = "[condensed"
 _LINE_END: Final = "\n"
 
 
 class Level(IntEnum):
-    """How much may be taken out."""
+    """How much may be removed."""
 
     EXACT = 1
     SAFE = 2
@@ -54,17 +55,17 @@ class Reduction:
     """One way in which a result is made smaller."""
 
     name: str
-    """In answers and metrics."""
+    """The name in answers and metrics."""
     level: Level
     reduce: Callable[[Output], str | None]
-    """The smaller text; None: there is nothing to do. A text that is no smaller is not taken."""
+    """Returns the smaller text, or None if there is nothing to do. A text that is no smaller is not used."""
     can_be_read_back: bool = False
-    """Whether the result tells the whole text, but for white space and escapes in JSON."""
+    """Whether the whole text can be derived from the result, except for white space and escapes in JSON."""
     kinds: Collection[ResultKind] = (ResultKind.OTHER, ResultKind.PAGE)
     folds: bool = True
-    """Whether lines of the result represent others, so that a text with such lines of its own must be left alone."""
+    """Whether lines of the result represent others. A text that already has such lines must then be left alone."""
     marker: str = ""
-    """In each text that the reduction has made; empty: it writes nothing of its own."""
+    """Part of each text that the reduction has made; empty if it writes nothing of its own."""
 
 
 REDUCTIONS: Final = (
@@ -79,16 +80,16 @@ REDUCTIONS: Final = (
     Reduction("page", Level.FULL, html_text.as_text, kinds=(ResultKind.PAGE,), marker=html_text.OPENING),
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )
-"""In the order in which they are tried: what a terminal would not show first, what counts lines behind it."""
+"""In the order in which they are tried: first those for what a terminal would not show, then those that count lines."""
 READ_BACK: Final = tuple(reduction for reduction in REDUCTIONS if reduction.can_be_read_back)
-"""Those whose results tell the whole text."""
+"""The reductions from whose results the whole text can be derived."""
 VERSIONS: Final[Mapping[int, Sequence[Reduction]]] = {VERSION: REDUCTIONS}
 """The reductions of each version that a revision may name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What one reduction took out of a result."""
+    """What one reduction removed from a result."""
 
     reduction: str
     characters: int
@@ -100,9 +101,9 @@ class Reduced:
 
     text: str
     savings: tuple[Saving, ...]
-    """In the order in which they were made."""
+    """In the order of the reductions."""
     can_be_read_back: bool
-    """Whether the text tells all of the original, but for white space and escapes in JSON."""
+    """Whether the whole original can be derived from the text, except for white space and escapes in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +123,11 @@ def condensed(
     only_what_can_be_read_back: bool = False,
     reductions: Sequence[Reduction] = REDUCTIONS,
 ) -> Condensed | None:
-    """Make a result smaller; None: it stays as it is.
+    """Make a result smaller. Returns None if it stays unchanged.
 
     Args:
-        text: the result, as the guard has left it.
-        call: the call that it answers; None: it is not known, and only `exact` reductions are made.
+        text: the result after the guard.
+        call: the call that it answers; None: unknown, so only `exact` reductions are made.
         level: which reductions may be made.
         count: tokens of a text.
         fetch_tools: names of the tools whose results are pages.
@@ -149,7 +150,7 @@ def condensed(
 def reduced(
     output: Output, level: Level, fetch_tools: Collection[str] = (), reductions: Sequence[Reduction] = REDUCTIONS
 ) -> Reduced | None:
-    """Make all reductions of a text, however small it is and whatever they save; None: there are none to make."""
+    """Apply all reductions to a text, however small it is and whatever they save. Returns None if none applies."""
     most = level if output.call is not None else Level.EXACT
     kind = kind_of(output, fetch_tools)
     savings: list[Saving] = []
@@ -181,10 +182,10 @@ def labelled(text: str, stash_id: str) -> str:
 
 
 def is_labelled(text: str) -> bool:
-    """Whether a text ends as condensed results do: it may come back from an agent that keeps what it was returned."""
+    """Whether a text ends as condensed results do: an agent may send back what it was returned."""
     return text.endswith("]") and text.startswith(_LABEL, text.rfind("\n") + 1)
 
 
 def _is_marked(text: str) -> bool:
-    """Whether a text has a line as reductions write them."""
+    """Whether a text has a line such as reductions write."""
     return any(each.marker in text for each in REDUCTIONS if each.marker)

@@ -5,10 +5,10 @@
     src/b.go:3:z                        2-y
                                         src/b.go:3:z
 
-It can be read back: a path on its own before a line with a number begins a group, and lines with a number go on with
-it, as do lines of `--` between these. So nothing is grouped where the text itself has a line that would be read as one
-of these. Context lines (`path-2-y`) belong to a path only where their number goes on from a match, as `-2024-` may be
-part of a path.
+It can be read back: a path on its own before a line with a number begins a group, and lines with a number continue it,
+as do lines of `--` between them. So nothing is grouped if the text itself has a line that would be read as one of
+these. Context lines (`path-2-y`) belong to a path only if their number continues from a match, as `-2024-` may be part
+of a path.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ _BETWEEN: Final = "--"
 
 
 _GrepLine = tuple[str, int]
-"""The path and the number of a line that grep shows. A plain tuple: one is made for each line."""
+"""The path and the line number that grep shows on a line. A plain tuple: one is made for each line."""
 
 
 def grouped(output: Output) -> str | None:
-    """The lines of each path in a row, two and more, below the path. None too if that could not be read back."""
+    """Group two and more consecutive lines of a path below the path.
+
+    Returns None if nothing can be grouped reversibly.
+    """
     lines = output.lines
     is_path: dict[str, bool] = {}
     if not any(_match(line, is_path) for at, end in output.alike for line in lines[at : min(end, at + _LOOKED_AT)]):
@@ -54,12 +57,12 @@ def grouped(output: Output) -> str | None:
 
 
 def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_GrepLine | None]:
-    """For each line which line of which file it is: matches, then context from the matches on, down and up."""
+    """Return the file and line number of each line, or None: matches first, then context outward from the matches."""
     found: list[_GrepLine | None] = []
     match: _GrepLine | None = None
     begins, colon = "", 0
     for line in lines:
-        # Most lines are of the file of the line before.
+        # Most lines belong to the file of the line before.
         if match is None or not line.startswith(begins):
             match = _match(line, is_path)
             if match is not None:
@@ -81,7 +84,7 @@ def _found(lines: Sequence[str], is_path: dict[str, bool]) -> list[_GrepLine | N
 
 
 def _match(line: str, is_path: dict[str, bool]) -> _GrepLine | None:
-    """The file and the number that a line begins with. Without an expression, which takes three times as long."""
+    """Return the file and the number at the start of a line. Without an expression, which takes three times as long."""
     colon = line.find(":", 2 if line[1:3] == ":\\" else 0)
     if colon < 0:
         return None
@@ -95,7 +98,7 @@ def _match(line: str, is_path: dict[str, bool]) -> _GrepLine | None:
 
 
 def _number(line: str, colon: int) -> int | None:
-    """The number between two colons; None: there is none."""
+    """Return the number between two colons, or None if there is none."""
     second = line.find(":", colon + 1, colon + NUMBER_DIGITS + 2)
     number = line[colon + 1 : second]
     return int(number) if second >= 0 and number.isdecimal() else None
@@ -108,7 +111,10 @@ def _is_path(text: str) -> bool:
 
 
 def _groups(lines: Sequence[str], paths: Sequence[str]) -> Iterable[tuple[int, int]]:
-    """The first line of each group, and the one after its last. `paths`: of each line, empty where it has none."""
+    """Yield the first line of each group, and the one after its last.
+
+    `paths`: each line's path, empty where it has none.
+    """
     at = 0
     while at < len(lines):
         path, end = paths[at], at + 1

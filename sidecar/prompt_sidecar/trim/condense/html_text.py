@@ -1,4 +1,4 @@
-"""A fetched page as text: without markup, scripts and styles; the address of a link stands behind its words."""
+"""A fetched page as text: without markup, scripts and styles; the address of a link follows its words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOOKED_AT: Final = 3_000
 
 
 def as_text(output: Output) -> str | None:
-    """The text of a page; None: it is no HTML."""
+    """Return the text of a page, or None if it is not HTML."""
     start = output.text[:_LOOKED_AT].lower()
     if "<html" not in start and "<!doctype html" not in start:
         return None
@@ -36,7 +36,10 @@ def as_text(output: Output) -> str | None:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The page's texts, with breaks and addresses. Each character is passed once, however tags are left open."""
+    """Yield the page's texts, with breaks and addresses.
+
+    Each character is read once, however many tags are left open.
+    """
     at, hidden, address = 0, "", ""
     while found := _TAG.search(text, at):
         if not hidden:

@@ -1,4 +1,4 @@
-r"""Lists of JSON objects as tables: what is the same in all rows once, the names of the members once, a row a line.
+r"""Lists of JSON objects as tables: values that all rows share once, member names once, and a line for each row.
 
     [{"id": 1, "state": "ok"},          [rows of JSON: 3; in all: {"state":"ok"}; columns: ["id"]]
      {"id": 2, "state": "ok"},          1
@@ -7,8 +7,8 @@ r"""Lists of JSON objects as tables: what is the same in all rows once, the name
 
 A cell is JSON, or `-` where a row has no such member. Every value can be read back: numbers are spelled as they were
 (`1.10`, `1e5`), and a text with an object that has a name twice is left alone. A list within an object is replaced
-there by `[rows 1]`, which is no JSON, and its table follows. Other JSON loses the white space between its tokens, where
-the tool is no shell: a shell may show a file, which an edit must quote.
+there by `[rows 1]`, which is not JSON, and its table follows. Other JSON loses the white space between its tokens,
+unless the tool is a shell: a shell may show a file, which an edit must quote.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ LEAST_ROWS: Final = 3
 LEAST_FILLED: Final = 0.7
 """Share of the cells that must have a value. So a table is hardly larger than its list, however the names differ."""
 CHARACTERS: Final = 1_048_576
-"""A longer text is not decoded: the values take many times its memory."""
+"""A longer text is not decoded, as the decoded values take many times its memory."""
 DEPTH: Final = 2
-"""Objects around a list that is made a table."""
+"""Levels of objects around a list that is made a table."""
 MOST_REFUSED: Final = 8
-"""Beginnings of JSON within a text that are read in vain: each may be read up to the end of the text."""
+"""Failed attempts to read JSON within a text: each may be read up to the end of the text."""
 _BEGINNING: Final = re.compile(r'\n(?=[\[{]\n|\[\{")')
 
 
 class _RefusedError(ValueError):
-    """JSON that has no single meaning."""
+    """JSON without a single meaning."""
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def as_tables(output: Output) -> str | None:
-    """The text with its lists of three and more objects as tables: JSON, JSON lines, and JSON below other lines."""
+    """Return the text with lists of three and more objects as tables: JSON, JSON lines, and JSON below other lines."""
     if len(output.text) > CHARACTERS:
         return None
     text = output.text.strip()
@@ -69,12 +69,12 @@ def as_tables(output: Output) -> str | None:
             compact = _json(value) if output.call is not None and not output.call.shell else None
             return _written(value) or compact
         return _below_lines(output.text)
-    except (_RefusedError, RecursionError, TypeError):  # TypeError: orjson writes no half of a surrogate pair
+    except (_RefusedError, RecursionError, TypeError):  # TypeError: orjson does not write lone surrogates
         return None
 
 
 def _whole(text: str) -> Any:
-    """The value that a text is; None: it is none, or goes on behind it."""
+    """Return the value of a text that is JSON as a whole, or None."""
     try:
         value, end = _DECODER.raw_decode(text)
     except json.JSONDecodeError:
@@ -83,7 +83,7 @@ def _whole(text: str) -> Any:
 
 
 def _json_lines(text: str) -> list[Any]:
-    """The objects of a text with one on each line; empty: it is something else."""
+    """Return the objects of a text that has one on each line; empty if it is anything else."""
     lines = text.split("\n")
     if len(lines) < LEAST_ROWS or not all(line.startswith('{"') for line in lines):
         return []
@@ -92,7 +92,7 @@ def _json_lines(text: str) -> list[Any]:
 
 
 def _below_lines(text: str) -> str | None:
-    """The text with tables in place of the JSON that begins on a line of its own."""
+    """Return the text with tables in place of JSON that begins on a line of its own, or None."""
     shown, done, refused = list[str](), 0, 0
     for found in _BEGINNING.finditer(text):
         if found.end() < done:
@@ -112,7 +112,7 @@ def _below_lines(text: str) -> str | None:
 
 
 def _written(value: Any) -> str | None:
-    """A list as a table, or an object with the lists in it as tables below it; None: there are none."""
+    """Write a list as a table, or an object with its lists as tables below it. Returns None if there are none."""
     if isinstance(value, list):
         return _table(value, "")
     tables: list[str] = []
@@ -121,7 +121,7 @@ def _written(value: Any) -> str | None:
 
 
 def _replaced(value: Any, tables: list[str], depth: int) -> Any:
-    """A value whose lists of objects are names of tables, which are added to `tables`."""
+    """Return a value in which lists of objects are replaced by names of tables, which are added to `tables`."""
     if isinstance(value, list):
         name = f"rows {len(tables) + 1}"
         table = _table(value, f" as {name}")
@@ -135,7 +135,7 @@ def _replaced(value: Any, tables: list[str], depth: int) -> Any:
 
 
 def _table(rows: Sequence[Any], label: str) -> str | None:
-    """Objects as a table; None: it is no shorter, or these are no objects."""
+    """Write objects as a table. Returns None if it is no shorter, or if these are not objects."""
     if len(rows) < LEAST_ROWS or not all(isinstance(row, dict) for row in rows):
         return None
     names = list(dict.fromkeys(name for row in rows for name in row))

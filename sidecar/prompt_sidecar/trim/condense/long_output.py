@@ -16,7 +16,10 @@ CHARACTERS: Final = 8_192
 
 
 def ends_and_trouble(output: Output) -> str | None:
-    """Head, lines of trouble, and tail of a long output; None too where its first line alone is long."""
+    """Keep head, lines of trouble, and tail of a long output.
+
+    Returns None if it is not long, or its first line alone is.
+    """
     if len(output.text) <= CHARACTERS or not is_run(output):
         return None
     lines = output.lines
@@ -32,7 +35,7 @@ def ends_and_trouble(output: Output) -> str | None:
 
 
 def _fitting(sizes: Iterable[int], room: int) -> int:
-    """How many of the first lines fit."""
+    """Return how many of the first lines fit."""
     count = 0
     for size in sizes:
         room -= size + 1

@@ -1,4 +1,4 @@
-"""Which lines match an expression, by RE2: it reads a kilobyte in the time that Python's takes for two of its lines.
+"""Which lines match an expression, by RE2: it reads a kilobyte in the time that Python's engine takes for two lines.
 
 Each match that is found costs as much as three hundred characters, so lines in a row that match are found at once.
 """
@@ -16,7 +16,7 @@ def of_lines(expression: str) -> Any:
 
 
 def matching(compiled: Any, raw: bytes) -> list[int]:
-    """The places of the lines that match. `raw`: the UTF-8 of lines, each with its end."""
+    """Return the indices of the lines that match. `raw`: the UTF-8 of lines, each with its end."""
     places: list[int] = []
     line, at = 0, 0
     for found in compiled.finditer(raw):

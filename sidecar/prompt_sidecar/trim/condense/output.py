@@ -1,8 +1,8 @@
 """What reductions read: the text of a tool result, its lines, and the call that it answers.
 
-Most results hold nothing to reduce, and finding that out has to cost next to nothing. Lines that repeat something begin
-alike; so lines are compared by their first characters once, for all reductions of lines, and only the stretches in
-which neighbours begin alike are looked at any closer.
+Most results hold nothing to reduce, and finding that out has to cost next to nothing. Lines that repeat something have
+the same beginning; so the first characters of lines are compared once for all reductions of lines, and only stretches
+of lines with the same beginning are examined further.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALIKE: Final = re.compile(rb"\x01+")
 
 @dataclass(frozen=True)
 class Output:
-    """A tool result's text, and the call that it answers; None: not known."""
+    """A tool result's text, and the call that it answers; None if that is unknown."""
 
     text: str
     call: SourceCall | None = None

@@ -9,11 +9,11 @@ from prompt_sidecar.trim.condense.kinds import is_numbered
 from prompt_sidecar.trim.condense.output import Output
 
 _PADDING: Final = re.compile(r"\n +(?=\d+[→\t])")
-"""With the end of the line before it: Python's engine finds what begins with a certain character fast."""
+"""Includes the end of the line before: Python's engine quickly finds what begins with a certain character."""
 
 
 def without_padding(output: Output) -> str | None:
-    """A file's lines with their numbers, unpadded; None: they have none."""
+    """Return a file's lines with their numbers unpadded, or None if they have no numbers."""
     if not (output.text.startswith(" ") or "\n " in output.text) or not is_numbered(output.text):
         return None
     return _PADDING.sub("\n", f"\n{output.text}")[1:]

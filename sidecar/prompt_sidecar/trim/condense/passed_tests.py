@@ -1,7 +1,7 @@
-"""Lines that say that a test passed, counted; the first of them stays.
+"""Lines that report a passed test, counted; the first of them stays.
 
-What stays besides: tests that failed or were skipped, sums, Go's lines of packages (`ok  pkg  0.1s`), what says that
-lines are of a test that failed, and tests that the call itself names.
+Also kept: tests that failed or were skipped, totals, Go's lines of packages (`ok pkg 0.1s`), headings of a failed
+test's output, and tests that the call itself names.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from prompt_sidecar.trim.condense.output import Output
 LEFT_OUT: Final = " more lines of passed tests left out]"
 LEAST_PASSED: Final = 5
 FEW: Final = 5
-"""A word of the call names tests, and these stay, if no more lines have it; of those with another word one stays."""
+"""A word of the call that is in at most so many lines names tests, and these stay; for other words one line stays."""
 _SIGNS: Final = ("PASS", "(pass)", "✓", "✔", "√", " ... ok", "=== ", "[       OK ]", "\nok 1 ", " [100%]")
 _PASSED: Final[Any] = of_lines(
-    r"(?:\[[^\]\s]{1,60}\] |[\w@/.-]{1,60}(?: [\w:.-]{1,30})?: )?"  # of which package
+    r"(?:\[[^\]\s]{1,60}\] |[\w@/.-]{1,60}(?: [\w:.-]{1,30})?: )?"  # of a package
     r"(?:=== (?:RUN|PAUSE|CONT|NAME)[ \t]+\S+[ \t\r]*"  # go test -v
     r"| *--- PASS: .*|PASS[ \t\r]*"
     r"| *[✓✔√] .*"  # Jest, Vitest, Mocha, node --test
@@ -33,13 +33,13 @@ _PASSED: Final[Any] = of_lines(
 )
 _SUM: Final[Any] = of_lines(r"(?i).*(?:\b\d+ (?:\w+ )?pass|# (?:skip|todo)|\ball (?:\d+ )?(?:tests|checks)\b).*")
 _FAILURES: Final = ("--- FAIL: ", "--- SKIP: ", "[  FAILED  ] ")
-"""What `_FAILED` begins with, which is found in a fiftieth of the time."""
+"""The beginnings of `_FAILED`, which are found fifty times as fast."""
 _FAILED: Final = re.compile(r"--- (?:FAIL|SKIP): (\S+)|\[  FAILED  \] (\w\S*)")
 _BEGAN: Final = re.compile(r"(?:=== (?:RUN|CONT|NAME)\s+|\[ RUN      \] )(\S+)")
 
 
 def without_passed(output: Output) -> str | None:
-    """The text with five passed tests and more as the first of them and a count."""
+    """Replace five passed tests and more by the first of them and a count. Returns None if there are fewer."""
     if output.call is None or not output.call.shell or not any(sign in output.text for sign in _SIGNS):
         return None
     lines = output.lines
@@ -60,7 +60,7 @@ def without_passed(output: Output) -> str | None:
 
 
 def _began(text: str, lines: Sequence[str], passed: Sequence[int]) -> set[int]:
-    """Places behind which a test that did not pass wrote something."""
+    """Return the indices of lines after which a test that did not pass has written something."""
     if not any(failure in text for failure in _FAILURES):
         return set()
     failed = {found[1] or found[2] for found in _FAILED.finditer(text)}
@@ -73,7 +73,7 @@ def _began(text: str, lines: Sequence[str], passed: Sequence[int]) -> set[int]:
 
 
 def _named(lines: Sequence[str], passed: Sequence[int], call: SourceCall) -> set[int]:
-    """Places of the tests that the call names."""
+    """Return the indices of the tests that the call names."""
     named: set[int] = set()
     for word in call.words:
         having = [place for place in passed if word in lines[place]]

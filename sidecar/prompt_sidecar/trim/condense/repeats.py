@@ -1,4 +1,4 @@
-"""What lines repeat, once: identical lines in a row, and what several lines in a row begin with.
+"""Repetitions in lines, once: identical lines in a row, and the common beginning of several lines in a row.
 
     b                                   b
     b                                   [the line above 3 times]
@@ -27,13 +27,13 @@ LEAST_IDENTICAL: Final = 3
 """Two identical lines are shorter than one with its count."""
 LEAST_ALIKE: Final = 4
 HEADER_CHARACTERS: Final = 60
-"""Characters that a prefix has to save beyond its own: more than what its header takes besides."""
+"""Characters that a prefix has to save beyond its own: more than its header takes."""
 PREFIX_CHARACTERS: Final = 90
 _SEPARATOR: Final = re.compile(r"(?:: |\] |\t| \| | - |::)(?=\S)")
 
 
 def counted(output: Output) -> str | None:
-    """Identical lines in a row as one, with their number."""
+    """Replace identical lines in a row by one and their number."""
     lines, shown, done = output.lines, list[str](), 0
     for first, end in output.alike:
         at = first
@@ -49,7 +49,7 @@ def counted(output: Output) -> str | None:
 
 
 def with_prefix_once(output: Output) -> str | None:
-    """What several lines in a row begin with, up to a separator, in a header; and the rest of each."""
+    """Move the common beginning of several lines in a row, up to a separator, into a header."""
     lines, shown, done = output.lines, list[str](), 0
     for first, end in output.alike:
         at = first

@@ -1,10 +1,10 @@
-r"""What a terminal would show: text without colours, and of a line that was overwritten its last state.
+r"""What a terminal would show: text without colours, and only the last state of an overwritten line.
 
     \x1b[31mFAIL\x1b[0m x               FAIL x
     10%\rerror: disk full\r100%         error: disk full
                                         100%
 
-What was overwritten is gone from the screen; where it speaks of trouble, a reader needs it all the same.
+Overwritten text is gone from the screen; where it speaks of trouble, a reader needs it nevertheless.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODE: Final = re.compile(
 
 
 def without_codes(output: Output) -> str | None:
-    """The text without colour and cursor codes. None too where what is left would make further codes."""
+    """Remove colour and cursor codes. Returns None if there are none, or if what is left would form further codes."""
     if "\x1b" not in output.text:
         return None
     plain = _CODE.sub("", output.text)
@@ -31,7 +31,7 @@ def without_codes(output: Output) -> str | None:
 
 
 def without_overwritten(output: Output) -> str | None:
-    """The text without what a carriage return overwrote; of that, what speaks of trouble stays, as lines before."""
+    """Remove what a carriage return overwrote; overwritten text that speaks of trouble stays, on lines before."""
     if "\r" not in output.text:
         return None
     pieces = {

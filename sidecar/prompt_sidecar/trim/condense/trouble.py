@@ -1,7 +1,7 @@
-"""Lines that speak of trouble: what stays where the rest of a long output goes.
+"""Lines that speak of trouble: these stay where the rest of a long output is removed.
 
-Words, marks and the frames of stacks. `(!)` is how Rollup begins a warning (`title` in its `batchWarnings.ts`), and
-Vite's reporter of builds too.
+Words, marks and stack frames. `(!)` begins a warning of Rollup (`title` in its `batchWarnings.ts`), and of Vite's build
+reporter.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _TROUBLE: Final[Any] = of_lines(
     r"|E  .*|[ \t]*at \S+ ?\(.*"
 )
 _VALUE: Final = re.compile(r"[0-9](?:(?<=0)x[0-9a-f]+|[0-9]*)")
-"""A number, hexadecimal too. It begins with one class of characters, for which Python's engine looks fast."""
+"""A number, hexadecimal too. It begins with one class of characters, which Python's engine finds fast."""
 
 
 def in_trouble(lines: Sequence[str]) -> list[int]:
-    """The places of the lines that speak of trouble; of those that differ in numbers only, the first."""
+    """Return the indices of the lines that speak of trouble; of lines that differ in numbers only, the first."""
     shapes: dict[str, int] = {}
     for place in matching(_TROUBLE, "\n".join([*lines, ""]).encode(errors="replace")):
         shapes.setdefault(_VALUE.sub("#", lines[place]), place)

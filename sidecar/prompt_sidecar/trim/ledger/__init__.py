@@ -45,7 +45,7 @@ from prompt_sidecar.trim.ledger.thinking import Thinking, ThinkingState
 
 
 class LedgerState(msgspec.Struct, frozen=True, array_like=True):
-    """What does not follow from the history, part by part. New fields go to a part's end, with defaults."""
+    """The state that does not follow from the history, part by part. New fields go to a part's end, with defaults."""
 
     messages: MessagesState
     decisions: DecisionsState
@@ -56,7 +56,7 @@ class LedgerState(msgspec.Struct, frozen=True, array_like=True):
 
 
 STATE: Final = msgspec.msgpack.Decoder(LedgerState)
-"""Made before there are threads: msgspec crashes where two of them decode a type for the first time at once."""
+"""Created before threads start: msgspec crashes where two threads decode a type for the first time at once."""
 
 
 class Ledger:
@@ -98,14 +98,14 @@ class Ledger:
 
     @property
     def own_from(self) -> int:
-        """The group before which the placeholder of dropped iterations stands, and the registry at the earliest."""
+        """The group before which the placeholder of dropped iterations is placed, and the registry at the earliest."""
         return max(self.queues.held, self.messages.first_own, 0)
 
     def rewind(self, length: int, sent: Collection[int] | None = None) -> None:
         """Forget the history from record `length` on; decisions about the rest are kept.
 
-        `sent`: the records that the prompt at hand has; None: all. What was dropped and is not among them has no text
-        any more, so it stays dropped.
+        `sent`: the records that the current prompt has; None: all. Dropped records that are not among them have no text
+        any more, so they stay dropped.
         """
         if length >= len(self.records):
             return
@@ -122,13 +122,13 @@ class Ledger:
             self.thinking.own_text_moved()
 
     def _own_places(self) -> tuple[object, ...]:
-        """The values that determine positions and counts of our own text inside the history."""
+        """Return the values that determine positions and counts of our own text inside the history."""
         carrier, drops = self.drops.carrier, self.drops
         place = carrier and (carrier.message, carrier.item)
         return self.registry.batch_group, self.own_from, place, drops.by_carrier, drops.by_placeholder
 
     def save(self) -> LedgerState:
-        """What another process needs to go on with the same history."""
+        """Return what another process needs to go on with the same history."""
         return LedgerState(
             self.messages.save(),
             self.decisions.save(),
@@ -139,9 +139,9 @@ class Ledger:
         )
 
     def load(self, state: LedgerState, fit: Fit | None = None) -> None:
-        """Take over what was saved of the same history; nothing was decided about it here.
+        """Load the saved state of the same history, about which nothing was decided here.
 
-        `fit` gives what an elision keeps of a text that has been masked since; None: no text has.
+        `fit` adapts elisions to texts that have been masked since; None if no text has.
         """
         self.messages.load(state.messages)
         self.decisions.load(state.decisions, fit)
@@ -154,7 +154,7 @@ class Ledger:
     # -- what concerns several parts ---------------------------------------------------------------------------------
 
     def pin(self, index: int) -> None:
-        """Pin a message: what is trimmed stays trimmed, and nothing more will be."""
+        """Pin a message: items that are trimmed stay trimmed, and no more are trimmed."""
         self.decisions.pin(index)
         self.messages.pin(index)
         self.queues.pin(self.records[index])
@@ -172,7 +172,7 @@ class Ledger:
         return any_held
 
     def trimmed(self) -> Iterator[tuple[Record, Entry]]:
-        """Entries of which something is hidden, in the order of their messages."""
+        """Yield entries that are partly or wholly hidden, in the order of their messages."""
         for record in self.records:
             if record.dropped or record.touched:
                 for entry in record.entries:

@@ -15,28 +15,28 @@ from prompt_sidecar.trim.ledger.sums import Sums
 
 
 class Fit(Protocol):
-    """Takes decisions over to texts that have been masked since."""
+    """Adapts decisions to texts that have been masked since."""
 
     def kept(self, entry: Entry, kept: KeptBytes) -> KeptBytes | None:
-        """What an elision keeps; None: the text stays whole, or condensed."""
+        """Return what an elision keeps; None: the text stays whole, or condensed."""
         ...
 
     def condensed(self, entry: Entry, how: Condensing) -> Condensing:
-        """How a result is condensed."""
+        """Return how a result is condensed."""
         ...
 
 
 BESIDE_PINNED: Final = 60
-"""Tokens, roughly, that clipping leaves of an iteration besides a message that is pinned: its call, other labels."""
+"""Tokens, roughly, that clipping leaves of an iteration in addition to a pinned message: its call, other labels."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED, Action.CONDENSED)
-"""As revisions number them."""
+"""Actions by their number in revisions."""
 _REASONS: Final = tuple(Reason)
 _ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
 _REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(_REASONS)}
 
 
 class CondensingState(msgspec.Struct, frozen=True, array_like=True):
-    """How a result was condensed."""
+    """How a result was condensed, as saved."""
 
     version: int
     level: int
@@ -46,7 +46,7 @@ class CondensingState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EntryState(msgspec.Struct, frozen=True, array_like=True):
-    """What was decided about one item."""
+    """What was decided about one item, as saved."""
 
     message: int
     item: int
@@ -62,19 +62,19 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     again: int
     leaves: bool
     condensed: CondensingState | None = None
-    """Before version 7 nothing was."""
+    """How it was condensed; version 7 was the first to do so."""
 
 
 class DecisionsState(msgspec.Struct, frozen=True, array_like=True):
-    """What was decided."""
+    """All decisions, as saved."""
 
     entries: list[EntryState]
     dropped: list[tuple[int, int, int, int]]
-    """First record, the one after the last, the iteration in which they were dropped, and the reason."""
+    """Each range: first record, the one after the last, the iteration in which they were dropped, and the reason."""
 
 
 def weighed(opaque: int, factor: float) -> int:
-    """Tokens to add for encrypted text, whose calibration factor is `factor` times that of other text."""
+    """Return the tokens to add for encrypted text, whose calibration factor is `factor` times that of other text."""
     return round(opaque * (factor - 1.0))
 
 
@@ -92,17 +92,17 @@ def is_words(entry: Entry) -> bool:
 
 
 def _condensed_away(entry: Entry) -> int:
-    """Tokens that condensing has taken out of a result that stands so."""
+    """Return the tokens that condensing saves in a result, if it is condensed and nothing else."""
     return entry.full_tokens - entry.tokens if entry.action is Action.CONDENSED else 0
 
 
 def _stays(record: Record) -> bool:
-    """Whether a message after the opening stays whole, whatever it is, and is not a user's own text."""
+    """Whether a message after the opening stays whole, whatever its kind, and is not a user's own text."""
     return (record.pinned or record.kept) and record.group >= 0 and not record.words
 
 
 class Decisions:
-    """The decisions about a history."""
+    """The decisions about a history, and the tokens that are left."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
@@ -112,12 +112,12 @@ class Decisions:
         self.opaque = 0
         """The part of `total` that is encrypted text."""
         self.condensed = 0
-        """Tokens that condensing has taken out of the results that stand so."""
+        """Tokens that condensing saves in results that are condensed and nothing else."""
         self.words = 0
         """Tokens of users' own texts after the opening."""
         self.pinned = 0
-        """Tokens of other messages after the opening that are pinned, or results of tools that are never trimmed; and
-        of what else is left of their iterations, which are not dropped."""
+        """Tokens of other messages after the opening that are pinned or results of tools that are never trimmed, and of
+        the rest of their iterations, which are not dropped."""
         self._live = Sums()
         """Tokens of each record, 0 once dropped."""
         self._spoken = Sums()
@@ -135,7 +135,7 @@ class Decisions:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        """Count a message that `Messages` has taken."""
+        """Count a message that was added to `Messages`."""
         record.words = record.role is Role.USER and record.group >= 0 and any(map(is_words, record.entries))
         live = 0 if record.dropped else record.tokens
         self._live.append(live)
@@ -143,7 +143,7 @@ class Decisions:
         self._count(record, 1)
 
     def _count(self, record: Record, sign: int) -> None:
-        """Count what is left of a record in (1) or out (-1)."""
+        """Count a record's remaining tokens in (1) or out (-1)."""
         if record.dropped:
             return
         self.total += sign * record.tokens
@@ -171,7 +171,7 @@ class Decisions:
         self.evaluated = min(self.evaluated, length)
 
     def save(self) -> DecisionsState:
-        """The decisions."""
+        """Return the decisions for saving."""
         entries = [
             EntryState(
                 entry.message,
@@ -206,10 +206,10 @@ class Decisions:
         return DecisionsState(entries, dropped)
 
     def load(self, state: DecisionsState, fit: Fit | None = None) -> None:
-        """Take the decisions that were made elsewhere about the same history, of which none was made here."""
+        """Load decisions that were made elsewhere about the same history, about which none was made here."""
         self.total = self.opaque = self.condensed = self.words = self.pinned = 0
         self._live, self._spoken = Sums(), Sums()
-        for record in self._records:  # again, as annotations tell what a user's text is
+        for record in self._records:  # again, as annotations decide what kind of text a user's text is
             self.append(record)
         for was in state.entries:
             entry = self._records[was.message].entries[was.item]
@@ -242,13 +242,13 @@ class Decisions:
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> range:
-        """Begin an evaluation; the messages that the last one has not seen."""
+        """Begin an evaluation. Returns the indices of the messages that the last one has not seen."""
         new = range(self.evaluated, len(self._records))
         self.evaluated = len(self._records)
         return new
 
     def watch(self) -> None:
-        """Have `changed_from` tell what changes from here on."""
+        """Make `changed_from` show changes from here on."""
         self.changed_from = len(self._records)
 
     def decide(
@@ -263,7 +263,7 @@ class Decisions:
         again: int = 0,
         leaves: bool = False,
     ) -> None:
-        """Record a decision about an item, of which `Entry` says what it consists of."""
+        """Record a decision about an item; see the fields of `Entry`."""
         if entry.action is None:
             entry.advertised = advertised
         elif entry.decided != self._messages.iteration:
@@ -277,7 +277,7 @@ class Decisions:
         self.condensed += _condensed_away(entry) if stands else 0
 
     def condense(self, entry: Entry, how: Condensing | None, *, advertised: bool) -> None:
-        """Record how a new result is condensed; None: it stays as it is, and its call is not asked again."""
+        """Record how a new result is condensed; None: it stays unchanged, and its call is no longer needed."""
         if how is None:
             entry.call = None
             return
@@ -285,7 +285,7 @@ class Decisions:
         entry.condensed = how
 
     def set_tokens(self, entry: Entry, tokens: int) -> None:
-        """Set what is left of an item to so many tokens, with nothing decided."""
+        """Set an item's remaining tokens, without a decision."""
         stands = not self._records[entry.message].dropped
         self.condensed -= _condensed_away(entry) if stands else 0
         self._set_tokens(entry, tokens)
@@ -301,7 +301,7 @@ class Decisions:
         self._change(entry.message, change)
 
     def label(self, entry: Entry, counts: tuple[int, ...], change: int) -> None:
-        """Have an item's label state counts; `change`: tokens that its message takes more."""
+        """Set the counts in an item's label; `change`: tokens that are added to its message."""
         entry.counts = counts
         self._records[entry.message].tokens += change
         self._change(entry.message, change)
@@ -345,7 +345,7 @@ class Decisions:
         self.mark_dirty(index)
 
     def redate(self, index: int, iteration: int, reason: Reason) -> None:
-        """Say otherwise when and why a dropped message was dropped."""
+        """Change the time and the reason of a dropped message's drop."""
         record = self._records[index]
         record.dropped_in, record.dropped_for = iteration, reason
         self.mark_dirty(index)
@@ -366,11 +366,11 @@ class Decisions:
         self.changed_from = min(self.changed_from, index)
 
     def rendered(self) -> None:
-        """Note that a prompt with all changes was returned."""
+        """Record that a prompt with all changes was returned."""
         self.dirty = set()
 
     def _change(self, index: int, change: int) -> None:
-        """Count a change of a record's tokens, unless it is dropped."""
+        """Add a change of a record's tokens, unless it is dropped."""
         if not self._records[index].dropped:
             self.total += change
             self.pinned += change if _stays(self._records[index]) else 0

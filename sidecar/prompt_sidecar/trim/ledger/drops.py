@@ -1,4 +1,4 @@
-"""Iterations that were dropped, and who counts them: the carrier's label, or our placeholder message."""
+"""Dropped iterations, and where they are counted: in the carrier's label, or in our placeholder message."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class DropsState(msgspec.Struct, frozen=True, array_like=True):
     done: int
     words_done: int
     carrier: tuple[int, int]
-    """Message and item of the carrier; (-1, -1): there is none."""
+    """Message and item of the carrier; (-1, -1) if there is none."""
     carrier_tokens: int = _UNKNOWN
-    """Tokens of the count in its label; -1: not known, so the next evaluation counts."""
+    """Tokens of the count in its label; -1: unknown, so the next evaluation counts."""
 
 
 class Drops:
@@ -47,7 +47,7 @@ class Drops:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def rewind(self, length: int, sent: Collection[int] | None) -> None:
-        """Forget the messages from `length` on, after `Messages` and `Decisions` have; `sent` as for the ledger."""
+        """Forget the messages from `length` on, after `Messages` and `Decisions` did; `sent` as for the ledger."""
         groups = len(self._messages.groups)
         self.done, self.words_done = min(self.done, groups), min(self.words_done, groups)
         if self.carrier is not None and self.carrier.message >= length:
@@ -56,7 +56,7 @@ class Drops:
         self.recount()
 
     def _bring_back_open(self, sent: Collection[int] | None) -> None:
-        """Bring back what was sent of the last unit of groups, and of those that a rewind has left with open calls.
+        """Restore what was sent of the last unit of groups, and of groups that a rewind has left with open calls.
 
         If they stayed dropped, later answers would lack their calls.
         """
@@ -74,21 +74,22 @@ class Drops:
             absent = sent is not None and index not in sent
             if not record.dropped or record.dropped_for is Reason.REASONING or absent:
                 continue
-            if record.removed:  # it went with its iteration later, or before: it stays away by itself
+            if record.removed:  # it was dropped with its iteration, later or before: it stays dropped by itself
                 self._decisions.redate(index, record.entries[0].decided, Reason.REASONING)
             else:
                 self._decisions.bring_back(index)
         self.done, self.words_done = min(self.done, max(first, 0)), min(self.words_done, max(first, 0))
 
     def save(self) -> DropsState:
-        """How far iterations are dropped."""
+        """Return how far iterations are dropped."""
         place = (self.carrier.message, self.carrier.item) if self.carrier is not None else (-1, -1)
         return DropsState(self.done, self.words_done, place, self.carrier_tokens)
 
     def load(self, state: DropsState, *, count_again: bool) -> None:
-        """Take over how far iterations were dropped elsewhere.
+        """Load how far iterations were dropped elsewhere.
 
-        `count_again`: what the carrier's label counts may take other tokens now, so the next evaluation counts.
+        `count_again`: the count in the carrier's label may take another number of tokens now, so the next evaluation
+        counts it.
         """
         self.done, self.words_done = state.done, state.words_done
         message, item = state.carrier
@@ -136,7 +137,7 @@ class Drops:
             self.write_count(count)
 
     def advance(self, groups: int, *, words: bool = False) -> None:
-        """Have processed so many groups; `words`: with what users said in them."""
+        """Set the number of processed groups; `words`: those dropped with users' words."""
         if words:
             self.words_done = groups
         self.done = max(self.done, groups)
@@ -152,7 +153,7 @@ class Drops:
         self.carrier = entry
 
     def uncarry(self) -> None:
-        """Have our placeholder message count all."""
+        """Move the whole count to our placeholder message."""
         self._label((), 0)
         self.carrier = None
         self.recount()

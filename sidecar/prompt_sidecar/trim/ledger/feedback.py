@@ -1,4 +1,4 @@
-"""Feedback, which is collapsed by stretches: what follows one another without another text of the user's.
+"""Feedback, which is collapsed by stretches: feedback messages without another text of the user's between them.
 
 The newest of each kind is kept, and so is the only old one of a stretch while it is shorter than the stretch's label.
 A batch point examines the feedback that became old since the last one and the entries affected by it: the former newest
@@ -28,10 +28,10 @@ class Waiting:
         self._newest: list[Entry] = []
         """Old entries that are kept as the newest of their kind."""
         self._alone: dict[int, Entry] = {}
-        """Old entries that are kept because their label would be longer, by stretch."""
+        """Old entries that are kept because their stretch's label would be longer, by stretch."""
 
     def append(self, entry: Entry) -> None:
-        """Add feedback that follows all other."""
+        """Add feedback that follows all other feedback."""
         self._entries.append(entry)
         self._of_kind.setdefault(entry.feedback, []).append(entry)
 

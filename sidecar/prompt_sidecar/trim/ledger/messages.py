@@ -1,4 +1,4 @@
-"""The history as it came: records of its messages, in groups. Saved is only what the history itself does not say."""
+"""The untrimmed history: records of its messages, in groups. Only what the history itself does not show is saved."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prompt_sidecar.trim.entries import BlockGroup, Entry, Feedback, Record
 from prompt_sidecar.trim.ledger.pairs import Pairs
 
 _MARKS: Final = (None, *Feedback)
-"""What an annotation marks an item as; None: a snapshot."""
+"""The kinds that an annotation can give an item; None: a snapshot."""
 
 
 class MessagesState(msgspec.Struct, frozen=True, array_like=True):
-    """What the agent has said of messages. It holds from first sight, so it cannot be derived again."""
+    """The agent's annotations of messages. They hold from first sight, so they cannot be derived again."""
 
     pins: list[int]
     marks: list[tuple[int, int, int]]
@@ -43,11 +43,11 @@ class Messages:
         self.reasons = 0
         """Items of reasoning."""
         self.task = -1
-        """Index of the first user message, which is never touched; -1: none yet."""
+        """Index of the first user message, which is never changed; -1 if there is none yet."""
         self.settled = 0
         """Number of messages before a provider's newest compaction."""
         self.compaction = -1
-        """Index of the message with that; -1: there is none."""
+        """Index of the message with that compaction; -1 if there is none."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -63,7 +63,7 @@ class Messages:
         return range(self.groups[group].start, last)
 
     def units(self) -> Sequence[int]:
-        """For each group the first one of those that can only be dropped together with it."""
+        """Return for each group the first group of the unit that can only be dropped as a whole."""
         firsts: list[int] = []
         first = end = -1
         for number, group in enumerate(self.groups):
@@ -75,12 +75,12 @@ class Messages:
 
     @property
     def first_own(self) -> int:
-        """The first group before which our own text may stand: what precedes a compaction is not changed."""
+        """The first group before which our own text may be placed: what precedes a compaction is not changed."""
         return self.records[self.compaction].group + 1 if self.compaction >= 0 else 0
 
     @property
     def first_trimmable(self) -> int:
-        """The first message of which anything may be trimmed, behind the opening and a compaction."""
+        """The first message that may be trimmed at all, behind the opening and a compaction."""
         return max(self.groups[0].start if self.groups else len(self.records), self.compaction + 1)
 
     def append(self, record: Record) -> None:
@@ -110,12 +110,12 @@ class Messages:
             self.reasons += sign * (entry.kind is ItemKind.REASONING)
 
     def answer(self, asked: int, said: int) -> None:
-        """Note of the newest group how many tokens the prompt took that it answers, and what the model said before."""
+        """Record for the newest group the tokens of the prompt that it answers, and of the model's earlier messages."""
         group = self.groups[-1]
         group.asked, group.said = asked, said
 
     def pin(self, index: int) -> None:
-        """Pin a message: what is trimmed stays trimmed, and nothing more will be."""
+        """Pin a message: items that are trimmed stay trimmed, and no more are trimmed."""
         record = self.records[index]
         record.pinned = True
         if record.group >= 0:
@@ -140,7 +140,7 @@ class Messages:
             self.groups[-1].pinned = any(record.pinned or record.kept for record in left)
 
     def save(self) -> MessagesState:
-        """What the agent has said of messages."""
+        """Return the agent's annotations."""
         annotated = [entry for record in self.records for entry in record.entries if entry.annotated]
         return MessagesState(
             [index for index, record in enumerate(self.records) if record.pinned and not record.settled],
@@ -148,7 +148,7 @@ class Messages:
         )
 
     def load(self, state: MessagesState) -> None:
-        """Take what the agent said of these messages elsewhere."""
+        """Load annotations that the agent made elsewhere."""
         for message, item, mark in state.marks:
             entry = self.records[message].entries[item]
             if entry.fixed:

@@ -14,7 +14,7 @@ from prompt_sidecar.trim.entries import BlockGroup, Record
 
 @dataclass(slots=True)
 class _Unit:
-    """A unit as far as it is known: its first group, the first that was not examined yet, its last so far."""
+    """The known part of a unit: its first group, the first one not examined yet, its last so far."""
 
     first: int = 0
     seen: int = 0
@@ -22,7 +22,7 @@ class _Unit:
 
 
 class Pairs:
-    """The open calls of a history, and the last unit that was asked for."""
+    """The open calls of a history, and the last requested unit."""
 
     def __init__(self, groups: list[BlockGroup]) -> None:
         """Start without messages; `groups` is the ledger's own list, which it goes on changing."""
@@ -30,7 +30,7 @@ class Pairs:
         self._open_calls: dict[str, list[int]] = {}
         """For each call id the groups of its unanswered calls, oldest first."""
         self._units = (_Unit(), _Unit())
-        """The unit that was last asked for, with users' words kept and without."""
+        """The last requested unit, with users' words kept and without."""
 
     def add(self, record: Record) -> None:
         """Match the calls and answers of a message at the end of the history."""
@@ -61,10 +61,10 @@ class Pairs:
             self.add(record)
 
     def unit_end(self, group: int, *, words: bool = False) -> int:
-        """The last group that must be dropped together with `group` and those between.
+        """Return the last group that must be dropped together with `group` and those between.
 
         A repeated call for the same group continues where the last one ended, as a unit may span the whole history;
-        with `words` it continues apart, as users' words are dropped by a pointer of their own.
+        with `words` it continues separately, as users' words are dropped by a position of their own.
         """
         unit = self._units[words]
         if unit.first != group or unit.end < group:

@@ -1,4 +1,4 @@
-"""The items that may be trimmed, in the orders in which they are: by age, and by size."""
+"""The items that may be trimmed, ordered by age and by size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prompt_sidecar.trim.ledger.messages import Messages
 
 @dataclass(slots=True)
 class Queue:
-    """Entries of one kind, oldest first, and how many of them clipping has processed."""
+    """Entries of one kind, oldest first, and how many clipping has processed."""
 
     entries: list[Entry] = field(default_factory=list)
     done: int = 0
@@ -51,7 +51,7 @@ def _place(entry: Entry) -> tuple[int, int]:
 
 
 class Largest:
-    """Entries by their tokens, largest first, of equals the oldest."""
+    """Entries by their tokens, largest first; the older of equal ones first."""
 
     def __init__(self, records: Sequence[Record], entries: Iterable[Entry] = ()) -> None:
         """Begin with these entries of these records."""
@@ -60,13 +60,13 @@ class Largest:
         heapify(self._heap)
 
     def offer(self, entry: Entry) -> None:
-        """Have `take` return an entry, by its current tokens."""
+        """Let `take` return an entry, by its current tokens."""
         heappush(self._heap, (-entry.tokens, entry.message, entry.item, entry))
 
     def take(self) -> Entry | None:
-        """Remove and return the largest; None if there is none.
+        """Remove and return the largest entry, or None if there is none.
 
-        Left out are entries that have changed since they were offered, and those of pinned or dropped messages.
+        Entries that have changed since they were offered, and those of pinned or dropped messages, are skipped.
         """
         while self._heap:
             tokens, _, _, entry = heappop(self._heap)
@@ -100,18 +100,18 @@ class Queues:
         self.longest = Largest(messages.records)
         """Users' own texts after the opening."""
         self.newest_words = -1
-        """The newest message with such a text; -1: there is none."""
+        """The newest message with such a text; -1 if there is none."""
         self._kept_whole: list[Entry] = []
-        """Results that are kept whole as the oldest: taken out of the heap so that no batch visits them again."""
+        """Results that are kept whole as the oldest: removed from the heap so that no batch visits them again."""
         self.held = -1
-        """Number of oldest groups whose results stay whole, to keep that prefix cached; -1: not chosen yet."""
+        """Number of oldest groups whose results stay whole, to keep that prefix cached; -1 if not chosen yet."""
         self._repeated: list[tuple[Entry, int]] = []
-        """Results that were returned again, each with the iteration of the newer copy, until `take_repeated`."""
+        """Results that were returned again, each with the newer copy's iteration, until `take_repeated`."""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        """Take the items of a new message, of which `Decisions` has found out whether it has a user's words."""
+        """Add the items of a new message, after `Decisions` has found out whether it has a user's words."""
         self._append_words(record)
         for entry in record.entries if not record.pinned else ():
             ageing = self._ageing(record, entry)
@@ -130,7 +130,7 @@ class Queues:
                 self.longest.offer(entry)
 
     def leave_settled(self) -> None:
-        """Count what the queues have processed without what precedes a compaction, which they do not hold."""
+        """Subtract the processed entries that precede a compaction, as the queues do not hold them."""
         settled = Counter(
             self._ageing(record, entry)
             for record in self._messages.records[: self._messages.settled]
@@ -140,7 +140,7 @@ class Queues:
             queue.done = max(0, queue.done - settled[ageing])
 
     def _ageing(self, record: Record, entry: Entry) -> Ageing | None:
-        """The queue of an entry; None: it has none. Of user messages only snapshots and images have."""
+        """Return the queue of an entry, or None. User messages have only snapshots and images in queues."""
         if entry.fixed or (entry.feedback is not None and record.group >= 0):
             return None
         if record.group < 0 and (entry.kind is not ItemKind.SNAPSHOT or entry.message == self._messages.task):
@@ -149,7 +149,7 @@ class Queues:
         return None if ageing in LIGHT and record.role is not Role.ASSISTANT else ageing
 
     def pin(self, record: Record) -> None:
-        """Take the items of a message out, which is pinned now."""
+        """Remove the items of a message that was pinned."""
         for entry in record.entries:
             for queue in self._all():
                 queue.remove(entry)
@@ -158,7 +158,7 @@ class Queues:
         return (*self.by_age.values(), self.large)
 
     def rewind(self, length: int) -> None:
-        """Forget the messages from `length` on, after `Messages` has."""
+        """Forget the messages from `length` on, after `Messages` did."""
         for queue in self._all():
             queue.rewind(length)
         self.held = min(self.held, len(self._messages.groups))
@@ -174,14 +174,14 @@ class Queues:
             self._append_words(record)
 
     def save(self) -> QueuesState:
-        """How far the queues are processed."""
+        """Return how far the queues are processed."""
         return QueuesState([self.by_age[ageing].done for ageing in Ageing], self.held)
 
     def load(self, state: QueuesState) -> None:
-        """Take over how far the queues were processed elsewhere.
+        """Load how far the queues were processed elsewhere.
 
-        Annotations and pins may have changed what they hold. What was passed along the queue of large results is no
-        state of its own: it is passed again.
+        Annotations and pins may have changed their entries. The position in the queue of large results is not saved: it
+        is found again.
         """
         for queue in self._all():
             queue.entries.clear()
@@ -231,7 +231,7 @@ class Queues:
     # -- repeated results --------------------------------------------------------------------------------------------
 
     def repeat(self, entry: Entry, iteration: int) -> None:
-        """Note that an iteration has returned a result again."""
+        """Record that an iteration has returned a result again."""
         self._repeated.append((entry, iteration))
 
     def take_repeated(self) -> list[tuple[Entry, int]]:

@@ -1,4 +1,4 @@
-"""Batch points, and what the registry lists of what was trimmed at them."""
+"""Batch points, and which trims the registry lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prompt_sidecar.trim.ledger.messages import Messages
 
 
 class RegistryState(msgspec.Struct, frozen=True, array_like=True):
-    """The batch points so far, and what is listed."""
+    """The batch points so far, and what is listed, as saved."""
 
     listed: int
     batch_end: int
@@ -20,7 +20,7 @@ class RegistryState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Registry:
-    """What our own text was last written from."""
+    """The values that our own text was last written from."""
 
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
@@ -33,23 +33,23 @@ class Registry:
         self.batch_group = -1
         """The group before which the registry is placed, in formats that allow it."""
         self.listed = 0
-        """The last iteration whose trims the registry lists, where it precedes the history; 0: none yet."""
+        """The last iteration whose trims the registry lists, where it precedes the history; 0 if none yet."""
         self.unfit_since = 0
-        """The iteration of the first batch since which no prompt could be made to fit; 0: the last fits."""
+        """The iteration of the first batch since which no prompt could be made to fit; 0 if the last one fits."""
         self.names: list[tuple[int, int]] = []
-        """Names of what is hidden that are listed under the registry, as places: a message, and which of its names."""
+        """Names of hidden content that are listed below the registry, each as a message and an index of its names."""
         self.named = 0
-        """Number of records when these names were chosen; 0: they were not."""
+        """Number of records when these names were chosen; 0 if they were not."""
 
     def rewind(self, length: int) -> None:
-        """Forget the messages from `length` on, after `Messages` has."""
+        """Forget the messages from `length` on, after `Messages` did."""
         self.batch_end = min(self.batch_end, length)
         self.batch_group = min(self.batch_group, len(self._messages.groups) - 1)
         self.names = [place for place in self.names if place[0] < length]
         self.named = min(self.named, length)
 
     def save(self) -> RegistryState:
-        """What is listed."""
+        """Return what is listed."""
         return RegistryState(
             self.listed,
             self.batch_end,
@@ -61,10 +61,10 @@ class Registry:
         )
 
     def load(self, state: RegistryState) -> None:
-        """Take over what is listed elsewhere."""
+        """Load what is listed elsewhere."""
         self.listed, self.batches, self.unfit_since = state.listed, state.batches, state.unfit_since
         self.batch_end, self.batch_group = state.batch_end, state.batch_group
-        # What is a name may differ from one version to another; a wrong one is a name of the same message.
+        # Versions may differ in what counts as a name; a wrong index is another name of the same message.
         records = self._messages.records
         self.names = [(message, name) for message, name in state.names if name < len(records[message].names)]
         self.named = state.named
@@ -74,14 +74,17 @@ class Registry:
         self.batches += 1
 
     def rewrite(self, group: int, *, fits: bool) -> None:
-        """Registry and placeholder are due to be rewritten, the registry before `group`. `fits`: the prompt does."""
+        """Mark registry and placeholder as due to be rewritten, the registry before `group`.
+
+        `fits`: whether the prompt fits.
+        """
         self.unfit_since = 0 if fits else self._messages.iteration
         self.listings += 1
         self.batch_end = len(self._messages)
         self.batch_group = group
 
     def list_all(self) -> None:
-        """List what was trimmed up to now."""
+        """List everything that was trimmed up to now."""
         self.listed = self._messages.iteration
 
     def choose_names(self, names: list[tuple[int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Texts that a framework put into the history in mid-run, and which of them a later one of the kind supersedes."""
+"""Texts that a framework put into the history in mid-run, and which of them a later one of their kind supersedes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from prompt_sidecar.trim.ledger.messages import Messages
 
 
 class Superseded:
-    """The texts that a later one of their kind supersedes. All of it follows from the history."""
+    """The texts that are superseded by a later one of their kind. All of it follows from the history."""
 
     def __init__(self, messages: Messages) -> None:
         self._records = messages.records
         self._newest: dict[bytes, Entry] = {}
         self._agents: set[str] = set()
-        """The agents that the run is known to be of."""
+        """The agents that the run is known to belong to."""
         self._waiting: list[Entry] = []
-        """Those that were not taken, by their places."""
+        """Superseded texts that were not taken yet, by their places."""
 
     def append(self, record: Record) -> None:
-        """Take the texts of a new message, whose group is known."""
+        """Add the texts of a new message, whose group is known."""
         for entry in record.entries:
             known = entry.injected
             if known is None:
@@ -36,17 +36,17 @@ class Superseded:
                 insort(self._waiting, before, key=_place)
 
     def rewind(self) -> None:
-        """Begin again with what is left of the history, after `Messages` has forgotten the rest."""
+        """Derive everything again from what is left of the history, after `Messages` has forgotten the rest."""
         self._newest, self._agents, self._waiting = {}, set(), []
         for record in self._records:
             self.append(record)
 
     def last(self, number: int) -> Sequence[Entry]:
-        """The last ones that may be clipped, the last one first: of so many, those that were not clipped otherwise."""
+        """Return those among the last `number` that may still be clipped, the last one first."""
         return [entry for entry in reversed(self._waiting[-number:]) if self._may_be_clipped(entry)]
 
     def take(self, first: int) -> Sequence[Entry]:
-        """Those of messages from `first` on that may be clipped; each is taken once."""
+        """Remove and return those of messages from `first` on that may be clipped."""
         taken: list[Entry] = []
         while self._waiting and self._waiting[-1].message >= first:
             taken.append(self._waiting.pop())

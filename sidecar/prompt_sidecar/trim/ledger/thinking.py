@@ -1,7 +1,7 @@
-"""The model's reasoning: what is not removed yet, and what a provider lets be absent, or requires.
+"""The model's reasoning: what is not removed yet, and where a provider requires it or allows its absence.
 
-Where it requires the reasoning of the turn that is going on, turns tell. Where a block is valid only under the prompt
-that it was produced under, the returned prompts do.
+Where a provider requires the reasoning of the current turn, turns decide. Where a block is valid only under the prompt
+that it was produced under, the returned prompts decide.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prompt_sidecar.trim.ledger.messages import Messages
 
 
 class ThinkingState(msgspec.Struct, frozen=True, array_like=True):
-    """What of a run's reasoning does not follow from its history."""
+    """The part of a run's reasoning state that does not follow from its history."""
 
     looked_from: int
     mid_block: int
@@ -34,25 +34,25 @@ class Thinking:
         self.left: deque[Entry] = deque()
         """Reasoning that has not been removed, oldest first, including that of dropped messages."""
         self.looked_from = 0
-        """First message whose reasoning has yet to be looked at for removal."""
+        """First message whose reasoning has yet to be considered for removal."""
         self.closings: list[int] = []
         """Indices of user messages that end the turn before them. A user turn that also answers calls continues the
         turn of those calls, so its messages are not listed."""
         self._answering = False
         """Whether the user turn at the end of the history answers calls."""
         self.reopened = False
-        """Whether a rewind has made a finished turn the one that is going on."""
+        """Whether a rewind has made a finished turn the current one."""
         self.moved = False
-        """Whether the position or the count of our own text has changed where it may not with thinking after it."""
+        """Whether the position or the count of our own text has changed where later thinking does not allow it."""
         self.mid_block = -1
-        """The group whose assistant block was incomplete when a message before it was edited; -1: none."""
+        """The group whose assistant block was incomplete when a message before it was edited; -1 if there is none."""
         self._returned: list[int] = []
-        """Lengths of the history at which prompts were returned that would be the same now; ascending."""
+        """Lengths of the history at which prompts were returned that would be rendered the same now; ascending."""
         self._altered = False
-        """Whether anything was ever decided that changed a prompt which was returned, or its reasoning."""
+        """Whether any decision has changed a prompt that was returned, or its reasoning."""
         self._rewound_to = -1
-        """The record from which the prompt at hand goes on otherwise than the one before; -1: it does not, or nothing
-        was decided yet. What the model says from there on came of a prompt like this one only if it was returned."""
+        """The record from which the current prompt differs from the previous one; -1 if it does not, or nothing was
+        decided yet. The model's messages from there on answered a prompt like this one only if it was returned."""
 
     @property
     def closed(self) -> int:
@@ -62,12 +62,12 @@ class Thinking:
     # -- life --------------------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        """Take a new message, the last one of the history."""
+        """Add a new message, the last one of the history."""
         index = len(self._messages) - 1
         if 0 <= self._rewound_to <= index and record.role is Role.ASSISTANT:
             before = self._messages.records[index - 1 : index]
             goes_on = index > self._rewound_to and before[0].role is Role.ASSISTANT
-            # Of the lengths that are left, none is greater than that to which the rewind went.
+            # None of the remaining lengths is greater than that of the rewind.
             came_of_another = before[0].foreign if goes_on else self._returned[-1:] != [index]
             record.foreign = record.foreign or came_of_another
         self._answering = record.role is Role.USER and (bool(record.answers) or self._answering)
@@ -77,7 +77,7 @@ class Thinking:
             self.left += (entry for entry in record.entries if entry.kind is ItemKind.REASONING)
 
     def rewind(self, length: int) -> None:
-        """Forget the messages from `length` on, after `Messages` has."""
+        """Forget the messages from `length` on, after `Messages` did."""
         self.look_from(0)
         while self.closings and self.closings[-1] >= length:
             self.closings.pop()
@@ -97,16 +97,16 @@ class Thinking:
             self._returned.pop()
 
     def save(self) -> ThinkingState:
-        """What does not follow from the history."""
+        """Return the state that does not follow from the history."""
         return ThinkingState(self.looked_from, self.mid_block)
 
     def load(self, state: ThinkingState) -> None:
-        """Take over what was found elsewhere."""
+        """Load the state from elsewhere."""
         self.look_from(state.looked_from)
         self.mid_block = state.mid_block
 
     def look_from(self, first: int) -> None:
-        """Have `left` hold all that is not removed, from message `first` on."""
+        """Make `left` hold all reasoning that is not removed, from message `first` on."""
         self.looked_from = first
         self.left = deque(
             entry
@@ -118,7 +118,10 @@ class Thinking:
     # -- removing ----------------------------------------------------------------------------------------------------
 
     def take_oldest(self) -> list[Entry]:
-        """Take out all reasoning of the oldest message that has any left. It is not looked at again."""
+        """Remove from `left` and return all reasoning of the oldest message that has any.
+
+        It is not considered again.
+        """
         message = self.left[0].message
         taken: list[Entry] = []
         while self.left and self.left[0].message == message:
@@ -127,7 +130,7 @@ class Thinking:
         return taken
 
     def take_from(self, first: int) -> list[Entry]:
-        """Take out all reasoning from message `first` on, newest first."""
+        """Remove from `left` and return all reasoning from message `first` on, newest first."""
         taken: list[Entry] = []
         while self.left and self.left[-1].message >= first:
             taken.append(self.left.pop())
@@ -136,7 +139,8 @@ class Thinking:
     def restore_open(self, has: Callable[[Entry], bool]) -> None:
         """Undo the removal of reasoning after the user's last text, where a rewind has reopened a turn.
 
-        `has`: whether the prompt at hand holds an item. What it does not hold takes no tokens, and stays removed.
+        `has`: whether the current prompt holds an item. An item that it does not hold takes no tokens, and stays
+        removed.
         """
         self.reopened = False
         restored = [
@@ -151,11 +155,11 @@ class Thinking:
             self.look_from(0)
 
     def end_with(self, record: Record) -> None:
-        """A message before this one, the last, was edited: note whether its assistant block is incomplete."""
+        """Record, after a message before the last was edited, whether the last one's block is incomplete."""
         self.mid_block = record.group if record.role is Role.ASSISTANT else -1
 
     def own_text_moved(self) -> None:
-        """Note that thinking is no longer valid, as our own text has another place or count before it."""
+        """Record that thinking is no longer valid, as our own text before it has another place or count."""
         self.moved = True
 
     def take_moved(self) -> bool:
@@ -166,12 +170,12 @@ class Thinking:
     # -- returned prompts --------------------------------------------------------------------------------------------
 
     def note_returned(self) -> None:
-        """Note that a prompt that ends here is returned."""
+        """Record that a prompt that ends here is returned."""
         self._rewound_to = -1
         if self._returned[-1:] != [len(self._messages)]:
             self._returned.append(len(self._messages))
 
     def alter(self, first: int) -> None:
-        """Prompts that reach beyond record `first` are no longer what was returned."""
+        """Record that prompts reaching beyond record `first` no longer equal the returned ones."""
         self._altered |= first < len(self._messages)
         self._forget_returned(first)
