@@ -41,13 +41,16 @@ class Scripts:
         revision: tuple[Argument, ...] = ("", 0, -1),
         figures: tuple[Argument, ...] = ("", 0),
         tasks: tuple[Argument, ...] = ("", 0, ""),
+        hidden: tuple[Argument, ...] = ("", "", ""),
         **fields: str,
     ) -> Any:
-        """The reply to a write, without what it says of tasks where it has nothing to say of them."""
+        """The reply to a write, without the end of it that says nothing of tasks and of hidden turns."""
         values = chain.from_iterable(fields.items())
-        given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *values]
+        given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *hidden, *values]
         reply = self.server.write(layout.WRITE, NAME, given, 0)
-        return reply[:2] if isinstance(reply, list) and reply[2] is None else reply
+        while isinstance(reply, list) and reply[-1] is None:
+            reply.pop()
+        return reply
 
     def run(self, script: str, *arguments: Argument, name: str = NAME) -> Any:
         """The reply of another script."""
@@ -151,6 +154,28 @@ def test_tasks_that_the_store_has_lost_are_told(scripts: Scripts) -> None:
     scripts.write(begins=True)
     assert [layout.DONE, FIRST, b""] == scripts.write(tasks=("b", 6, digest(b"a")))
     assert b"t" not in scripts.stored
+
+
+def test_hidden_turns_come_in_the_place_of_those_that_the_writer_knew(scripts: Scripts) -> None:
+    """Others stay, and the writer is given their name; a repeated write is as the first; the rest is written."""
+    assert [layout.DONE, FIRST] == scripts.write(begins=True, hidden=("a", "1", ""))
+    assert [layout.DONE, FIRST, None, b"1"] == scripts.write(hidden=("b", "2", ""), oa="1")
+    assert (b"a", b"1", b"1") == (scripts.stored[b"k"], scripts.stored[b"ki"], scripts.stored[b"oa"])
+    for _ in range(2):
+        assert [layout.DONE, FIRST] == scripts.write(hidden=("c", "3", "1"))
+        assert (b"c", b"3") == (scripts.stored[b"k"], scripts.stored[b"ki"])
+
+
+def test_hidden_turns_are_read_where_they_are_others(scripts: Scripts) -> None:
+    """What a process knows already is not sent to it again; a tombstone is not renewed."""
+    assert [None] * 5 == scripts.run(layout.CHANGES, LIFE, "")
+    scripts.write(begins=True, tasks=("t", 1, ""), hidden=("a", "1", ""))
+    assert [b"0", None, b"t", b"1", b"a"] == scripts.run(layout.CHANGES, 5 * LIFE, "")
+    assert scripts.left > LIFE
+    assert [b"0", None, b"t", b"1", None] == scripts.run(layout.CHANGES, LIFE, "1")
+    scripts.run(layout.END, 0, LIFE)
+    assert [b"1", b"1", None, None, None] == scripts.run(layout.CHANGES, 5 * LIFE, "1")
+    assert 0 < scripts.left <= LIFE
 
 
 def test_revisions_go_forward_but_for_one_that_follows_the_last(scripts: Scripts) -> None:

@@ -73,7 +73,9 @@ class Batch:
     """With times in seconds since the epoch."""
     tasks: TaskState | None = None
     edits: bool = False
-    """Whether the call's answer leaves out something that an earlier answer had."""
+    """Whether an answer may have to wait for it, as it leaves out something that an earlier one had."""
+    hidden: bytes | None = None
+    """All hidden turns of the run that its door knows, in a form that doors alone read; None: they are as they were."""
 
 
 @dataclass(frozen=True, slots=True)

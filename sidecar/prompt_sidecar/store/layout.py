@@ -6,6 +6,7 @@
     r, ri   the revision of the last answer, and its iteration
     s, si   the run's figures, and the number of its calls then
     t, ti   its tasks, all in one value, and the version of them
+    k, ki   its hidden turns, all in one value, and what tells that value from others
     o<id>   an original
     h<name> the facts of the items that one batch has recorded
 
@@ -27,6 +28,8 @@ BIRTH: Final = b"b"
 REVISION: Final = b"r"
 FIGURES: Final = b"s"
 TASKS: Final = b"t"
+HIDDEN: Final = b"k"
+HIDDEN_NAME: Final = b"ki"
 ORIGINAL: Final = b"o"
 ITEMS: Final = b"h"
 
@@ -77,23 +80,43 @@ if ARGV[10] ~= '' then
     others = tasks or ''
   end
 end
-for field = 13, #ARGV, 2 do
+local other = false
+if ARGV[13] ~= '' then
+  local at = redis.call('HGET', KEYS[1], 'ki') or ''
+  if at == ARGV[15] or at == ARGV[14] then
+    redis.call('HSET', KEYS[1], 'k', ARGV[13], 'ki', ARGV[14])
+  else
+    other = at
+  end
+end
+for field = 16, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[field], ARGV[field + 1])
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return {'done', birth, others}
+return {'done', birth, others, other}
 """
 """ARGV: epoch, whether the write begins the run, the birth that it has or else gets, time to live in ms; revision, its
 iteration, the iteration of the one before; figures, calls; tasks, their version, the digest of the value in whose place
-they come (empty: of none); then fields and values. What is empty is not written. Returns `done`, the run's birth, and
-the tasks that are there where these were not written as it is another value (empty: none); or why nothing was
-written."""
+they come (empty: of none); hidden turns, the name of that value, the name of the one in whose place it comes (empty: of
+none); then fields and values. What is empty is not written. Returns `done`, the run's birth, the tasks that are there
+where these were not written as it is another value (empty: none), and likewise the name of the hidden turns that are
+there; or why nothing was written."""
 
 READ: Final = """
 if redis.call('HEXISTS', KEYS[1], 'x') == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
 return redis.call('HMGET', KEYS[1], 'e', 'x', unpack(ARGV, 2))
 """
 """ARGV: time to live in ms, then fields. Returns epoch, tombstone, then the values."""
+
+CHANGES: Final = """
+if redis.call('HEXISTS', KEYS[1], 'x') == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+local found = redis.call('HMGET', KEYS[1], 'e', 'x', 't', 'ki')
+local hidden = false
+if found[4] and found[4] ~= ARGV[2] then hidden = redis.call('HGET', KEYS[1], 'k') end
+return {found[1], found[2], found[3], found[4], hidden}
+"""
+"""ARGV: time to live in ms, the name of the hidden turns that are known. Returns epoch, tombstone, tasks, the name of
+the hidden turns that are there, and these, if they are others."""
 
 TOUCH: Final = """
 local stored = redis.call('HGET', KEYS[1], 'e')

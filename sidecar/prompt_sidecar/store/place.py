@@ -68,6 +68,14 @@ class RunPlace:
     """Of the value that holds them there; empty: there is none. What it holds is in `tasks`."""
     tasks_asked: Future[None] | None = None
     """The last look for others' changes of tasks: under way, or done."""
+    hidden: bytes | None = None
+    """Its hidden turns that are to be written; None: there is nothing to write of them."""
+    hidden_name: bytes = b""
+    """What that value is told from others by, once it is in the store."""
+    hidden_there: bytes = b""
+    """The same of the value that the store has, as far as is known; empty: it has none."""
+    hidden_found: bytes | None = None
+    """What the store was found to have of them, until it is taken; empty: nothing that can be read."""
     noted: float = -inf
     """When it was last noted as one of its caller's."""
 

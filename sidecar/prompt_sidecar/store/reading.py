@@ -26,7 +26,14 @@ _Decoded = TypeVar("_Decoded")
 
 READ_ITEMS: Final = 64
 """Values that one command reads."""
-_FOUND: Final = (layout.BIRTH, layout.REVISION, layout.FIGURES, layout.TASKS)
+_FOUND: Final = (
+    layout.BIRTH,
+    layout.REVISION,
+    layout.FIGURES,
+    layout.TASKS,
+    layout.HIDDEN,
+    layout.HIDDEN_NAME,
+)
 _EPOCH: Final = re.compile(rb"[0-9]{1,15}")
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
 _figures: Final = msgspec.msgpack.Decoder(RunFigures)
@@ -61,6 +68,7 @@ class RunReader:
 
     def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> ArchivedRun:
         self.take_tasks(run, values[layout.TASKS])
+        self._take_hidden(run, values[layout.HIDDEN_NAME], values[layout.HIDDEN])
         return ArchivedRun(
             self._opened(run, layout.REVISION, values[layout.REVISION]) or b"",
             self._decoded(self._opened(run, layout.FIGURES, values[layout.FIGURES]), _figures),
@@ -97,6 +105,28 @@ class RunReader:
                 return
             run.tasks = merged(run.tasks, run.tasks_there)
 
+    def changes(self, run: RunPlace) -> None:
+        """Take in what other processes have made of the tasks and of the hidden turns. Raises StoreUnavailable."""
+        self._see_epoch(run)
+        ask = partial(self._read_changes, run, run.hidden_there)
+        stored, tombstone, tasks, name, hidden = self._commands.ask(StoreCommand.READ, run.sealer.name, ask)
+        if stored is None or tombstone is not None or int(stored) != run.epoch:
+            tasks = name = hidden = None
+        self.take_tasks(run, tasks)
+        self._take_hidden(run, name, hidden)
+
+    def _read_changes(self, run: RunPlace, hidden_there: bytes) -> list[bytes | None]:
+        reply = self._backend.run(layout.CHANGES, run.sealer.name, [int(self._life * 1_000), hidden_there])
+        return _with_epoch(values_in(reply, 5))
+
+    def _take_hidden(self, run: RunPlace, name: bytes | None, sealed: bytes | None) -> None:
+        """Take in the hidden turns that the store has, as they were sealed; None: it has none that are not known."""
+        if (name or b"") == run.hidden_there:
+            return
+        plain = self._opened(run, layout.HIDDEN, sealed)
+        with self._lock:
+            run.hidden_there, run.hidden_found = name or b"", plain or b""
+
     def _values(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
         """Values of a run; None for those that are not there. Raises StoreUnavailable."""
         sealed = self._sealed(run, fields)
@@ -104,11 +134,7 @@ class RunReader:
 
     def _sealed(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
         """Values of a run as they were sealed; None for those that are not there. Raises StoreUnavailable."""
-        if run.epoch == UNKNOWN:
-            try:
-                self.look(run)
-            except Failure:
-                raise StoreUnavailable(NO_ANSWER) from None
+        self._see_epoch(run)
         rows: list[bytes | None]
         rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, fields))
         stored, tombstone, *values = rows
@@ -116,12 +142,17 @@ class RunReader:
             return [None] * len(fields)
         return values
 
+    def _see_epoch(self, run: RunPlace) -> None:
+        """Find out the run's epoch if it is not known. Raises StoreUnavailable."""
+        if run.epoch == UNKNOWN:
+            try:
+                self.look(run)
+            except Failure:
+                raise StoreUnavailable(NO_ANSWER) from None
+
     def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
         reply = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
-        rows = values_in(reply, len(fields) + 2)
-        if rows[0] is not None and not _EPOCH.fullmatch(rows[0]):
-            raise Failure(StoreReply.FAILED)
-        return rows
+        return _with_epoch(values_in(reply, len(fields) + 2))
 
     def _opened(self, run: RunPlace, name: bytes, value: bytes | None) -> bytes | None:
         if value is None:
@@ -160,6 +191,13 @@ class RunReader:
                     by_id.setdefault(item.stash_id, item)
         ordered = sorted(by_id.values(), key=lambda item: item.message)
         return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]
+
+
+def _with_epoch(rows: list[bytes | None]) -> list[bytes | None]:
+    """Return values of which the first one is an epoch, or none. Raises Failure where it is something else."""
+    if rows[0] is not None and not _EPOCH.fullmatch(rows[0]):
+        raise Failure(StoreReply.FAILED)
+    return rows
 
 
 def original_field(stash_id: str) -> bytes:

@@ -76,6 +76,8 @@ RENEWALS: Final = 8
 noted as its caller's once in each."""
 BIRTH_BYTES: Final = 8
 """Bytes that tell one birth of a run from another."""
+NAME_BYTES: Final = 8
+"""Bytes that tell one value of a run's hidden turns from another."""
 FAILED_PAUSE: Final = 0.05
 """Seconds before a write is tried again."""
 PATIENCE: Final = 0.005
@@ -156,7 +158,12 @@ class SharedArchive:
                 self._bounds.add("store.item_bytes")
             else:
                 originals.append(each)
-        size = MARK_BYTES + sum(len(each.original) for each in originals)
+        hidden = batch.hidden
+        if hidden is not None and len(hidden) > self._options.item_bytes:
+            self._commands.lose(StoreLoss.TOO_LARGE)
+            self._bounds.add("store.item_bytes")
+            hidden = None
+        size = MARK_BYTES + sum(len(each.original) for each in originals) + len(hidden or b"")
         with self._lock:
             run.used |= run.epoch == UNKNOWN
             if batch.tasks is not None:
@@ -168,14 +175,16 @@ class SharedArchive:
             run.handed += 1
             if batch.edits:
                 run.edits = run.handed
-            job = PendingWrite(run, self._clock(), replace(batch, originals=originals), run.handed, size)
+            job = PendingWrite(run, self._clock(), replace(batch, originals=originals, hidden=None), run.handed, size)
             if self._queued + size > self._options.queue_bytes:
-                self._commands.lose(StoreLoss.QUEUE_FULL, len(originals))
+                self._commands.lose(StoreLoss.QUEUE_FULL, len(originals) + (hidden is not None))
                 self._bounds.add("store.queue_bytes")
                 if run.lacking:
                     return  # it waits to be written as a whole
                 run.lacking = True
                 job = PendingWrite(run, self._clock(), Batch(), run.handed)
+            elif hidden is not None:
+                run.hidden, run.hidden_name = hidden, secrets.token_hex(NAME_BYTES).encode()
             self._enqueue(job)
             self._queued += job.size
         self._woken.set()
@@ -194,18 +203,18 @@ class SharedArchive:
             bound="store.acknowledge_timeout",
         )
 
-    def ask_tasks(self, run: RunPlace) -> None:
+    def ask_tasks(self, run: RunPlace, *, hidden: bool) -> None:
         """See `Place.ask_tasks`."""
-        asked = run.tasks_asked
+        asked, read = run.tasks_asked, self.reader.changes if hidden else self.reader.tasks
         if run.detached or any(each is not None and not each.done() for each in (asked, run.look)):
             return
         if self._breakers.of(self._backend.node(run.sealer.name)).would_allow:
             if self._pool is not None:
-                run.tasks_asked = self._pool.submit(self.reader.tasks, run)
+                run.tasks_asked = self._pool.submit(read, run)
                 return
             run.tasks_asked = Future()
             try:
-                self.reader.tasks(run)
+                read(run)
                 run.tasks_asked.set_result(None)
             except StoreUnavailable as error:
                 run.tasks_asked.set_exception(error)
@@ -224,6 +233,16 @@ class SharedArchive:
                 self._enqueue(PendingWrite(run, self._clock(), Batch(), run.handed))
                 self._woken.set()
             return run.tasks, known
+
+    def hidden(self, run: RunPlace, wait: float) -> bytes | None:
+        """See `Place.hidden`."""
+        for asked in (run.look, run.tasks_asked):
+            if asked is not None and not asked.done():
+                with suppress(NotYet, StoreUnavailable), slots.waiting():
+                    asked.result(wait)
+        with self._lock:
+            found, run.hidden_found = run.hidden_found, None
+            return None if run.detached else found
 
     def settle_tasks(self, run: RunPlace) -> bool:
         """See `Place.settle_tasks`."""
@@ -484,7 +503,7 @@ class SharedArchive:
         self._note(run)
         reply = self._send(job)
         if isinstance(reply, list):
-            _, birth, others = reply
+            _, birth, others, _ = reply
             if others is not None:  # another process has changed the tasks: this one's are merged with them
                 self.reader.take_tasks(run, others)
                 with self._lock:
@@ -494,6 +513,8 @@ class SharedArchive:
         with self._lock:
             run.begun = False
             run.tasks_there, run.tasks_digest = TaskState(), b""
+            if run.hidden_there:
+                run.hidden_there, run.hidden_found = b"", b""
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
                 run.lacking, job.whole, run.noted = True, False, -inf
                 return False
@@ -546,6 +567,8 @@ class SharedArchive:
         figures: tuple[Argument, ...] = ("", 0)
         tasks: tuple[Argument, ...] = ("", 0, "")
         sent, sealed_tasks = TaskState(), b""
+        hidden: tuple[Argument, ...] = ("", "", "")
+        sent_hidden: bytes | None = None
         if job.at == 0:
             if batch.revision is not None:
                 sealed = seal(layout.REVISION, epoch, batch.revision.revision)
@@ -557,6 +580,9 @@ class SharedArchive:
                     sent = run.tasks
                     sealed_tasks = seal(layout.TASKS, epoch, packed(sent))
                     tasks = (sealed_tasks, sent.version, run.tasks_digest)
+                sent_hidden, hidden_name, hidden_there = run.hidden, run.hidden_name, run.hidden_there
+            if sent_hidden is not None:
+                hidden = (seal(layout.HIDDEN, epoch, sent_hidden), hidden_name, hidden_there)
         fields: list[tuple[bytes, bytes]] = []
         facts = [each.item for each in piece if each.item is not None]
         if facts:
@@ -568,18 +594,24 @@ class SharedArchive:
         ]
         values = [(name, seal(name, epoch, value)) for name, value in fields]
         birth = run.birth if run.begun else secrets.token_bytes(BIRTH_BYTES)
-        arguments = [epoch, int(not run.begun), birth, int(self._life * 1_000), *revision, *figures, *tasks]
+        arguments = [epoch, int(not run.begun), birth, int(self._life * 1_000), *revision, *figures, *tasks, *hidden]
         replicas = self._options.replicas if self._options.durability == "acknowledged" else 0
         key, written = run.sealer.name, [*arguments, *chain.from_iterable(values)]
 
         def ask() -> Any:
             reply = self._backend.write(layout.WRITE, key, written, replicas)
-            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 3)
+            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 4)
 
         reply: bytes | list[bytes | None] = self._commands.ask(StoreCommand.WRITE, key, ask, Failure)
         if sealed_tasks and isinstance(reply, list) and reply[2] is None:
             with self._lock:
                 run.tasks_there, run.tasks_digest = sent, digest(sealed_tasks)
+        if sent_hidden is not None and isinstance(reply, list):
+            with self._lock:
+                if reply[3] is None:
+                    run.hidden_there = hidden_name
+                if run.hidden is sent_hidden:  # else others came meanwhile
+                    run.hidden = None
         return reply
 
 
@@ -600,9 +632,13 @@ class SharedPlace:
         """See `Place.newest_revision`."""
         return self._archive.newest_revision(self.run, wait)
 
-    def ask_tasks(self) -> None:
+    def ask_tasks(self, *, hidden: bool = False) -> None:
         """See `Place.ask_tasks`."""
-        self._archive.ask_tasks(self.run)
+        self._archive.ask_tasks(self.run, hidden=hidden)
+
+    def hidden(self, wait: float) -> bytes | None:
+        """See `Place.hidden`."""
+        return self._archive.hidden(self.run, wait)
 
     def tasks(self, wait: float | None) -> tuple[TaskState, bool]:
         """See `Place.tasks`."""

@@ -44,7 +44,7 @@ def _restored(
     return None if made is None else made.entries
 
 
-def _kept(here: Proxied) -> HiddenTurns:
+def kept_of(here: Proxied) -> HiddenTurns:
     """What the door keeps."""
     handler = here.door._handler  # noqa: SLF001 - nothing else shows it
     assert handler is not None
@@ -202,7 +202,7 @@ def test_what_is_saved_is_put_back_elsewhere(api: str, hidden: Sequence[Says]) -
         spoken.upstream(here, scripted(*hidden, Says("Done.")), stream=False)
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
-        kept = _kept(here)
+        kept = kept_of(here)
         history += [*spoken.said(Turn()), spoken.result(Turn(), "line 1")]
         saved = kept.saved(run)
         here_made = kept.restored(run, _dialect(api), lambda: _written(*history), only_look=True)
@@ -246,7 +246,7 @@ def test_hidden_turns_are_kept_with_masks(api: str) -> None:
         sent = spoken.upstream(here, scripted(said, Says("Done.")), stream=False)
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
-        kept = _kept(here)
+        kept = kept_of(here)
         entries = b"".join(kept._runs[run].splices[0].splice.entries)  # noqa: SLF001 - as above
         history += [*spoken.said(Turn(f"Use {SECRET}.")), spoken.result(Turn(), "line 1")]
         spoken.exchange(here, history, stream=False)

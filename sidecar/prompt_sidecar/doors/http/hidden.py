@@ -3,9 +3,10 @@
 A *splice* holds, for one answer that the agent was given, what the agent's part of it is known by, and what the model's
 history really has in that place; `doors/http/placing.py` finds the place. Splices are kept by run, within budgets of
 bytes, and the oldest go first. They quote originals, so they go with them: when their run is over, and when it was not
-used for the time to live. What the model said is kept with masks, as the guard masks it in the next prompt. A run's can
-be saved and loaded, for a store that keeps it as it keeps the originals. A run that has lost one says so once, since
-thinking behind its place is valid no more.
+used for the time to live. What the model said is kept with masks, as the guard masks it in the next prompt. A run's are
+saved for the store that replicas share, which keeps them as it keeps the originals, and what others have saved there is
+loaded. What the agent was given is kept as it has it, so a splice that is known by what the guard masks is not saved. A
+run that has lost one says so once, since thinking behind its place is valid no more.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.answers.base import Dialect
-from prompt_sidecar.doors.http.placing import KnownSplice, RestoredHistory, Splice, packed, restored, unpacked
+from prompt_sidecar.doors.http.placing import (
+    KnownSplice,
+    RestoredHistory,
+    Splice,
+    joined,
+    packed,
+    restored,
+    unpacked,
+)
 from prompt_sidecar.process.logs import Once
 
 __all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
@@ -75,6 +84,8 @@ class _HiddenRun:
     used: float
     splices: list[KnownSplice] = field(default_factory=list)
     bytes: int = 0
+    unsaved: bool = False
+    """Whether it has changed since it was saved or loaded."""
 
 
 class HiddenTurns:
@@ -111,34 +122,45 @@ class HiddenTurns:
         """Runs that have lost a splice and were not asked since."""
         self._bytes = 0
 
-    def keep(self, run: Name, splice: Splice) -> None:
-        """Keep a splice of a run, by its caller and id."""
-        self._keep(run, KnownSplice(splice))
-
-    def _keep(self, run: Name, made: KnownSplice) -> None:
-        splice = made.splice
-        losses: list[tuple[HiddenLoss, str]] = []
+    def keep(self, run: Name, splice: Splice, *, stays: bool = False) -> None:
+        """Keep a splice of a run, by its caller and id; one that `stays` is not saved."""
         with self._lock:
-            kept = self._runs.get(run)
-            if kept is None:
-                kept = self._runs[run] = _HiddenRun(self._clock())
-            kept.used = self._clock()
-            self._runs.move_to_end(run)
+            kept = self._used(run)
             asked = splice.place, splice.before
             for each in kept.splices if splice.before else ():
                 each.asked_again = each.asked_again or (each.splice.place, each.splice.before) == asked
-            kept.splices.append(made)
+            kept.splices.append(KnownSplice(splice, stays=stays))
+            kept.unsaved = True
             self._add(kept, splice.size)
-            while kept.bytes > self._run_bytes and kept.splices:
-                self._drop(run, kept)
-                losses.append((HiddenLoss.EVICTED, RUN_BOUND))
-            while self._bytes > self._all_bytes and len(self._runs) > 1:
-                name, oldest = next(iter(self._runs.items()))
-                self._drop(name, oldest)
-                losses.append((HiddenLoss.EVICTED, ALL_BOUND))
-        for loss, bound in losses:
+            bounds = self._fit(run, kept)
+        self._tell_bounds(bounds)
+
+    def _used(self, run: Name) -> _HiddenRun:
+        """What is kept of a run, which is used now. The lock is held."""
+        kept = self._runs.get(run)
+        if kept is None:
+            kept = self._runs[run] = _HiddenRun(self._clock())
+        kept.used = self._clock()
+        self._runs.move_to_end(run)
+        return kept
+
+    def _fit(self, run: Name, kept: _HiddenRun) -> list[str]:
+        """Drop the oldest, of this run and of all, until both fit; the bound of each one dropped. The lock is held."""
+        bounds = []
+        while kept.bytes > self._run_bytes and kept.splices:
+            self._drop(run, kept)
+            bounds.append(RUN_BOUND)
+        while self._bytes > self._all_bytes and len(self._runs) > 1:
+            name, oldest = next(iter(self._runs.items()))
+            self._drop(name, oldest)
+            bounds.append(ALL_BOUND)
+        return bounds
+
+    def _tell_bounds(self, bounds: Sequence[str]) -> None:
+        """Count what was dropped for these bounds."""
+        for bound in bounds:
             self._reached(bound)
-            self.tell(loss)
+            self.tell(HiddenLoss.EVICTED)
 
     def _add(self, kept: _HiddenRun, size: int) -> None:
         kept.bytes += size
@@ -148,6 +170,7 @@ class HiddenTurns:
         """Drop a run's oldest splice."""
         self._add(kept, -kept.splices.pop(0).splice.size)
         self._note_lost(run)
+        kept.unsaved = True
         if not kept.splices:
             del self._runs[run]
 
@@ -202,6 +225,8 @@ class HiddenTurns:
         with self._lock:
             self._note_lost(run)
             kept = self._runs.get(run)
+            if kept is not None:
+                kept.unsaved = True
             if kept is not None and rewritten:
                 gone = {id(each) for each in rewritten}
                 self._add(kept, -sum(each.splice.size for each in kept.splices if id(each) in gone))
@@ -218,20 +243,35 @@ class HiddenTurns:
         with self._lock:
             kept = self._runs.get(run)
             splices = [replace(each) for each in kept.splices] if kept is not None else []
+            if kept is not None:
+                kept.unsaved = False
         return packed(splices) if splices else b""
 
+    def unsaved(self, run: Name) -> bool:
+        """Whether what is kept of a run has changed since it was saved or loaded."""
+        with self._lock:
+            kept = self._runs.get(run)
+            return kept is not None and kept.unsaved
+
     def load(self, run: Name, data: bytes) -> None:
-        """Keep what `saved` has given, within the same budgets; a run that has splices here keeps its own.
+        """Keep what `saved` has given elsewhere, with what is kept here already, within the same budgets.
+
+        If there was anything else here, that is yet to be saved.
 
         Raises:
             ValueError: it is something else.
         """
         found = unpacked(data) if data else []
         with self._lock:
-            if run in self._runs:
+            if not found and run not in self._runs:
                 return
-        for each in found:
-            self._keep(run, each)
+            kept = self._used(run)
+            made = joined(kept.splices, found)
+            kept.unsaved = len(made) > len(found)
+            self._add(kept, sum(each.splice.size for each in made) - kept.bytes)
+            kept.splices = made
+            bounds = self._fit(run, kept)
+        self._tell_bounds(bounds)
 
     # -- the end of runs -----------------------------------------------------------------------------------------------
 

@@ -118,12 +118,42 @@ class KnownSplice:
     tail: int = -1
     """Number of the agent's entries before it, when it has been put at the end of a request; -1 otherwise."""
     after: bytes = b""
-    """Identity of the last of those entries."""
+    """What the last of those is known by."""
+    stays: bool = False
+    """Whether it is known by what the guard masks, which may not leave the process."""
+
+    @property
+    def name(self) -> tuple[object, ...]:
+        """What tells it from others, wherever it was kept."""
+        splice = self.splice
+        return splice.place, splice.before, splice.visible, splice.entries
+
+    def learn(self, other: KnownSplice) -> None:
+        """Take over what requests to another process have shown of the same splice."""
+        self.placed |= other.placed
+        self.asked_again |= other.asked_again
+        if self.tail < 0:
+            self.tail, self.after = other.tail, other.after
+
+
+def joined(own: Sequence[KnownSplice], others: Sequence[KnownSplice]) -> list[KnownSplice]:
+    """Return what two processes know of a run: another's splices, with those of its own behind the one before them."""
+    made, named = list(others), {each.name: each for each in others}
+    at = 0
+    for each in own:
+        same = named.get(each.name)
+        if same is None:
+            made.insert(at, each)
+        else:
+            same.learn(each)
+            at = max(at, next(place for place in range(len(made)) if made[place] is same))
+        at += 1
+    return made
 
 
 def packed(kept: Sequence[KnownSplice]) -> bytes:
-    """Return splices as JSON, for texts with any characters; `unpacked` reverses it."""
-    return json.dumps(msgspec.to_builtins(kept), separators=(",", ":")).encode()
+    """Return splices as JSON, whatever characters their texts have; `unpacked` makes the same of it."""
+    return json.dumps(msgspec.to_builtins([each for each in kept if not each.stays]), separators=(",", ":")).encode()
 
 
 def unpacked(data: bytes) -> list[KnownSplice]:

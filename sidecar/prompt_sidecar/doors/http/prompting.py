@@ -7,8 +7,10 @@ request is forwarded without it: a failure of the door must not fail its agent. 
 from __future__ import annotations
 
 import base64
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -168,6 +170,8 @@ class Prompter:
     ) -> None:
         self._modes = modes
         self._use_cases = shared.use_cases
+        self._shares = shared.use_cases.runs.shared
+        """Whether hidden turns go to the store that replicas share."""
         self._refused = shared.refused
         self._options = options
         self._conversations = conversations
@@ -214,13 +218,16 @@ class Prompter:
             recall, own, narrowed = self._offered(asked, members, conversation)
             prompt = SentPrompt(asked, members.bytes(), members, conversation, own, recall, narrowed=narrowed)
             return self._open(prompt, Untrimmed.NO_NEED, check)
-        with slots.holding(conversation.lock):
+        with slots.holding(conversation.lock), ExitStack() as stack:
             run = asked.caller, conversation.run_id
+            loaded = self._load(asked, run, stack, check)
             pinned = names.pinned(asked.headers, lambda: sum(1 for _ in dialect.entries(members)))
             restored = self.hidden.restored(
                 run, dialect, lambda: list(dialect.entries(members)), only_look=asked.counting
             )
-            lost = not conversation.seen or self.hidden.lost(run)
+            if self._shares and self.hidden.unsaved(run) and not asked.counting:
+                self._use_cases.runs.keep_hidden(*run, self.hidden.saved(run), check, at_once=False)
+            lost = self.hidden.lost(run) or not (conversation.seen or loaded)
             if restored is not None and restored.entries is not None:
                 members.set(dialect.messages, array(restored.entries))
                 pinned = frozenset(restored.places[index] for index in pinned)
@@ -232,6 +239,25 @@ class Prompter:
             if prompt.answer is not None:
                 conversation.seen = True
             return prompt
+
+    def _load(self, asked: PromptRequest, run: tuple[str, str], stack: ExitStack, check: Callable[[], None]) -> bool:
+        """Take in what other processes have made of a run's hidden turns; whether they left any that are new here.
+
+        What the store cannot give is missing as without a store.
+        """
+        if not self._shares:
+            return False
+        revision = _revision(asked.headers)
+        try:
+            found = stack.enter_context(self._use_cases.runs.awaiting(*run, revision, check))
+            if found is not None:
+                self.hidden.load(run, found)
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("hidden turns of another process are left out: %s", frames(error))
+            return False
+        return bool(found)
 
     def again(self, prompt: SentPrompt, check: Callable[[], None], *, served: int | None = None) -> SentPrompt:
         """Trim a prompt again that the provider has refused. Errors as `prepare`."""
@@ -331,10 +357,13 @@ class Prompter:
         if turn.own and not turn.mixed:  # calls without a result cannot be sent back
             prompt.conversation.seen = False
         elif prompt.added or turn.mixed:
-            self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers, check))
+            splice = self._splice(prompt, turn, visible, answers, check)
+            self.hidden.keep(prompt.run, splice, stays=self._shares and self._holds_secrets(prompt, splice, check))
         if not self._lives(prompt):
             self._forget(prompt)
         self._use_cases.runs.table.weigh_of_doors(*prompt.run)
+        if self._shares and self.hidden.unsaved(prompt.run):
+            self._use_cases.runs.keep_hidden(*prompt.run, self.hidden.saved(prompt.run), check, at_once=True)
 
     @staticmethod
     def _chain(prompt: SentPrompt, turn: ModelTurn, visible: Sequence[Any]) -> Link | None:
@@ -399,6 +428,22 @@ class Prompter:
             calling=tuple(map(write_sound, dialect.calling(mixed, own))),
             own_calls=tuple((call.id, call.name) for call in ours),
         )
+
+    def _holds_secrets(self, prompt: SentPrompt, splice: Splice, check: Callable[[], None]) -> bool:
+        """Whether what a splice is known by holds anything that the guard masks or refuses.
+
+        Its entries and answers are masked already.
+        """
+        runs = self._use_cases.runs
+        if not runs.guarding.unread(prompt.asked.caller):
+            return False
+        seen = [(each.gist, each.text, *((call.id, call.name) for call in each.calls)) for each in splice.seen]
+        calls = [call.decode(errors="replace") for call in (*splice.own, *splice.calling)]
+        raw = json.dumps([splice.visible, splice.hidden, seen, calls]).encode()
+        try:
+            return runs.mask(MaskCall(prompt.asked.caller, raw, prompt.run[1]), check).body is not raw
+        except GuardRefused:
+            return True
 
     def not_kept(self) -> None:
         """Count an answer that could not be remembered."""

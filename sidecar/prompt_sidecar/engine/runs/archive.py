@@ -35,8 +35,21 @@ class ArchivePlace(Protocol):
         """
         ...
 
-    def ask_tasks(self) -> None:
-        """Begin to ask for what other processes have made of the run's tasks, and return at once."""
+    def ask_tasks(self, *, hidden: bool = False) -> None:
+        """Begin to ask for what other processes have made of the run's tasks, and return at once.
+
+        `hidden`: and of its hidden turns.
+        """
+        ...
+
+    def hidden(self, wait: float) -> bytes | None:
+        """The run's hidden turns as the archive has them, if others have changed them since this was last called.
+
+        Empty: it had some, and has none now, or none that can be read. None: nothing has changed, or there is no reply
+        by then.
+
+        `wait`: seconds to wait at most for the reply to what was asked last.
+        """
         ...
 
     def tasks(self, wait: float | None) -> tuple[TaskState, bool]:
@@ -137,3 +150,7 @@ class ArchiveProgress:
     """Whether an answer of this process was handed over."""
     iteration: int = -1
     """Of the last revision that was handed over; -1: none was."""
+    asked: bool = False
+    """Whether a door has had the archive asked for the prompt that comes next."""
+    hidden: bytes | None = None
+    """The run's hidden turns, to be handed over with what the next prompt brings; None: they have not changed."""

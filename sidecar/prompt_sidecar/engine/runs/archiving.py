@@ -17,7 +17,7 @@ from prompt_sidecar.engine.runs.run import Run
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import ArchivedRun, Batch, Original, RevisionState, TaskState
-from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
 
@@ -82,31 +82,54 @@ class Archiving:
 
     # -- prompts -----------------------------------------------------------------------------------------------------
 
-    def key_of(self, call: TrimCall) -> bytes | None:
+    def key_of(self, caller: str, run_id: str, sealed: bytes) -> bytes | None:
         """The key of the run that a prompt is of, if it began with a previous one and this process has not seen it.
 
-        The revision shows it, or the archive, which is asked for at most `first_wait` for each key. None: the run has
-        been seen, or nothing shows that it began elsewhere.
+        The revision that was sent, `sealed`, shows it, or the archive, which is asked for at most `first_wait` for each
+        key. None: the run has been seen, or nothing shows that it began elsewhere.
         """
-        if not self._keys.previous or self._table.known(call.caller, call.run_id) is not None:
+        if not self._keys.previous or self._table.known(caller, run_id) is not None:
             return None
-        sealed = call.revision or call.base_revision
         if sealed:
-            began = {run_digest(key): key for key in self._keys.of_run(call.caller, call.run_id)}
+            began = {run_digest(key): key for key in self._keys.of_run(caller, run_id)}
             opened = (unseal(key, sealed) for key in self._keys.all)
             return next((began[each.run] for each in opened if each is not None and each.run in began), None)
         if self._archive is None:
             return None
-        key, _, found = self._found(call.caller, call.run_id, self._first_wait)
+        key, _, found = self._found(caller, run_id, self._first_wait)
         return None if found is None else key
 
-    def begin(self, run: Run) -> None:
-        """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
+    def begin(self, run: Run, *, hidden: bool = False) -> None:
+        """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read.
+
+        `hidden`: also for its hidden turns, where the process knows the run.
+        """
+        asked, run.archived.asked = run.archived.asked, False
         if self._archive is not None and run.archived.place is None:
             run.archived.place = self._archive.find(run.key, self._caller_key(run))
             run.archived.outbox = []
-        elif run.archived.place is not None:
-            run.archived.place.ask_tasks()
+        elif run.archived.place is not None and not asked:
+            run.archived.place.ask_tasks(hidden=hidden)
+
+    def hidden_turns(self, run: Run) -> bytes | None:
+        """A door is about to make a prompt of the run: what others have made of its hidden turns, if they have.
+
+        The archive is asked for all that the prompt needs, and waited for `first_wait` at most. See
+        `ArchivePlace.hidden`.
+        """
+        run.archived.asked = False
+        self.begin(run, hidden=True)
+        if run.archived.place is None:
+            return None
+        run.archived.asked = True
+        return run.archived.place.hidden(self._first_wait)
+
+    def keep_hidden(self, run: Run, hidden: bytes, *, at_once: bool) -> None:
+        """Hand over a run's hidden turns: `at_once`, or with what its next prompt brings."""
+        run.archived.hidden = hidden
+        if at_once and run.archived.place is not None:
+            run.archived.hidden = None
+            run.archived.place.write(Batch(edits=True, hidden=hidden), partial(self._everything, run))
 
     def first_revision(self, run: Run) -> bytes:
         """The revision of the answer that another process gave last, where this one has yet to see a prompt.
@@ -141,7 +164,8 @@ class Archiving:
         if place is None:
             return
         originals, run.archived.outbox = run.archived.outbox or (), []
-        batch = Batch(originals=originals)
+        hidden, run.archived.hidden = run.archived.hidden, None
+        batch = Batch(originals=originals, hidden=hidden)
         if answer is not None:
             revision = None
             if answer.prompt.revision:
@@ -150,9 +174,8 @@ class Archiving:
             first, run.archived.revision_left = not run.archived.answered, b""
             run.archived.answered = True
             edits = answer.trimmed.compacted or (first and bool(answer.trimmed.cuts))
-            batch = Batch(
-                originals, revision, run.figures(self._clocks.ahead()), run.tasks.state() if first else None, edits
-            )
+            tasks = run.tasks.state() if first else None
+            batch = Batch(originals, revision, run.figures(self._clocks.ahead()), tasks, edits, hidden)
         place.write(batch, partial(self._everything, run))
 
     def settle(self, run: Run) -> None:

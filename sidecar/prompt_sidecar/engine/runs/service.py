@@ -6,7 +6,8 @@ no I/O: the clock, the keys and the counter are passed in; requests and answers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
@@ -25,7 +26,7 @@ from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.trimming import Trimming
 from prompt_sidecar.engine.runs.turned_away import TurnedAway
-from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
+from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError, StoreUnavailable
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
 from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
@@ -131,7 +132,7 @@ class Runs:
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
-        key = self._archiving.key_of(call)
+        key = self._archiving.key_of(call.caller, call.run_id, call.revision or call.base_revision)
         pace = check if isinstance(check, Pace) else self.pace(check)
         with pace, self.table.entered(call.caller, call.run_id, pace.holding, key) as run:
             self._archiving.begin(run)
@@ -176,6 +177,50 @@ class Runs:
             if rules.overrides:
                 policy = policy.override(rules.overrides)
         return policy.override(call.policy) if call.policy else policy
+
+    # -- hidden turns ------------------------------------------------------------------------------------------------
+
+    @property
+    def shared(self) -> bool:
+        """Whether runs are kept outside the process."""
+        return self._archiving.enabled
+
+    @contextmanager
+    def awaiting(self, caller: str, run_id: str, revision: bytes, check: Callable[[], None]) -> Iterator[bytes | None]:
+        """Have the archive asked for what a prompt needs that a door is about to make.
+
+        The prompt is to be given to `trim` before this ends, with the `revision` that the agent has sent: until then
+        the run is not forgotten, and what was asked for it is not asked again. Yields the run's hidden turns as the
+        archive has them, if others have changed them; see `ArchivePlace.hidden`.
+        """
+        if not self.shared:
+            yield None
+            return
+        run = self.table.begun(caller, run_id, self._archiving.key_of(caller, run_id, revision))
+        try:
+            with self.pace(check) as pace, pace.holding(run.lock):
+                found = None if run.ended else self._archiving.hidden_turns(run)
+            yield found
+        finally:
+            self.table.leave(run)
+
+    def keep_hidden(
+        self, caller: str, run_id: str, hidden: bytes, check: Callable[[], None] = never, *, at_once: bool
+    ) -> None:
+        """Give all hidden turns of a run that is known to the archive, in a form that doors alone read.
+
+        `at_once`: an answer may wait for it; otherwise they go with what the next prompt brings.
+        """
+        run = self.table.known(caller, run_id)
+        if run is None or not self.shared:
+            return
+        with self.pace(check) as pace, pace.holding(run.lock):
+            if run.ended:
+                return
+            self._archiving.keep_hidden(run, hidden, at_once=at_once)
+        if at_once:
+            with suppress(StoreUnavailable):  # what the model said is with the agent already
+                self._archiving.settle(run)
 
     # -- reports and masks -------------------------------------------------------------------------------------------
 
