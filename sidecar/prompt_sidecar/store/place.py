@@ -71,7 +71,7 @@ class RunPlace:
     hidden: bytes | None = None
     """Its hidden turns that are to be written; None: there is nothing to write of them."""
     hidden_name: bytes = b""
-    """What that value is told from others by, once it is in the store."""
+    """What that value is distinguished by from others, once it is in the store."""
     hidden_there: bytes = b""
     """The same of the value that the store has, as far as is known; empty: it has none."""
     hidden_found: bytes | None = None

@@ -220,6 +220,37 @@ def test_what_is_saved_is_put_back_elsewhere(api: str, hidden: Sequence[Says]) -
     assert other.kept_bytes(run) == kept.kept_bytes(run) > 0
 
 
+def test_what_two_processes_keep_of_a_run_is_joined() -> None:
+    """In the order of both; what is saved is what each lacks of the other's, within the bound on a run."""
+    first, second = Splice(("0",), (b"0",), place=1), Splice(("1",), (b"1",), place=3)
+    third, fourth = Splice(("2",), (b"2",), place=5), Splice(("3",), (b"3",), place=7)
+    one, other = HiddenTurns(1_000_000, 1_000_000), HiddenTurns(1_000_000, 1_000_000)
+    for splice in (first, second, fourth):
+        one.keep(RUN, splice)
+    for splice in (first, third):
+        other.keep(RUN, splice)
+    saved = one.saved(RUN)
+    assert not one.unsaved(RUN)
+    other.load(RUN, saved)
+    assert other.unsaved(RUN)
+    joined = other.saved(RUN)
+    one.load(RUN, joined)
+    assert not one.unsaved(RUN)
+    assert joined == one.saved(RUN)
+    assert [first, third, second, fourth] == [each.splice for each in one._runs[RUN].splices]  # noqa: SLF001
+    assert one.kept_bytes(RUN) == other.kept_bytes(RUN)
+
+    one.keep(RUN, Splice(("4",), (b"4",), place=9), stays=True)
+    assert joined == one.saved(RUN)
+    one.load(RUN, joined)
+    assert not one.unsaved(RUN)
+
+    small = HiddenTurns(2 * fourth.size, 1_000_000)
+    small.load(RUN, joined)
+    assert [second, fourth] == [each.splice for each in small._runs[RUN].splices]  # noqa: SLF001
+    assert small.lost(RUN)
+
+
 @pytest.mark.parametrize("data", [b"[{}]", b"[1]", b"no", b"1"])
 def test_what_is_no_hidden_turn_is_not_loaded(data: bytes) -> None:
     """It is an error, and nothing is kept."""

@@ -267,10 +267,10 @@ class HiddenTurns:
                 return
             kept = self._used(run)
             made = joined(kept.splices, found)
-            kept.unsaved = len(made) > len(found)
             self._add(kept, sum(each.splice.size for each in made) - kept.bytes)
             kept.splices = made
             bounds = self._fit(run, kept)
+            kept.unsaved = [each.name for each in kept.splices if not each.stays] != [each.name for each in found]
         self._tell_bounds(bounds)
 
     # -- the end of runs -----------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class KnownSplice:
 
 
 def joined(own: Sequence[KnownSplice], others: Sequence[KnownSplice]) -> list[KnownSplice]:
-    """Return what two processes know of a run: another's splices, with those of its own behind the one before them."""
+    """Return what two processes have of a run: another's splices, with those of its own behind the one before them."""
     made, named = list(others), {each.name: each for each in others}
     at = 0
     for each in own:
