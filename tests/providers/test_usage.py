@@ -89,3 +89,20 @@ def test_cached_tokens_stand_apart_where_the_provider_says_so() -> None:
     apart = {name for name, api in APIS.items() if api.usage.cached_apart}
 
     assert {"anthropic_messages", "bedrock_converse"} == apart
+
+
+@pytest.mark.parametrize(
+    ("usage", "apart", "whole"),
+    [
+        (ProviderUsage(9), True, 9),
+        (ProviderUsage(9, 3), False, 9),
+        (ProviderUsage(9, 3), True, 12),
+        (ProviderUsage(9, 3, 4), True, 16),
+        (ProviderUsage(9, 3, 6), False, 9),
+        (ProviderUsage(2, 3), False, 5),
+        (ProviderUsage(cached_tokens=3), True, None),
+    ],
+)
+def test_the_whole_input_holds_the_cached_tokens(usage: ProviderUsage, whole: int | None, *, apart: bool) -> None:
+    """Added where the provider leaves them out, or where they are more than what it calls the input."""
+    assert whole == usage.whole_input(cached_apart=apart)

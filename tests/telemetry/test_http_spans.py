@@ -214,6 +214,7 @@ def test_an_api_says_why_the_model_stopped(name: str, *, stream: bool) -> None:
         call = told.spans(3)[-1]
     assert SpanKind.CLIENT is call.kind
     assert (reason,) == of(call)[spans.FINISH]
+    assert TOKENS["input"] == of(call)[spans.INPUT_TOKENS], "cached ones included, whatever the provider calls input"
     assert TOKENS["output"] == of(call)[spans.OUTPUT_TOKENS]
     assert stream == of(call).get(spans.STREAM, False)
 
@@ -232,6 +233,7 @@ def test_apis_whose_path_names_the_model_say_it_too(name: str, reason: str) -> N
         assert 200 == asyncio.run(_post(told.here.url + way.path, agent.body(), **CONTEXT))[0]
         call = told.spans(3)[-1]
     assert (reason,) == of(call)[spans.FINISH]
+    assert TOKENS["input"] == of(call)[spans.INPUT_TOKENS]
     assert TOKENS["output"] == of(call)[spans.OUTPUT_TOKENS]
 
 

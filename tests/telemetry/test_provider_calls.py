@@ -74,6 +74,19 @@ def test_a_call_by_the_conventions(*, stream: bool) -> None:
         assert 0 == figures.of(catalog.GENAI_OUTPUT_CHUNK)
 
 
+def test_cached_tokens_are_input_of_every_provider() -> None:
+    """Anthropic counts them next to its input; in the figure they are a part of it, as the conventions have it."""
+    ask_claude = {"path": "/v1/messages", "model": "claude-sonnet-4-5", "max_tokens": 9}
+    figures = figures_of(scripted(Says("Hello.")), ask_claude)
+    labels = {"gen_ai_provider_name": "anthropic", "gen_ai_token_type": "input"}
+    (total,) = [
+        each.value
+        for each in figures.samples
+        if each.name == "gen_ai_client_token_usage_sum" and labels.items() <= each.labels.items() and each.value
+    ]
+    assert TOKENS["input"] == total
+
+
 def test_names_units_and_buckets_are_the_conventions() -> None:
     """By the constants of OpenTelemetry's package, and boundaries as its pages advise."""
     assert {

@@ -92,7 +92,9 @@ class ProviderAsked:
     turn: int
     """Number of earlier turns of the same answer."""
     compacted: bool = False
-    """Whether its prompt lacks text of the conversation, or has shorter text in its place."""
+    """Whether its prompt lacks text of the conversation, or has something shorter in its place."""
+    cached_apart: bool = False
+    """Whether the provider counts cached tokens next to the input's, and not as a part of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ class ProviderAnswered:
     hidden: bool = False
     """Whether the answer was a turn that the sidecar answered."""
     error: str = ""
-    """Why it failed: a status, or a kind of error; empty if it did not."""
+    """Why it failed: a status, or a kind of error; empty: it did not."""
+    input_tokens: int | None = None
+    """The prompt's tokens, cached ones included, whether or not the provider's own count includes them."""
 
     @property
     def outcome(self) -> CallOutcome:

@@ -45,6 +45,26 @@ class ProviderUsage:
         """Whether there is anything to report."""
         return bool(self.refusal) or self.input_tokens is not None
 
+    def whole_input(self, *, cached_apart: bool) -> int | None:
+        """Return the prompt's tokens, cached ones included; None: unreported. `cached_apart`: see `UsageMembers`."""
+        if self.input_tokens is None:
+            return None
+        return whole_input(self.input_tokens, self.cached_tokens, self.cache_write_tokens, cached_apart=cached_apart)
+
+
+def whole_input(counted: int, cached: int | None, written: int | None, *, cached_apart: bool) -> int:
+    """Return a prompt's tokens, those read from a cache and written to it included.
+
+    Args:
+        counted: the input tokens that the provider reports.
+        cached: those read from the cache; None: unreported.
+        written: those written to it; None: unreported.
+        cached_apart: whether the provider's input leaves them out. Where they are more than the input, it does in any
+            case: no part is larger than its whole.
+    """
+    apart = (cached or 0) + (written or 0)
+    return counted + apart if cached_apart or apart > counted else counted
+
 
 @dataclass(frozen=True, slots=True)
 class UsageMembers:

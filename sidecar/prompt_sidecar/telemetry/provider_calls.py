@@ -79,8 +79,8 @@ def recorded(asked: ProviderAsked, answered: ProviderAnswered, models: ModelName
     yield catalog.GENAI_DURATION, answered.took, (*genai, error_label(answered.error))
     if answered.first_chunk is not None:
         yield catalog.GENAI_FIRST_CHUNK, answered.first_chunk, genai
-    if usage is not None and usage.input_tokens is not None:
-        yield catalog.GENAI_TOKENS, usage.input_tokens, (*genai, "input")
+    if answered.input_tokens is not None:
+        yield catalog.GENAI_TOKENS, answered.input_tokens, (*genai, "input")
     if usage is not None and usage.output_tokens is not None:
         yield catalog.GENAI_TOKENS, usage.output_tokens, (*genai, "output")
 

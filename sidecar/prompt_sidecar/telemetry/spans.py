@@ -237,7 +237,7 @@ class Spans:
             attributes[FINISH] = (answered.finish,)
         if (usage := answered.usage) is not None:
             counts = {
-                INPUT_TOKENS: usage.input_tokens,
+                INPUT_TOKENS: answered.input_tokens,
                 OUTPUT_TOKENS: usage.output_tokens,
                 CACHE_READ_TOKENS: usage.cached_tokens,
                 CACHE_WRITE_TOKENS: usage.cache_write_tokens,

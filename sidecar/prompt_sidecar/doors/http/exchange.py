@@ -272,6 +272,7 @@ class HttpExchange:
             port,
             self.outcome.hidden,
             compacted=prompt.answer is not None and prompt.answer.trimmed.hides,
+            cached_apart=APIS[self.dialect.format].usage.cached_apart,
         )
 
     def _handled(self, prompt: SentPrompt) -> Handled:

@@ -106,15 +106,17 @@ class ProviderCall:
             self._tell()
 
     def _tell(self) -> None:
+        usage = self._usage
         answered = ProviderAnswered(
             self.status,
             self._took or 0.0,
             self._first,
             self._answered,
-            usage=self._usage,
+            usage=usage,
             finish=self.finish,
             hidden=self.hidden,
             error=self.error,
+            input_tokens=usage.whole_input(cached_apart=self._asked.cached_apart) if usage is not None else None,
         )
         self._states.answered(self._asked, answered)
         self._observer.provider_answered(self._span, self._asked, answered)

@@ -46,7 +46,7 @@ from prompt_sidecar.facts.usage_calls import (
 )
 from prompt_sidecar.guard.ceilings import NOTHING, CeilingUsage
 from prompt_sidecar.providers.table import APIS
-from prompt_sidecar.providers.usage import STANDARD_TIERS
+from prompt_sidecar.providers.usage import STANDARD_TIERS, whole_input
 from prompt_sidecar.tokens.calibration import (
     Calibration,
     Correction,
@@ -425,10 +425,8 @@ def _real_tokens(call: UsageCall, sent: SentTokens) -> int:
     """Return the whole prompt's tokens; 0 if they were not reported."""
     if call.input_tokens is None:
         return 0
-    apart = (call.cached_tokens or 0) + (call.cache_write_tokens or 0)
-    if _counted_apart(call, sent) or apart > call.input_tokens:  # a part is never larger than the whole
-        return call.input_tokens + apart
-    return call.input_tokens
+    cached, written = call.cached_tokens, call.cache_write_tokens
+    return whole_input(call.input_tokens, cached, written, cached_apart=_counted_apart(call, sent))
 
 
 def _counted_apart(call: UsageCall, sent: SentTokens) -> bool:
