@@ -358,6 +358,7 @@ SENT: Final[Mapping[str, str]] = {
     spans.FINISH: "gen_ai.response.finish_reasons",
     spans.COMPACTED: "gen_ai.conversation.compacted",
     spans.CACHE_WRITE_TOKENS: "gen_ai.usage.cache_write.input_tokens",
+    spans.CACHE_CREATION_TOKENS: "gen_ai.usage.cache_creation.input_tokens",
 }
 """Attributes of the span `gen_ai.client.inference` of the conventions for generative AI, 0.1.0, that ours has."""
 NOT_SENT: Final = {

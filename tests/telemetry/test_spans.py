@@ -73,7 +73,7 @@ def test_a_prompt_within_its_agents_trace() -> None:
             "prompt_sidecar.prefix.tokens.rewritten": answer.tokens.after,
             "prompt_sidecar.trims": 0,
             "prompt_sidecar.trims.new": 0,
-            "gen_ai.request.model": "gpt-4o",
+            "prompt_sidecar.prompt.model": "gpt-4o",
         },
         "events": [],
         "links": [],

@@ -71,6 +71,8 @@ COMPACTED: Final = "gen_ai.conversation.compacted"
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
 REQUEST_MODEL: Final = "gen_ai.request.model"
+"""On calls of models alone: backends take any other span that has it for one too. A prompt has `PROMPT_MODEL`."""
+PROMPT_MODEL: Final = "prompt_sidecar.prompt.model"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
 STREAM: Final = "gen_ai.request.stream"
 FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
@@ -80,6 +82,9 @@ FINISH: Final = "gen_ai.response.finish_reasons"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
+CACHE_CREATION_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
+"""The same number under the name of the conventions until 1.41, which is the one that Phoenix and Langfuse price it by
+(docs/telemetry.md)."""
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_TYPE: Final = "gen_ai.tool.type"
 TOOL_CALL: Final = "gen_ai.tool.call.id"
@@ -241,6 +246,7 @@ class Spans:
                 OUTPUT_TOKENS: usage.output_tokens,
                 CACHE_READ_TOKENS: usage.cached_tokens,
                 CACHE_WRITE_TOKENS: usage.cache_write_tokens,
+                CACHE_CREATION_TOKENS: usage.cache_write_tokens,
             }
             attributes.update({name: count for name, count in counts.items() if count is not None})
         if answered.error:
@@ -286,7 +292,7 @@ class Spans:
         if call.caller:
             attributes["prompt_sidecar.caller"] = call.caller
         if model != OTHER:
-            attributes[REQUEST_MODEL] = model
+            attributes[PROMPT_MODEL] = model
         if tokens.ceiling:
             attributes["prompt_sidecar.prompt.tokens.ceiling"] = tokens.ceiling
         if answer.no_fit is not None:
