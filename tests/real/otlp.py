@@ -34,6 +34,8 @@ class Span:
     """UNSET, OK or ERROR."""
     message: str
     events: tuple[str, ...]
+    service: str
+    """`service.name` of its resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,10 @@ class _Traces(trace_service_pb2_grpc.TraceServiceServicer):
         """Take spans."""
         del context
         found = [
-            _span(span) for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans
+            _span(span, _service(resource))
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
         ]
         self._sink.take(found, set(), request.SerializeToString())
         return trace_service_pb2.ExportTraceServiceResponse()
@@ -208,7 +213,7 @@ def sink() -> Iterator[tuple[Sink, int]]:
         server.stop(0).wait()
 
 
-def _span(span: trace_pb2.Span) -> Span:
+def _span(span: trace_pb2.Span, service: str) -> Span:
     return Span(
         span.name,
         trace_pb2.Span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_"),
@@ -219,6 +224,7 @@ def _span(span: trace_pb2.Span) -> Span:
         trace_pb2.Status.StatusCode.Name(span.status.code).removeprefix("STATUS_CODE_"),
         span.status.message,
         tuple(event.name for event in span.events),
+        service,
     )
 
 

@@ -1,4 +1,7 @@
-"""OpenTelemetry's conventions against ours, as it comes out of a real collector: names, types, what has to be there."""
+"""OpenTelemetry's conventions against ours, as it comes out of a real collector: names, types, what has to be there.
+
+And what Tempo, Phoenix and Langfuse read of the same spans.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from tests.lab.harness.processes import Programs, free_port
 from tests.lab.observe import stack
 from tests.real.needing import need
 from tests.real.otlp import Point, Sink, Span, sink
+from tests.telemetry.backends import BACKENDS, OF_MODELS, has
 from tests.telemetry.conventions import METRICS, NOT_WRITTEN, NOT_WRITTEN_HERE, OWN, SPANS
 from tests.telemetry.conventions_held import of_conventions, table_of, unwritten, wrong
 
@@ -33,7 +37,6 @@ RECALLS: Final = Says(
 STREAM: Final[Mapping[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 DOWN: Final = Says("busy", status=503)
 OVER_HTTP: Final = frozenset({"http", "inference", "execute_tool", "search_memory"})
-ONLY_MCP: Final = frozenset(METRICS["mcp.server.operation.duration"].attributes)
 
 
 async def _missing(request: web.Request) -> web.Response:
@@ -94,8 +97,9 @@ OVER_METRICS: Final = frozenset(name for name in METRICS if not name.startswith(
 def lacking(points: Sequence[Point]) -> frozenset[str]:
     """What has not arrived yet: metrics, and attributes that are said to be written."""
     seen = of_conventions(points)
-    lacks = {each for name, row in METRICS.items() for each in unwritten(name, row.attributes, seen.get(name, ()))[0]}
-    return frozenset((OVER_METRICS - set(seen)) | (lacks - ONLY_MCP))
+    tables = {name: METRICS[name].attributes for name in OVER_METRICS}
+    lacks = {each for name, table in tables.items() for each in unwritten(name, table, seen.get(name, ()))[0]}
+    return frozenset((OVER_METRICS - set(seen)) | lacks)
 
 
 def test_spans_follow_their_tables(arrived: Sink) -> None:
@@ -104,7 +108,7 @@ def test_spans_follow_their_tables(arrived: Sink) -> None:
     for span in arrived.spans:
         by_table[table_of(span)].append(span)
     strangers = {each for span in by_table.pop("", []) for each in span.attributes if not each.startswith(OWN)}
-    assert strangers <= {"gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.conversation.compacted"}
+    assert strangers <= {"gen_ai.conversation.id", "gen_ai.conversation.compacted"}
     assert set(by_table) == OVER_HTTP
     found = [
         each
@@ -147,6 +151,23 @@ def test_metrics_follow_their_tables(arrived: Sink) -> None:
         assert [] == [each for attributes in seen for each in wrong(name, table.attributes, attributes)]
         lacks, contradicts = unwritten(name, table.attributes, seen)
         assert (name, set(), set()) == (name, lacks, contradicts)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_backend_finds_what_it_reads(arrived: Sink, backend: str) -> None:
+    """Each attribute is on a span of each kind that is said to have it; what has a reason not to be is on none."""
+    missing, contradicts = [], []
+    for row in BACKENDS[backend]:
+        written = {table_of(span) for span in arrived.spans if has(span, row.attribute)}
+        missing += [(row.attribute, table) for table in row.on if table not in written]
+        contradicts += [row.attribute] if written and row.lacks else []
+        assert bool(row.on) != bool(row.lacks), row
+    assert ([], []) == (missing, contradicts)
+
+
+def test_no_other_span_is_taken_for_a_call_of_a_model(arrived: Sink) -> None:
+    """As a prompt's span with the model's name was: two calls for each that was made."""
+    assert {"inference"} == {table_of(span) for span in arrived.spans if OF_MODELS & set(span.attributes)}
 
 
 def test_every_reason_is_needed() -> None:

@@ -11,6 +11,7 @@ from tests.telemetry.conventions import NOT_WRITTEN, NOT_WRITTEN_HERE, OWN, SPAN
 
 BESIDE: Final[Mapping[str, frozenset[str]]] = {
     # Attributes of other conventions' that may stand on any span of a request or of a tool's call.
+    "http": frozenset({"gen_ai.conversation.id"}),
     "inference": frozenset({"http.response.status_code", "gen_ai.usage.cache_creation.input_tokens"}),
     "execute_tool": frozenset({"gen_ai.conversation.id"}),
     "search_memory": frozenset({"gen_ai.conversation.id"}),

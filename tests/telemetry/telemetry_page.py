@@ -13,6 +13,7 @@ from prompt_sidecar.config.reference import sections
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.config.settings_page import rows
+from tests.telemetry.backends import ALL, BACKENDS
 from tests.telemetry.watched import scraped_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
@@ -52,7 +53,28 @@ def _settings() -> Iterator[str]:
     return rows({f"telemetry.{key}": each for key, each in sections()["telemetry"].items()})
 
 
-BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"metrics": _metrics, "bounds": _bounds, "settings": _settings}
+def _backends() -> Iterator[str]:
+    yield "| it reads | for | on spans |"
+    yield "|---|---|---|"
+    for backend, read in BACKENDS.items():
+        yield f"| **{backend}** | | |"
+        for row in read:
+            if row.on:
+                kinds = "all" if row.on == ALL else ", ".join(f"`{kind}`" for kind in row.on)
+                yield f"| `{row.attribute}` | {row.shows} | {kinds} |"
+        for reason in dict.fromkeys(row.lacks for row in read if row.lacks):
+            lacking = [row for row in read if row.lacks == reason]
+            names = ", ".join(f"`{row.attribute}`" for row in lacking)
+            shown = ", ".join(dict.fromkeys(row.shows for row in lacking))
+            yield f"| {names} | {shown} | none: {reason} |"
+
+
+BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "metrics": _metrics,
+    "bounds": _bounds,
+    "settings": _settings,
+    "backends": _backends,
+}
 
 
 if __name__ == "__main__":

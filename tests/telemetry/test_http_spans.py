@@ -201,6 +201,7 @@ def test_a_hidden_turn_is_in_the_request_s_trace(stream: bool) -> None:
     assert [("tool_calls",), ("stop",)] == [call[spans.FINISH] for call in calls]
     assert "r1" == of(rest[2])[spans.TOOL_CALL]
     assert 1 == of(request)["prompt_sidecar.http.hidden_turns"]
+    assert of(request)["prompt_sidecar.run.id"] == of(request)[spans.CONVERSATION]
 
 
 @pytest.mark.parametrize("stream", [False, True])

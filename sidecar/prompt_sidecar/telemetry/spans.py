@@ -171,9 +171,8 @@ class Spans:
         span = self._tracer.start_span(f"{method} {request.route}", parent, SpanKind.SERVER, attributes)
         return span, context.attach(trace.set_span_in_context(span))
 
-    @staticmethod
-    def end_request(begun: object, answered: AgentAnswered) -> None:
-        """End a request's span, in the same context."""
+    def end_request(self, begun: object, answered: AgentAnswered) -> None:
+        """End it, in the same context."""
         assert isinstance(begun, tuple)
         span: Span = begun[0]
         attributes: dict[str, AttributeValue] = {
@@ -185,7 +184,7 @@ class Spans:
         if answered.caller:
             attributes["prompt_sidecar.caller"] = answered.caller
         if answered.run_id:
-            attributes["prompt_sidecar.run.id"] = answered.run_id
+            attributes |= self._of_run(answered.run_id)
         failed = answered.status >= _ERRORS or answered.outcome in _BROKEN
         if failed or answered.reason or answered.outcome == "cancelled":
             status = str(answered.status) if answered.status >= _ERRORS else answered.outcome
