@@ -84,7 +84,7 @@ def test_a_metric_is_a_row_and_what_counts_it(tmp_path: Path) -> None:
         (
             f"{PACKAGE}/telemetry/catalog.py",
             "STASH_ENTRIES: Final",
-            'MADE_UP: Final = Metric("prompt_sidecar.made.up", Kind.COUNTER, "{call}", "?", {"way": ("a", "b")})\n',
+            'MADE_UP: Final = Metric("prompt_sidecar.made.up", InstrumentKind.COUNTER, "{call}", "?", {"way": ("a", "b")})\n',
         ),
         (
             f"{PACKAGE}/telemetry/readings.py",

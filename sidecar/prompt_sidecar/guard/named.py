@@ -30,6 +30,8 @@ _SET: Final = _QUOTES + r"\]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANK
 _PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
 _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 """All printable characters except blanks, quotes and the backslash."""
+_LAST: Final = r"[#-&(*+/0-9<->@A-\[\]-_a-~-]"
+"""Those of them that end no sentence and close no parenthesis."""
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|=3D|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
@@ -138,7 +140,7 @@ RULES: Final[Sequence[Rule]] = (
         "argument_secret",
         r"(?:" + WORDS + r"[A-Za-z0-9_-]{0,12}[ \t]{1,4}(?:(?i:is|was|=|:)[ \t]{1,2})?|\b[Kk]ey (?:is|was)[ :]{1,2})"
         r"[\"'`]{0,9}(?P<value>[!#$%&(*+./0-9?@A-"
-        r"Z\[^_a-{}~-]" + _PRINTABLE + r"{7,})",
+        r"Z\[^_a-{}~-]" + _PRINTABLE + r"{6,}" + _LAST + r")",
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
         check="argument",
