@@ -84,7 +84,11 @@ def test_a_metric_is_a_row_and_what_counts_it(tmp_path: Path) -> None:
         (
             f"{PACKAGE}/telemetry/catalog.py",
             "STASH_ENTRIES: Final",
-            'MADE_UP: Final = Metric("prompt_sidecar.made.up", InstrumentKind.COUNTER, "{call}", "?", {"way": ("a", "b")})\n',
+            """\
+MADE_UP: Final = Metric(
+    "prompt_sidecar.made.up", InstrumentKind.COUNTER, "{call}", "?", {"way": ("a", "b")}
+)
+""",
         ),
         (
             f"{PACKAGE}/telemetry/readings.py",

@@ -14,12 +14,12 @@ from tests.cli.running import PATIENCE
 KILLED: Final = """
 import multiprocessing, os, signal
 from concurrent.futures import ProcessPoolExecutor
-from prompt_sidecar.report.work import Job, _begin
+from prompt_sidecar.report.work import Measurement, _begin
 from prompt_sidecar.config.settings import Settings
 
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(1, context, _begin, (Job(None, Settings()),))
+    pool = ProcessPoolExecutor(1, context, _begin, (Measurement(None, Settings()),))
     print(pool.submit(os.getpid).result(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -97,6 +97,8 @@ class Trimmed(Generic[Prompt]):
     history."""
     untrimmed: str = ""
     """Why the sidecar removed nothing, as docs/untrimmed.md lists; empty if it did, or did not answer (`reason`)."""
+    protected_text_leaves: int | None = None
+    """Tokens of the limit that text which is never trimmed leaves, if too few for useful cuts; otherwise None."""
 
 
 def read(fact: Callable[..., Fact], message: Any, **more: Any) -> Fact:

@@ -616,7 +616,7 @@ class SharedArchive:
 
 
 class SharedPlace:
-    """One run's place, as the core has it. See `prompt_sidecar.engine.runs.archive.Place`."""
+    """One run's place, as the core has it. See `prompt_sidecar.engine.runs.archive.ArchivePlace`."""
 
     __slots__ = ("_archive", "run")
 
