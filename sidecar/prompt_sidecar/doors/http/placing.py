@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -118,18 +118,18 @@ class KnownSplice:
     tail: int = -1
     """Number of the agent's entries before it, when it has been put at the end of a request; -1 otherwise."""
     after: bytes = b""
-    """What the last of those is known by."""
+    """Identity of the last of those entries."""
     stays: bool = False
-    """Whether it is known by what the guard masks, which may not leave the process."""
+    """Whether its identity holds text that the guard masks, so that it may not leave the process."""
 
     @property
     def name(self) -> tuple[object, ...]:
-        """What tells it from others, wherever it was kept."""
+        """Its identity, the same in every process."""
         splice = self.splice
         return splice.place, splice.before, splice.visible, splice.entries
 
     def learn(self, other: KnownSplice) -> None:
-        """Take over what requests to another process have shown of the same splice."""
+        """Take over what another process has learned of the same splice from requests."""
         self.placed |= other.placed
         self.asked_again |= other.asked_again
         if self.tail < 0:
@@ -137,17 +137,23 @@ class KnownSplice:
 
 
 def joined(own: Sequence[KnownSplice], others: Sequence[KnownSplice]) -> list[KnownSplice]:
-    """Return what two processes have of a run: another's splices, with those of its own behind the one before them."""
-    made, named = list(others), {each.name: each for each in others}
-    at = 0
+    """Merge the splices that two processes know of a run. Linear in their number.
+
+    All of `others` stay in their order; a splice that only `own` has follows the common one that it followed there.
+    """
+    places = {each.name: place for place, each in enumerate(others)}
+    following: dict[int, list[KnownSplice]] = defaultdict(list)
+    last = -1
     for each in own:
-        same = named.get(each.name)
-        if same is None:
-            made.insert(at, each)
+        place = places.get(each.name)
+        if place is None:
+            following[last].append(each)
         else:
-            same.learn(each)
-            at = max(at, next(place for place in range(len(made)) if made[place] is same))
-        at += 1
+            others[place].learn(each)
+            last = max(last, place)
+    made = following[-1]
+    for place, each in enumerate(others):
+        made += (each, *following.get(place, ()))
     return made
 
 
