@@ -8,12 +8,12 @@ all have a request in progress, the new connection is closed.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prompt_sidecar.calls.options import ServerOptions
+from prompt_sidecar.calls.pool import InFlight
 from prompt_sidecar.doors.http.wires import Between
 
 
@@ -25,10 +25,7 @@ class Connections:
         self._most = limits.max_connections
         self._seconds = limits.handshake_timeout
         self._reached = reached
-        self._open = 0
-        self._none = threading.Event()
-        """Set while no connection is open."""
-        self._none.set()
+        self._open = InFlight()
         self._silent: OrderedDict[asyncio.BaseTransport, asyncio.TimerHandle] = OrderedDict()
         """Connections without a request so far."""
         self._idle: OrderedDict[asyncio.BaseTransport, None] = OrderedDict()
@@ -36,7 +33,7 @@ class Connections:
 
     def wait_for_none(self, seconds: float) -> None:
         """Wait until no connection is open, at most so many seconds. From another thread."""
-        self._none.wait(seconds)
+        self._open.wait_for_none(seconds)
 
     def bounded(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Return a protocol factory that enforces the limits around the server's factory `make`."""
@@ -59,23 +56,20 @@ class Connections:
 
     def opened(self, transport: asyncio.Transport) -> bool:
         """Register a new connection; return whether the limit allows it."""
-        if self._open >= self._most:
+        if self._open.count >= self._most:
             self._reached("server.max_connections")
             oldest = next(iter(self._silent or self._idle), None)
             if not isinstance(oldest, asyncio.Transport):
                 return False
             self._forget(oldest)
             oldest.abort()
-        self._open += 1
-        self._none.clear()
+        self._open.add()
         self._silent[transport] = asyncio.get_running_loop().call_later(self._seconds, self._expired, transport)
         return True
 
     def closed(self, transport: asyncio.Transport) -> None:
         """Forget a registered connection."""
-        self._open -= 1
-        if not self._open:
-            self._none.set()
+        self._open.remove()
         self._forget(transport)
 
     def _expired(self, transport: asyncio.Transport) -> None:
