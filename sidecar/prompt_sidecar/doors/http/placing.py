@@ -137,7 +137,7 @@ class KnownSplice:
 
 
 def joined(own: Sequence[KnownSplice], others: Sequence[KnownSplice]) -> list[KnownSplice]:
-    """Merge the splices that two processes know of a run. Linear in their number.
+    """Merge the splices of a run that two processes have. Linear in their number.
 
     All of `others` stay in their order; a splice that only `own` has follows the common one that it followed there.
     """
