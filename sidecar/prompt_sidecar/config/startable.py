@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from prompt_sidecar.calls.tls import TlsFiles
 from prompt_sidecar.calls.tokens import TokensError, read_tokens
 from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.files import read_file
 from prompt_sidecar.process.starting import StartError, needing
 
 if TYPE_CHECKING:
@@ -46,13 +47,17 @@ def store_of(options: StoreOptions) -> Store:
                 Path(path).read_bytes()
             except OSError as error:
                 raise StartError(f"store.{name} {path} cannot be read: {error.strerror}") from None
-    try:
-        return Store(options)
-    except OSError as error:
-        files = f"store.password_file or store.sentinel_password_file {error.filename}"
-        raise StartError(f"{files} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise StartError("store.password_file or store.sentinel_password_file is not UTF-8") from None
+    for name, path in (
+        ("password_file", options.password_file),
+        ("sentinel_password_file", options.sentinel_password_file),
+    ):
+        try:
+            _ = path and read_file(path).decode()
+        except OSError as error:
+            raise StartError(f"store.{name} {path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise StartError(f"store.{name} {path} is not UTF-8") from None
+    return Store(options)
 
 
 def store_problem(options: StoreOptions) -> str:

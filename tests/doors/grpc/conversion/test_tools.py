@@ -10,6 +10,7 @@ import pytest
 from prompt_sidecar.doors.grpc.conversion.responses import message
 from prompt_sidecar.doors.grpc.conversion.tools import tool_call, tools_asked, tools_response
 from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.task_calls import Tasks
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition, ToolOutcome
 from prompt_sidecar.v1 import task_pb2, tool_pb2, trim_pb2
 from tests.doors.grpc.conversion.test_recall import FOUND, FOUND_MESSAGE, PAGE, PAGE_MESSAGE
@@ -83,8 +84,8 @@ def test_a_tool_calls_outcome_says_whether_it_is_an_error(outcome: ToolOutcome) 
     [
         ({"recalled": PAGE}, {"recalled": PAGE_MESSAGE}),
         ({"found": FOUND}, {"found": FOUND_MESSAGE}),
-        ({"tasks": TASKS}, {"tasks": task_pb2.ListTasksResponse(tasks=TASK_MESSAGES)}),
-        ({"tasks": ()}, {"tasks": task_pb2.ListTasksResponse()}),
+        ({"tasks": Tasks(tuple(TASKS))}, {"tasks": task_pb2.ListTasksResponse(tasks=TASK_MESSAGES)}),
+        ({"tasks": Tasks(())}, {"tasks": task_pb2.ListTasksResponse()}),
         ({}, {}),
     ],
 )
