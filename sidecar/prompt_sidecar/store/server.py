@@ -141,10 +141,9 @@ class StoreClient(Protocol):
 class Single:
     """A client of one server; the library reconnects by itself."""
 
-    def __init__(self, url: str, given: Mapping[str, Any]) -> None:
-        """`given`: the library's options, and those of `BoundedPool`."""
-        pool: Any = BoundedPool
-        self._client: Any = valkey.Valkey.from_pool(pool.from_url(url, **given))
+    def __init__(self, pool: Any) -> None:
+        """`pool`: a pool of connections of the library's, such as a `BoundedPool`."""
+        self._client: Any = valkey.Valkey.from_pool(pool)
 
     def all(self) -> Any:
         """See `StoreClient.all`."""
@@ -194,7 +193,7 @@ class _Sentinels(Sentinel):
         return found
 
 
-class Watched:
+class Watched(Single):
     """A client of the primary that Sentinels name. A lost connection is made again to the present primary."""
 
     def __init__(self, options: StoreOptions, given: Mapping[str, Any], password: str) -> None:
@@ -206,30 +205,11 @@ class Watched:
         found: Any = FoundPool
         pool = found(options.sentinel_name, sentinels, ssl=options.uses_tls, **given, **place)
         self._sentinels: Sequence[Any] = sentinels.sentinels
-        self._client: Any = valkey.Valkey.from_pool(pool)
-
-    def all(self) -> Any:
-        """See `StoreClient.all`."""
-        return self._client
-
-    def of(self, name: str) -> Any:  # noqa: ARG002 - it has all keys
-        """See `StoreClient.of`."""
-        return self._client
-
-    def node(self, name: str) -> str:  # noqa: ARG002 - it has all keys
-        """See `ScriptRunner.node`."""
-        return ""
-
-    def nodes(self) -> Collection[str]:
-        """See `ScriptRunner.nodes`."""
-        return ("",)
-
-    def lost(self, error: Exception) -> None:
-        """See `StoreClient.lost`."""
+        super().__init__(pool)
 
     def close(self) -> None:
         """See `StoreClient.close`."""
-        self._client.close()
+        super().close()
         for each in self._sentinels:
             each.close()
 
@@ -335,7 +315,10 @@ class Server:
     def _client(self, options: StoreOptions, given: Mapping[str, Any]) -> StoreClient:
         if options.sentinels:
             return Watched(options, given, self._sentinels_password)
-        return Cluster(options.url, given) if options.cluster else Single(options.url, given)
+        if options.cluster:
+            return Cluster(options.url, given)
+        pool: Any = BoundedPool
+        return Single(pool.from_url(options.url, **given))
 
     def run(self, script: str, name: str, arguments: Sequence[Argument]) -> Any:
         """See `ScriptRunner.run`."""

@@ -9,6 +9,7 @@ The exponent is the logarithm to base ten of the ratio: 0 is a cost that does no
 from __future__ import annotations
 
 import math
+import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -36,9 +37,8 @@ RARE: Final = "xylograph"
 """A word that each run has once."""
 COMMON: Final = "queue reader record"
 """Words that most of the text has."""
-QUIET_SECONDS: Final = 0.3
-QUIET_SHARE: Final = 0.05
-"""A server that takes less of a processor than this has nothing left to do."""
+INDEXED: Final = re.compile(rb"^prompt_sidecar_index_waiting_bytes(?:\{.*\})? 0(?:\.0)?$", re.MULTILINE)
+"""The metric that says that nothing waits to be indexed."""
 SETTLE_SECONDS: Final = 30.0
 PATIENCE: Final = 60
 
@@ -75,12 +75,10 @@ class Filled:
         self._key = next(each["key"] for each in known if each["run_id"] == self._run_id)
 
     def settle(self) -> None:
-        """Wait until it has nothing to do, such as to index; not for ever."""
+        """Wait until no original waits to be indexed; not for ever."""
         end = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < end:
-            before = processor(self.server.process.pid)
-            time.sleep(QUIET_SECONDS)
-            if processor(self.server.process.pid) - before < QUIET_SHARE * QUIET_SECONDS:
+            if INDEXED.search(self._get(f"http://{self.metrics}/metrics")) is not None:
                 return
 
     def requests(self) -> Mapping[str, Work]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -56,12 +56,13 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _serve() -> None:
+async def serve(answer: Callable[[web.Request], Awaitable[web.StreamResponse]], backlog: int) -> None:
+    """Answer all requests on a free port, which stderr says, until stdin ends."""
     app = web.Application(client_max_size=1 << 28)
-    app.router.add_post("/{path:.*}", _answer)
+    app.router.add_post("/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=512).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=backlog).start()
     print(f"ready: listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
@@ -195,4 +196,4 @@ def _section(prompts: Prompts, whole: dict[str, _Times], first: dict[str, _Times
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(serve(_answer, 512))

@@ -26,7 +26,7 @@ from aiohttp import web
 
 from prompt_sidecar.facts.tool_calls import RECALL
 from tests.lab.bench.heavy_texts import EXPRESSION, quoting, searched, with_emoji
-from tests.lab.bench.http import Client
+from tests.lab.bench.http import Client, serve
 from tests.lab.bench.others import Others
 from tests.lab.bench.servers import real
 from tests.lab.harness.figures import milliseconds
@@ -165,16 +165,6 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _serve() -> None:
-    app = web.Application(client_max_size=1 << 28)
-    app.router.add_post("/{path:.*}", _answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=2_048).start()
-    print(f"ready: listening on 127.0.0.1:{runner.addresses[0][1]}", file=sys.stderr, flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-
-
 async def keep_sending(url: str, name: str, size: float) -> None:
     """Send heavy requests until stdin ends; a line on stdout says that they have begun, the last what came of them."""
     load, outcomes = LOADS[name], Counter[str]()
@@ -307,4 +297,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["send"]:
         asyncio.run(keep_sending(sys.argv[2], sys.argv[3], float(sys.argv[4])))
     else:
-        asyncio.run(_serve())
+        asyncio.run(serve(_answer, 2_048))
