@@ -217,4 +217,4 @@ _NUMBERS: Final = frozenset({"http.response.status_code"})
 def _attributes(collected: CollectedMetric, values: Values) -> Attributes:
     """Return a series' labels as attributes; an empty label is omitted, such as `error.type` after success."""
     pairs = zip(collected.metric.labels, values, strict=True)
-    return {label: int(value) if label in _NUMBERS else value for label, value in pairs if value}
+    return {label: int(value) if label in _NUMBERS and value.isdecimal() else value for label, value in pairs if value}
