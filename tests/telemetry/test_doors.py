@@ -31,6 +31,7 @@ from tests.doors.http.serving import KEY, Proxied, proxied
 from tests.doors.http.test_passing import _post
 from tests.doors.http.upstream import scripted
 from tests.telemetry.watched import Figures, prompt, prompt_of, telling, watched
+from tests.waiting import PATIENCE
 
 GENERAL: Final = CallerRules(
     preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
@@ -42,7 +43,7 @@ GUARDRAIL: Final = "/beta/litellm_basic_guardrail_api"
 def through_http(doing: Callable[[Proxied], None], *says: Says, **settings: Any) -> Figures:
     """The figures of a sidecar once something was done through its HTTP door."""
     with telling() as told:
-        with proxied(scripted(*says), observer=told.observer, **settings) as here:
+        with proxied(scripted(*says), observer=told.observer, grace=PATIENCE, **settings) as here:
             doing(here)
         return told.scrape()
 

@@ -76,13 +76,16 @@ class WorkerPool(ThreadPoolExecutor):
         self._waited = waited or _ignored
         self.workers = workers
         """Number of threads."""
-        self._lock = threading.Lock()
-        self._pending = 0
+        self._in_flight = InFlight()
 
     @property
     def pending(self) -> int:
         """Number of functions that run or wait."""
-        return self._pending
+        return self._in_flight.count
+
+    def wait_for_none(self, timeout: float) -> bool:
+        """Wait until no function runs or waits, at most `timeout` seconds; return whether there is none."""
+        return self._in_flight.wait_for_none(timeout)
 
     def warm(self, function: Callable[[], None], threads: int = 0) -> None:
         """Start so many threads, all of them by default, and run `function` once in each.
@@ -148,8 +151,7 @@ class WorkerPool(ThreadPoolExecutor):
             self._waited(perf_counter() - arrived)
             return function(*args, **kwargs)
 
-        with self._lock:
-            self._pending += 1
+        self._in_flight.add()
         return run
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -158,5 +160,4 @@ class WorkerPool(ThreadPoolExecutor):
 
     def done(self, _: object) -> None:
         """Stop counting work."""
-        with self._lock:
-            self._pending -= 1
+        self._in_flight.remove()

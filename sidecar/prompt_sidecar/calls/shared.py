@@ -115,8 +115,12 @@ class DoorServices:
         for each in self._background:
             each.end()
 
-    def stop(self) -> None:
-        """Stop the threads, after all doors have stopped."""
+    def stop(self, grace: float = 0) -> None:
+        """Stop the threads, after all doors have stopped; work that no caller waits for has `grace` seconds to finish.
+
+        Such work is the report of what the last answers cost.
+        """
+        self.workers.wait_for_none(grace)
         self.refusals.log_omitted(at_once=True)
         for each in self._background:
             each.join(_END_SECONDS)

@@ -98,5 +98,5 @@ class Doors:
         for door in self.doors:
             door.drain()
         finished = [door.stop(max(ends - monotonic(), 0.0)) for door in self.doors]
-        self.shared.stop()
+        self.shared.stop(max(ends - monotonic(), 0.0))
         return all(finished)

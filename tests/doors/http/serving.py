@@ -62,15 +62,16 @@ def proxied(
     server: ServerOptions | None = None,
     clock: Callable[[], float] = time.time,
     core: Runs | None = None,
+    grace: float = 0,
     **more: object,
 ) -> Iterator[Proxied]:
-    """Serve a door; prompts for models that are not known have `window` tokens."""
+    """Serve a door; prompts for models that are not known have `window` tokens. Its stop waits `grace` seconds."""
     with Upstream(model) as upstream:
         limits = limits or Limits(default_window=window)
         if core is None:
             core = core_of(Runs, clock, limits, rules, guard, KEY)
         modes = Modes(restores=bool(guard and guard.restore))
-        with opened(options(upstream.url, **more), core, observer, server, modes) as door:
+        with opened(options(upstream.url, **more), core, observer, server, modes, grace=grace) as door:
             yield Proxied(door, upstream, core)
 
 
@@ -81,8 +82,10 @@ def opened(
     observer: Observer | None = None,
     server: ServerOptions | None = None,
     modes: Modes | None = None,
+    *,
+    grace: float = 0,
 ) -> Iterator[HttpDoor]:
-    """Open the door alone; a stop waits for nothing."""
+    """Open the door alone; a stop waits `grace` seconds at most for what is not finished."""
     shared = DoorServices(server or ServerOptions(listen="", sweep_interval=3_600), observer)
     door = HttpDoor(given, shared, KEY, modes)
     process = Doors(shared, [door])
@@ -91,4 +94,4 @@ def opened(
     try:
         yield door
     finally:
-        process.stop(0)
+        process.stop(grace)
