@@ -19,8 +19,10 @@ from tests.lab.scale.playing import Plan, Trial, play
 
 
 def sections(trials: Sequence[Trial]) -> Iterator[Section]:
-    """What was kept, how long calls took and why, and what runs take."""
+    """What was kept, why calls were made again, how long calls took and why, and what runs take."""
     yield _kept(trials)
+    if any(each.errors for trial in trials for each in (trial.quiet, trial.killed)):
+        yield _refused(trials)
     yield _took(trials)
     yield _size(trials)
 
@@ -68,6 +70,27 @@ def _kept(trials: Sequence[Trial]) -> Section:
             "a call is made again by the agent, beyond what Envoy repeats by itself",
             "wrong bytes: prompts and originals that differ from those of a sidecar that nobody kills",
             f"ids: returned {trials[0].plan.settled:g} s before a kill or earlier in runs of the killed sidecar",
+        ],
+    )
+
+
+def _refused(trials: Sequence[Trial]) -> Section:
+    rows, facts = [], {}
+    for trial in trials:
+        for phase, tally in (("quiet", trial.quiet), ("kills", trial.killed)):
+            rows += [
+                (f"{trial.replicas}, {phase}: {cause}", f"{times:,}") for cause, times in tally.errors.most_common()
+            ]
+            facts[f"{trial.replicas}, {phase}"] = dict(tally.errors)
+    return Section(
+        "refused",
+        "Why calls were made again",
+        ("sidecars", "calls"),
+        rows,
+        facts,
+        [
+            "Envoy's flags: UF no connection, UC connection ended, UH no healthy sidecar, UO circuit breaker",
+            "and URX all tries failed, UT no answer in time",
         ],
     )
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
 
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.lab.harness.prompts import FORMATS, Prompts, asked, prompts_of, recorded
@@ -79,6 +80,8 @@ LONGEST_PAUSE: Final = 1.0
 """Seconds before a call is made again: the first time, and at most."""
 REPLICA: Final = "x-replica"
 """Response metadata by which Envoy tells the replica's address."""
+FLAGS: Final = "x-envoy-flags"
+"""Response metadata by which Envoy tells why it has answered a call itself, by its own short names."""
 RUN: Final = "x-prompt-sidecar-run"
 NEAR: Final = 5.0
 """Seconds from a kill in which a call may have met it: until Envoy's health checks have noticed, twice over."""
@@ -89,6 +92,8 @@ _TRANSIENT = {
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+_DETAILS = "grpc-status-details-bin"
+_NO_FLAGS = ("", "-")
 CAUSES: Final = ("calm", "first prompt", "near a kill", "another replica", "made again")
 """Why a call may have taken long; of several the last."""
 
@@ -141,7 +146,7 @@ class Tally:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {cause: [] for cause in CAUSES})
     """Of the calls by cause."""
     errors: Counter[str] = field(default_factory=Counter)
-    """Codes of calls that were made again."""
+    """Causes of calls that were made again; see `cause_of`."""
     lost: Counter[str] = field(default_factory=Counter)
     """Prompts that had no answer, by the last code."""
     asked: int = 0
@@ -159,6 +164,21 @@ class Tally:
 
 class Lost(Exception):
     """A call that had no answer for too long, or never will."""
+
+
+def cause_of(error: grpc.aio.AioRpcError) -> str:
+    """Say briefly why a call failed: the sidecar's reason, else why Envoy ended it, else the client's words."""
+    found = {name: value for each in (error.initial_metadata(), error.trailing_metadata()) for name, value in each}
+    code = error.code().name
+    details = found.get(_DETAILS)
+    if isinstance(details, bytes):
+        info = error_details_pb2.ErrorInfo()
+        if any(detail.Unpack(info) for detail in status_pb2.Status.FromString(details).details):
+            return f"{code}: {info.reason} of {info.domain}"
+    flags = str(found.get(FLAGS, ""))
+    if flags not in _NO_FLAGS:
+        return f"{code}: Envoy, {flags}"
+    return f"{code}: {(error.details() or 'no details')[:60]}"
 
 
 @dataclass(slots=True)
@@ -259,7 +279,7 @@ class Agents:
                 code = error.code()
                 if code not in _TRANSIENT or _now() > until:
                     raise Lost(code.name) from error
-                self.tally.errors[code.name] += 1
+                self.tally.errors[cause_of(error)] += 1
             tries += 1
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

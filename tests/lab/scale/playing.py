@@ -20,7 +20,7 @@ from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc
 from tests.doors.envoy.through import Envoy, balanced, envoy
 from tests.lab.harness.processes import free_port
 from tests.lab.harness.servers import Server, sidecar
-from tests.lab.scale.agents import NEAR, REPLICA, Agent, Agents, Recording, Tally
+from tests.lab.scale.agents import FLAGS, NEAR, REPLICA, Agent, Agents, Recording, Tally
 from tests.store.sharing import Valkey, running_valkey
 
 KEY: Final = "the key of all replicas"
@@ -89,8 +89,9 @@ def deployed(folder: Path, number: int, **more: str) -> Iterator[Deployment]:
             stack.callback(replica.kill)
         told = balanced([replica.port for replica in replicas])
         connections = told["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
-        header = {"header": {"key": REPLICA, "value": "%UPSTREAM_REMOTE_ADDRESS%"}}
-        connections["route_config"]["response_headers_to_add"] = [header]
+        shown = {REPLICA: "%UPSTREAM_REMOTE_ADDRESS%", FLAGS: "%RESPONSE_FLAGS%"}
+        headers = [{"header": {"key": name, "value": value}} for name, value in shown.items()]
+        connections["route_config"]["response_headers_to_add"] = headers
         yield Deployment(replicas, stack.enter_context(envoy(folder, told)), store)
 
 

@@ -48,7 +48,7 @@ def test_a_trial(tmp_path: Path) -> None:
     assert trial.bodies
     assert 0 < trial.originals == trial.killed.asked
     assert {"memory", "received", "commands"} == {name for name, value in trial.stored.items() if value > 0}
-    assert [{"2"}, {"2"}] == [{*found.facts} for found in sections([trial]) if found.name != "took"]
+    assert [{"2"}, {"2"}] == [{*found.facts} for found in sections([trial]) if found.name in {"kept", "size"}]
 
 
 def test_bodies_are_those_of_the_run() -> None:
