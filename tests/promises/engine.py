@@ -140,7 +140,7 @@ class Engine:
     def restore(self, tool: str, arguments: bytes) -> RestoredArguments:
         """Fill a tool call's arguments with the values of its masks."""
         call = RestoreCall(CALLER, self.run_id, [ToolArguments(tool, arguments)])
-        return self.runs.restore(call)[0]
+        return self.runs.restore(call).calls[0]
 
     def figures(self) -> RunFigures:
         """Return the run's figures."""

@@ -139,10 +139,17 @@ def test_an_id_that_a_full_store_did_not_take_is_not_said_to_be_unknown() -> Non
             with pytest.raises(StoreUnavailable):
                 engine.retrieve(lacking)
         valkey.client.config_set("maxmemory", 0)
-        assert Outcome.NOT_FOUND is before.retrieve("nowhere000").outcome
+        for engine in (second, before):  # the first one may have ended, and what it had with it
+            with pytest.raises(StoreUnavailable, match="was full") as lost:
+                engine.retrieve(lacking)
+            assert "is lost if that process has ended" in lost.value.message
+            assert engine.original(known[0]) is not None
         send(second, OPENAI_CHAT, 2 * ITERATIONS)
         assert second.original(lacking) == first.original(lacking)
-        assert Outcome.NOT_FOUND is second.retrieve("nowhere000").outcome
+        writing.drain()
+        assert before.original(lacking) == first.original(lacking)
+        for engine in (first, second, before):
+            assert Outcome.NOT_FOUND is engine.retrieve("nowhere000").outcome
 
 
 def test_an_acknowledged_answer_says_that_the_store_is_full() -> None:

@@ -28,6 +28,11 @@ class Replica:
         channel = stack.enter_context(grpc.insecure_channel(f"unix:{socket}"))
         self.stub = service_pb2_grpc.SidecarServiceStub(channel)
 
+    @property
+    def lines(self) -> list[str]:
+        """What it has logged, once it has ended."""
+        return self._program.lines
+
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
         self._program.process.kill()

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import pytest
 
+from prompt_sidecar.facts.archived import StoreReply
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.options import StoreOptions
-from prompt_sidecar.store.server import Argument, Server
+from prompt_sidecar.store.server import Argument, Failure, Server
 from prompt_sidecar.store.task_values import digest
 from tests.engine.runs.making import OPENAI_CHAT, send
 from tests.store.sharing import PATIENT, Valkey, replica
@@ -42,12 +43,17 @@ class Scripts:
         figures: tuple[Argument, ...] = ("", 0),
         tasks: tuple[Argument, ...] = ("", 0, ""),
         hidden: tuple[Argument, ...] = ("", "", ""),
+        vault: tuple[Argument, ...] = (),
+        bounds: tuple[int, int] = (2, 100),
         **fields: str,
     ) -> Any:
-        """The reply to a write, without the end of it that says nothing of tasks and of hidden turns."""
+        """The reply to a write, without the end of it that says nothing of tasks, hidden turns and refused values."""
         values = chain.from_iterable(fields.items())
-        given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *hidden, *values]
+        given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *hidden]
+        given += [*bounds, len(vault) // 2, *vault, *values]
         reply = self.server.write(layout.WRITE, NAME, given, 0)
+        if isinstance(reply, list) and [b"0", b"0"] == reply[4:]:
+            del reply[4:]
         while isinstance(reply, list) and reply[-1] is None:
             reply.pop()
         return reply
@@ -58,9 +64,9 @@ class Scripts:
 
     @property
     def stored(self) -> dict[bytes, bytes]:
-        """All that is stored of the run."""
+        """All that is stored of the run, without what says whether a full store lacks something of it."""
         found: dict[bytes, bytes] = self.client.hgetall(NAME)
-        return found
+        return {name: value for name, value in found.items() if name not in (b"m", b"c")}
 
     @property
     def left(self) -> int:
@@ -168,13 +174,13 @@ def test_hidden_turns_come_in_the_place_of_those_that_the_writer_knew(scripts: S
 
 def test_hidden_turns_are_read_where_they_are_others(scripts: Scripts) -> None:
     """What a process knows already is not sent to it again; a tombstone is not renewed."""
-    assert [None] * 5 == scripts.run(layout.CHANGES, LIFE, "")
+    assert [None] * 6 == scripts.run(layout.CHANGES, LIFE, "", "")
     scripts.write(begins=True, tasks=("t", 1, ""), hidden=("a", "1", ""))
-    assert [b"0", None, b"t", b"1", b"a"] == scripts.run(layout.CHANGES, 5 * LIFE, "")
+    assert [b"0", None, b"t", b"1", b"a", None] == scripts.run(layout.CHANGES, 5 * LIFE, "", "")
     assert scripts.left > LIFE
-    assert [b"0", None, b"t", b"1", None] == scripts.run(layout.CHANGES, LIFE, "1")
+    assert [b"0", None, b"t", b"1", None, None] == scripts.run(layout.CHANGES, LIFE, "1", "")
     scripts.run(layout.END, 0, LIFE)
-    assert [b"1", b"1", None, None, None] == scripts.run(layout.CHANGES, 5 * LIFE, "1")
+    assert [b"1", b"1", None, None, None, None] == scripts.run(layout.CHANGES, 5 * LIFE, "1", "")
     assert 0 < scripts.left <= LIFE
 
 
@@ -253,3 +259,38 @@ def test_a_store_that_goes_back_gets_all_of_a_run_again(valkey: Valkey) -> None:
         assert answer.trimmed.trims
         for trim in answer.trimmed.trims:
             assert first.original(trim.stash_id) == second.original(trim.stash_id)
+
+
+def test_values_behind_masks_have_bounds(scripts: Scripts) -> None:
+    """So many of a run and so many bytes, whoever writes them; one that is there is not counted again."""
+    assert [layout.DONE, FIRST] == scripts.write(begins=True, vault=("a" * 10, "1"))
+    assert [layout.DONE, FIRST] == scripts.write(vault=("a" * 10, "other", "b" * 10, "2"))
+    assert [layout.DONE, FIRST, None, None, b"1", b"0"] == scripts.write(vault=("c" * 10, "3"))
+    assert [layout.DONE, FIRST, None, None, b"0", b"1"] == scripts.write(vault=("c" * 10, "3" * 99), bounds=(9, 100))
+    found = {name: value for name, value in scripts.stored.items() if name.startswith(b"v")}
+    assert {b"v" + b"a" * 10: b"1", b"v" + b"b" * 10: b"2", b"vi": b"a" * 10 + b"b" * 10, b"vb": b"2"} == found
+    for known, ids in ((0, found[b"vi"]), (10, found[b"vi"]), (20, None), ("", None)):
+        assert [b"0", None, None, None, None, ids] == scripts.run(layout.CHANGES, LIFE, layout.NOT_ASKED, known)
+
+
+def test_a_full_store_is_told_what_it_lacks(scripts: Scripts) -> None:
+    """By a command that needs no memory; of the epoch alone that the writer knows; until it has written."""
+    assert layout.GONE == scripts.run(layout.UNWRITTEN_HERE, 0)
+    scripts.write(begins=True, oa="1")
+    scripts.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(Failure) as refused:
+            scripts.write(ob="2")
+        assert StoreReply.FULL is refused.value.reply
+        assert layout.GONE == scripts.run(layout.UNWRITTEN_HERE, 1)
+        assert layout.DONE == scripts.run(layout.UNWRITTEN_HERE, 0)
+        assert layout.UNWRITTEN == scripts.run(layout.UNWRITTEN_HERE, 0)
+    finally:
+        scripts.client.config_set("maxmemory", 0)
+    assert layout.UNWRITTEN == scripts.run(layout.TOUCH)
+    scripts.write(ob="2")
+    assert layout.UNWRITTEN == scripts.run(layout.TOUCH)
+    scripts.run(layout.WRITTEN_SINCE, 0)
+    assert layout.DONE == scripts.run(layout.TOUCH)
+    scripts.client.hdel(NAME, "m", "c")  # as of a version that does not know them
+    assert layout.DONE == scripts.run(layout.TOUCH)

@@ -23,8 +23,8 @@ from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemo
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
     MaskCall,
+    RestoreAnswer,
     RestoreCall,
-    RestoredArguments,
     SendingDoor,
     ToolArguments,
     Unread,
@@ -258,19 +258,23 @@ class UseCases:
         return answer
 
     @_counted
-    def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
+    def restore(self, call: RestoreCall, check: Check) -> RestoreAnswer:
         """Restore masks in the arguments of tool calls."""
         began = time_ns()
         done = self.runs.restore(call, check)
-        self.observer.restored(call, done, began)
+        self.observer.restored(call, done.calls, began)
         return done
 
     def restores(self, caller: str, run_id: str) -> Restore:
-        """Return a function that restores masks in the arguments of a run's calls in a provider's answer."""
+        """Return a function that restores masks in the arguments of a run's calls in a provider's answer.
+
+        It waits for no store, as it is used on event loops: the values of other replicas are lent while the provider
+        answers.
+        """
 
         def filled(tool: str, arguments: str) -> str:
-            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
-            return self.restore(call, _nothing)[0].arguments.decode()
+            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())], may_wait=False)
+            return self.restore(call, _nothing).calls[0].arguments.decode()
 
         return filled
 

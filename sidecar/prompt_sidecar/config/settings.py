@@ -585,6 +585,11 @@ def _conflicts(settings: Settings) -> Iterator[str]:
     if server.unauthenticated and (server.client_ca or server.tokens_file):
         yield "server.unauthenticated goes with neither server.client_ca nor server.tokens_file; leave one out"
     yield from _store_conflicts(settings.store)
+    if settings.store.vault and not any(settings.of_caller(each).guard.restore for each in ("", *settings.callers)):
+        yield (
+            "store.vault is set and guard.restore names no pair of a tool and a kind of value, for any caller: no "
+            "value may be given back, so none would be kept; set guard.restore"
+        )
     yield from _http_conflicts(settings.http)
     admin = settings.admin
     if admin.listen and not is_loopback(admin.listen) and not admin.tokens_file:
@@ -652,6 +657,8 @@ def _store_conflicts(store: StoreOptions) -> Iterator[str]:
         )
     if store.sentinel_password_file and not store.sentinels:
         yield "store.sentinel_password_file needs store.sentinels"
+    if store.vault and not store.url:
+        yield "store.vault needs store.url, with which everything in the store is encrypted by key"
     if store.required and not store.url:
         yield "store.required needs store.url: there is no store to wait for"
 

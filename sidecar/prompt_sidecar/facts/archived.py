@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.task_calls import TaskStatus
+from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.recall.item import HistoryItem
 
 
@@ -76,6 +77,8 @@ class Batch:
     """Whether an answer may have to wait for it, as it leaves out something that an earlier one had."""
     hidden: bytes | None = None
     """All hidden turns of the run that its door knows, in a form that doors alone read; None: they are as they were."""
+    values: Sequence[Value] = ()
+    """Values behind masks, where the archive keeps them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,8 @@ class ArchivedRun:
     """Whether a prompt of the run was seen, not only its tasks."""
 
 
-Everything = Callable[[], Iterator[Original]]
-"""Yields all originals of a run that this process still has."""
+Everything = Callable[[], Iterator[Original | Value]]
+"""Yields all originals of a run that this process still has, and where the archive keeps them the values of masks."""
 
 
 class StoreCommand(StrEnum):
@@ -141,6 +144,8 @@ class StoreLoss(StrEnum):
     """The store could not be asked when the run began, and when it could, the run had been ended, or begun again."""
     UNREADABLE = "unreadable"
     """The stored value was not written with this key for this run, or it is damaged."""
+    VAULT_FULL = "vault_full"
+    """The run has as many values behind masks in the store as it may."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ class RestoreCall:
     caller: str
     run_id: str
     calls: Sequence[ToolArguments]
+    may_wait: bool = True
+    """Whether the archive may be asked, and waited for, for values that this process does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +125,12 @@ class RestoredArguments:
     """How many replaced masks there were of each kind."""
     unknown_masks: Sequence[str] = ()
     """Masks whose value is not known, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreAnswer:
+    """The calls of a `RestoreCall`, in their order."""
+
+    calls: Sequence[RestoredArguments]
+    store_unavailable: bool = False
+    """Whether the archive keeps values and did not answer, so the same call may fill more masks later."""

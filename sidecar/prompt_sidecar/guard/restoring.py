@@ -42,6 +42,8 @@ class RestoredCall:
     """Masks whose value is not known in this run."""
     unknown_masks: dict[str, None] = field(default_factory=dict)
     """Each unknown mask once, as the sidecar writes it; the first `MOST_NAMED`."""
+    filled: dict[str, Value] = field(default_factory=dict)
+    """The values that were put in place of masks, by the masks' ids."""
 
 
 def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
@@ -51,6 +53,11 @@ def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
         if of_tool in {ANY, tool} and of_kind in {ANY, kind}:
             return True
     return False
+
+
+def gives_back(pairs: Sequence[str], kind: str) -> bool:
+    """Whether a list of `tool:kind` pairs allows any tool the values of a kind."""
+    return any(pair.rpartition(":")[2] in {ANY, kind} for pair in pairs)
 
 
 def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -> RestoredCall:
@@ -84,6 +91,7 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
                 done.not_allowed[known.kind] += 1
             else:
                 done.restored[known.kind] += 1
+                done.filled[found.id] = known
                 edits.append(TextEdit(found.start, found.end, found.spelled(known.text)))
         return edits
 

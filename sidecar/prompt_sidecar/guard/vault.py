@@ -3,6 +3,9 @@
 A value is stored before its mask is made, so that no mask is without a value. If a run has no more room, a value is not
 stored, and not masked. If all runs together have none, the run that was idle for longest loses all of its values: its
 masks stay unchanged, and when its agent sends the history again the values are found and stored again.
+
+Values that another process found in the run may be *lent*: their masks are filled, but they mask nothing, as what is
+masked must not depend on when they come. They take only room that nothing else needs.
 """
 
 from __future__ import annotations
@@ -63,6 +66,10 @@ class _OfRun:
     lost: int = 0
     """How often its values were evicted."""
     changes: int = 0
+    lent: dict[str, Value] = field(default_factory=dict)
+    """Values that another process found, by id; none of `by_id`."""
+    lent_bytes: int = 0
+    """Their part of the bytes of all runs; it is no part of `bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ class Vault:
         self._reached = reached
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, _OfRun] = OrderedDict()
-        self._bytes = self._values = self._evicted = self._refused = 0
+        self._bytes = self._values = self._evicted = self._refused = self._lent_bytes = 0
 
     def put(self, run: str, key: bytes, found: Value) -> tuple[Value | None, bool]:
         """Store a value of a run and assign its id.
@@ -113,12 +120,20 @@ class Vault:
                 self._reached(RUN_BOUND)
                 return None, False
             while self._bytes + value.bytes > self._total_bytes:
+                if self._lent_bytes:
+                    self._return_lent(next(each for each in self._runs.values() if each.lent))
+                    continue
                 name, oldest = next((name, each) for name, each in self._runs.items() if each.by_id or name == run)
                 if name == run:
                     self._refused += 1
                     self._reached(TOTAL_BOUND)
                     return None, False
                 self._empty(oldest)
+            if (lent := of_run.lent.pop(minted, None)) is not None:
+                of_run.lent_bytes -= lent.bytes
+                self._lent_bytes -= lent.bytes
+                self._bytes -= lent.bytes
+                self._values -= 1
             of_run.by_id[minted] = value
             of_run.changes += 1
             of_run.bytes += value.bytes
@@ -126,14 +141,46 @@ class Vault:
             self._values += 1
             return value, True
 
+    def lend(self, run: str, values: Iterable[Value]) -> None:
+        """Have masks of values known that another process found; what there is no room for stays unknown."""
+        with self._lock:
+            of_run = self._runs.setdefault(run, _OfRun())
+            for value in values:
+                if value.id in of_run.by_id or value.id in of_run.lent:
+                    continue
+                bound = RUN_BOUND if of_run.lent_bytes + value.bytes > self._run_bytes else TOTAL_BOUND
+                if bound == RUN_BOUND or self._bytes + value.bytes > self._total_bytes:
+                    self._refused += 1
+                    self._reached(bound)
+                    continue
+                of_run.lent[value.id] = value
+                of_run.lent_bytes += value.bytes
+                self._lent_bytes += value.bytes
+                self._bytes += value.bytes
+                self._values += 1
+
     def get(self, run: str, mask_id: str, other_keys: Sequence[bytes] = ()) -> Value | None:
         """Return the value of a mask, also of a mask made by another of the run's keys; None if it is not known."""
         with self._lock:
             of_run = self._runs.get(run)
             if of_run is None or mask_id in of_run.by_id:
                 return None if of_run is None else of_run.by_id[mask_id]
+            if mask_id in of_run.lent:
+                return of_run.lent[mask_id]
             values = of_run.by_id.values() if other_keys else ()
             return next((each for each in values for key in other_keys if mint(key, each.text) == mask_id), None)
+
+    def is_lent(self, run: str, mask_id: str) -> bool:
+        """Whether the value of a mask is lent, and was not found here."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return of_run is not None and mask_id in of_run.lent
+
+    def has(self, run: str, mask_id: str) -> bool:
+        """Whether the value of a mask is known, found here or lent."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return of_run is not None and (mask_id in of_run.by_id or mask_id in of_run.lent)
 
     def values(self, run: str) -> Sequence[Value]:
         """Return all values of a run, in the order in which they were found."""
@@ -145,7 +192,7 @@ class Vault:
         """Whether the run has any values."""
         with self._lock:
             of_run = self._runs.get(run)
-            return of_run is not None and bool(of_run.by_id)
+            return of_run is not None and bool(of_run.by_id or of_run.lent)
 
     def lost(self, run: str) -> int:
         """Return how often the run's values were evicted."""
@@ -175,13 +222,20 @@ class Vault:
         with self._lock:
             of_run = self._runs.pop(run, None)
             if of_run is not None:
-                self._bytes -= of_run.bytes
-                self._values -= len(of_run.by_id)
+                self._bytes -= of_run.bytes + of_run.lent_bytes
+                self._lent_bytes -= of_run.lent_bytes
+                self._values -= len(of_run.by_id) + len(of_run.lent)
 
     def totals(self) -> VaultTotals:
         """Return the vault's figures."""
         with self._lock:
             return VaultTotals(self._values, self._bytes, self._evicted, self._refused)
+
+    def _return_lent(self, of_run: _OfRun) -> None:
+        self._values -= len(of_run.lent)
+        self._bytes -= of_run.lent_bytes
+        self._lent_bytes -= of_run.lent_bytes
+        of_run.lent, of_run.lent_bytes = {}, 0
 
     def _empty(self, of_run: _OfRun) -> None:
         self._reached(TOTAL_BOUND)

@@ -40,6 +40,10 @@ def _store_url() -> Kind:
     return Kind(f"{accepted}, without password and without options after a question mark", check)
 
 
+MOST_VALUES: int = 100_000
+"""Most values behind masks that may be kept of a run: a megabyte of their ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     """Where runs are kept outside the process, and how long a call may wait for it."""
@@ -141,6 +145,29 @@ class StoreOptions:
         "Largest original that is written to the store; a reply of more than twice as much and 32 MiB is a damaged "
         "store's.",
         "A larger value holds up the store's other clients.",
+        advanced=True,
+    )
+
+    vault: bool = setting(
+        False,
+        switch(),
+        "Whether values behind the guard's masks are kept in the store too, encrypted as all there is, until their run "
+        "ends: those of kinds that guard.restore gives back to a tool, so that a replica which has not found a value "
+        "itself can. Needs url and guard.restore.",
+        "What is not stored cannot be taken from there, and most replicas find values again in the history.",
+    )
+    vault_values: int = setting(
+        1_000,
+        whole(1, MOST_VALUES, "values"),
+        "Values behind masks of one run that are kept in the store, by all replicas together; further ones are not.",
+        "A hundred times what a coding run has.",
+        advanced=True,
+    )
+    vault_bytes: int = setting(
+        262_144,
+        byte_count(KIB, 16 * MIB),
+        "Bytes that these values of one run may take in the store.",
+        "A hundred private keys; a replica reads them between two calls.",
         advanced=True,
     )
 

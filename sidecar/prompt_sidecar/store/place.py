@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from prompt_sidecar.facts.archived import ArchivedRun, Batch, Everything, Original, TaskState
+from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.store.sealing import Sealer
 
 UNKNOWN: Final = -1
@@ -78,6 +79,12 @@ class RunPlace:
     """What the store was found to have of them, until it is taken; empty: nothing that can be read."""
     noted: float = -inf
     """When it was last noted as one of its caller's."""
+    value_ids: bytes = b""
+    """Ids of the masks whose values the store has, as far as is known, one after the other."""
+    unwritten: bool = False
+    """Whether the store knows that this process has something of the run that it was too full to take."""
+    unwritten_since: float = -inf
+    """When it was last told."""
 
     @property
     def owes_tasks(self) -> bool:
@@ -97,8 +104,8 @@ class PendingWrite:
     size: int = 0
     name: bytes = field(default_factory=lambda: secrets.token_hex(6).encode())
     """Of the field that holds its items' facts, the same when it is tried again."""
-    pieces: Iterator[Sequence[Original]] | None = None
-    piece: Sequence[Original] | None = None
+    pieces: Iterator[Sequence[Original | Value]] | None = None
+    piece: Sequence[Original | Value] | None = None
     """The one that is being written."""
     at: int = 0
     """Its number."""

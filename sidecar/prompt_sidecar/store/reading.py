@@ -14,13 +14,16 @@ from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import ArchivedRun, Original, StoreCommand, StoreLoss, StoreReply, TaskState
 from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.commands import NO_ANSWER, Commands
+from prompt_sidecar.store.options import MOST_VALUES
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
 from prompt_sidecar.store.sealing import Unreadable
-from prompt_sidecar.store.server import Failure, ScriptRunner, names_in, values_in
+from prompt_sidecar.store.server import Argument, Failure, ScriptRunner, names_in, values_in
 from prompt_sidecar.store.task_values import digest, unpacked
+from prompt_sidecar.trim.ids import ID_CHARACTERS
 
 _Decoded = TypeVar("_Decoded")
 
@@ -33,20 +36,35 @@ _FOUND: Final = (
     layout.TASKS,
     layout.HIDDEN,
     layout.HIDDEN_NAME,
+    layout.VALUE_IDS,
 )
 _EPOCH: Final = re.compile(rb"[0-9]{1,15}")
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
 _figures: Final = msgspec.msgpack.Decoder(RunFigures)
 _items: Final = msgspec.msgpack.Decoder(list[HistoryItem])
 _original: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
+_value: Final = msgspec.msgpack.Decoder(tuple[str, str, str, int])
 
 
 class RunReader:
     """Reads runs. Thread-safe."""
 
-    def __init__(self, backend: ScriptRunner, commands: Commands, time_to_live: float, lock: threading.RLock) -> None:
-        """`lock` guards the runs' places; a run stays in the store for `time_to_live` seconds after it was read."""
+    def __init__(
+        self,
+        backend: ScriptRunner,
+        commands: Commands,
+        time_to_live: float,
+        lock: threading.RLock,
+        *,
+        vault: bool = False,
+    ) -> None:
+        """Take what it uses.
+
+        `lock` guards the runs' places; a run stays in the store for `time_to_live` seconds after it was read. `vault`:
+        whether the store has values behind masks.
+        """
         self._backend, self._commands, self._life, self._lock = backend, commands, time_to_live, lock
+        self._vault = vault
 
     def look(self, run: RunPlace) -> None:
         """Find out the run's epoch, and what another process has left of it. Raises Failure."""
@@ -69,6 +87,7 @@ class RunReader:
     def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> ArchivedRun:
         self.take_tasks(run, values[layout.TASKS])
         self._take_hidden(run, values[layout.HIDDEN_NAME], values[layout.HIDDEN])
+        run.value_ids = values[layout.VALUE_IDS] or b""
         return ArchivedRun(
             self._opened(run, layout.REVISION, values[layout.REVISION]) or b"",
             self._decoded(self._opened(run, layout.FIGURES, values[layout.FIGURES]), _figures),
@@ -105,19 +124,27 @@ class RunReader:
                 return
             run.tasks = merged(run.tasks, run.tasks_there)
 
-    def changes(self, run: RunPlace) -> None:
-        """Take in what other processes have made of the tasks and of the hidden turns. Raises StoreUnavailable."""
-        self._see_epoch(run)
-        ask = partial(self._read_changes, run, run.hidden_there)
-        stored, tombstone, tasks, name, hidden = self._commands.ask(StoreCommand.READ, run.sealer.name, ask)
-        if stored is None or tombstone is not None or int(stored) != run.epoch:
-            tasks = name = hidden = None
-        self.take_tasks(run, tasks)
-        self._take_hidden(run, name, hidden)
+    def changes(self, run: RunPlace, *, hidden: bool) -> None:
+        """Take in what other processes have made of the tasks, of values behind masks, and of the `hidden` turns.
 
-    def _read_changes(self, run: RunPlace, hidden_there: bytes) -> list[bytes | None]:
-        reply = self._backend.run(layout.CHANGES, run.sealer.name, [int(self._life * 1_000), hidden_there])
-        return _with_epoch(values_in(reply, 5))
+        Raises:
+            StoreUnavailable: there is no reply.
+        """
+        self._see_epoch(run)
+        hidden_known = run.hidden_there if hidden else layout.NOT_ASKED
+        ask = partial(self._read_changes, run, hidden_known, len(run.value_ids) if self._vault else "")
+        stored, tombstone, tasks, name, turns, ids = self._commands.ask(StoreCommand.READ, run.sealer.name, ask)
+        if stored is None or tombstone is not None or int(stored) != run.epoch:
+            tasks = name = turns = ids = None
+        self.take_tasks(run, tasks)
+        if hidden:
+            self._take_hidden(run, name, turns)
+        if ids is not None:
+            run.value_ids = ids
+
+    def _read_changes(self, run: RunPlace, hidden_known: bytes, ids_known: int | str) -> list[bytes | None]:
+        arguments: list[Argument] = [int(self._life * 1_000), hidden_known, ids_known]
+        return _with_epoch(values_in(self._backend.run(layout.CHANGES, run.sealer.name, arguments), 6))
 
     def _take_hidden(self, run: RunPlace, name: bytes | None, sealed: bytes | None) -> None:
         """Take in the hidden turns that the store has, as they were sealed; None: it has none that are not known."""
@@ -178,6 +205,23 @@ class RunReader:
                     found[stash_id] = Original(stash_id, original, content_type, None)
         return found
 
+    def values(self, run: RunPlace, mask_ids: Sequence[str]) -> Sequence[Value]:
+        """See `Place.values`."""
+        found: list[Value] = []
+        for first in range(0, len(mask_ids), READ_ITEMS):
+            some = mask_ids[first : first + READ_ITEMS]
+            for mask_id, value in zip(some, self._values(run, [value_field(each) for each in some]), strict=True):
+                if (decoded := self._decoded(value, _value)) is not None:
+                    kind, text, rule, place = decoded
+                    found.append(Value(kind, mask_id, text, rule, place))
+        return found
+
+    def values_elsewhere(self, run: RunPlace, known: Callable[[str], bool]) -> Sequence[Value]:
+        """Return the values behind masks that the store has and this process does not. Raises StoreUnavailable."""
+        ids = run.value_ids[: MOST_VALUES * ID_CHARACTERS].decode(errors="replace")
+        each_id = (ids[at : at + ID_CHARACTERS] for at in range(0, len(ids), ID_CHARACTERS))
+        return self.values(run, [each for each in each_id if not known(each)])
+
     def items(self, run: RunPlace, check: Callable[[], None]) -> Sequence[Original]:
         """See `Place.items`."""
         name = run.sealer.name
@@ -203,3 +247,13 @@ def _with_epoch(rows: list[bytes | None]) -> list[bytes | None]:
 def original_field(stash_id: str) -> bytes:
     """The field of an original."""
     return layout.ORIGINAL + stash_id.encode()
+
+
+def value_field(mask_id: str) -> bytes:
+    """The field of the value behind a mask."""
+    return layout.VALUE + mask_id.encode()
+
+
+def value_content(value: Value) -> bytes:
+    """Return what the field of a value holds, before it is sealed."""
+    return msgspec.msgpack.encode((value.kind, value.text, value.rule, value.first))

@@ -20,7 +20,7 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
@@ -35,6 +35,7 @@ import msgspec
 from cachetools import FIFOCache
 
 from prompt_sidecar import slots
+from prompt_sidecar.engine.runs.archive import ArchiveLack
 from prompt_sidecar.engine.tools.task_records import merged
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import (
@@ -49,13 +50,14 @@ from prompt_sidecar.facts.archived import (
     TaskState,
 )
 from prompt_sidecar.facts.figures import StoreFigures
+from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import FAILURES, Breakers
 from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.place import UNKNOWN, PendingWrite, RunPlace
-from prompt_sidecar.store.reading import READ_ITEMS, RunReader, original_field
+from prompt_sidecar.store.reading import READ_ITEMS, RunReader, original_field, value_content, value_field
 from prompt_sidecar.store.sealing import Sealer, caller_name, is_run_name
 from prompt_sidecar.store.server import Argument, Failure, ScriptRunner, names_in, values_in
 from prompt_sidecar.store.task_values import digest, packed
@@ -78,6 +80,8 @@ BIRTH_BYTES: Final = 8
 """Bytes that tell one birth of a run from another."""
 NAME_BYTES: Final = 8
 """Bytes that tell one value of a run's hidden turns from another."""
+UNWRITTEN_SECONDS: Final = 1.0
+"""After which a store that is still too full for a run is told so again."""
 FAILED_PAUSE: Final = 0.05
 """Seconds before a write is tried again."""
 PATIENCE: Final = 0.005
@@ -121,7 +125,7 @@ class SharedArchive:
         self._ended: FIFOCache[str, int] = FIFOCache(ENDS)
         """The epoch that follows the one that this process has ended, by the run's name."""
         self._commands = Commands(self._breakers, backend.node)
-        self.reader: Final = RunReader(backend, self._commands, time_to_live, self._lock)
+        self.reader: Final = RunReader(backend, self._commands, time_to_live, self._lock, vault=options.vault)
         self._bounds: EventCounts[str] = EventCounts()
         self.idle: Callable[[float], object] = lambda _: None
         """Waits for calls in flight, so many seconds at most."""
@@ -133,6 +137,11 @@ class SharedArchive:
             self._thread.start()
         if self._pool is not None:
             self._pool.submit(self._try)
+
+    @property
+    def keeps_values(self) -> bool:
+        """See `Archive.keeps_values`."""
+        return self._options.vault
 
     # -- the core's side ---------------------------------------------------------------------------------------------
 
@@ -163,13 +172,14 @@ class SharedArchive:
             self._commands.lose(StoreLoss.TOO_LARGE)
             self._bounds.add("store.item_bytes")
             hidden = None
-        size = MARK_BYTES + sum(len(each.original) for each in originals) + len(hidden or b"")
+        handed: Sequence[Original | Value] = [*originals, *batch.values]
+        size = MARK_BYTES + sum(map(_size, handed)) + len(hidden or b"")
         with self._lock:
             run.used |= run.epoch == UNKNOWN
             if batch.tasks is not None:
                 run.tasks = merged(run.tasks, batch.tasks)
             if run.detached:
-                self._commands.lose(StoreLoss.ENDED, len(originals))
+                self._commands.lose(StoreLoss.ENDED, len(originals) + len(batch.values))
                 return
             run.everything = everything
             run.handed += 1
@@ -177,7 +187,8 @@ class SharedArchive:
                 run.edits = run.handed
             job = PendingWrite(run, self._clock(), replace(batch, originals=originals, hidden=None), run.handed, size)
             if self._queued + size > self._options.queue_bytes:
-                self._commands.lose(StoreLoss.QUEUE_FULL, len(originals) + (hidden is not None))
+                lost = len(originals) + len(batch.values) + (hidden is not None)
+                self._commands.lose(StoreLoss.QUEUE_FULL, lost)
                 self._bounds.add("store.queue_bytes")
                 if run.lacking:
                     return  # it waits to be written as a whole
@@ -205,7 +216,10 @@ class SharedArchive:
 
     def ask_tasks(self, run: RunPlace, *, hidden: bool) -> None:
         """See `Place.ask_tasks`."""
-        asked, read = run.tasks_asked, self.reader.changes if hidden else self.reader.tasks
+        asked = run.tasks_asked
+        read = self.reader.tasks
+        if hidden or self._options.vault:
+            read = partial(self.reader.changes, hidden=hidden)
         if run.detached or any(each is not None and not each.done() for each in (asked, run.look)):
             return
         if self._breakers.of(self._backend.node(run.sealer.name)).would_allow:
@@ -251,14 +265,35 @@ class SharedArchive:
         with slots.waiting(), self._kept:
             return self._kept.wait_for(lambda: not run.owes_tasks or run.detached, limit) and not run.detached
 
-    def takes_writes(self, run: RunPlace) -> bool:
-        """See `Place.takes_writes`."""
+    def lack(self, run: RunPlace) -> ArchiveLack:
+        """See `Place.lack`."""
         name = run.sealer.name
         try:
-            self._commands.ask(StoreCommand.WRITE, name, partial(self._backend.run, layout.TOUCH, name, ()))
+            reply = self._commands.ask(StoreCommand.WRITE, name, partial(self._backend.run, layout.TOUCH, name, ()))
         except StoreUnavailable:
-            return False
-        return True
+            return ArchiveLack.NO_WRITES
+        return ArchiveLack.UNWRITTEN if reply == layout.UNWRITTEN else ArchiveLack.NOTHING
+
+    def lend_values(self, run: RunPlace, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+        """See `Place.lend_values`."""
+
+        def read() -> None:
+            with suppress(StoreUnavailable):
+                if not run.detached and run.value_ids and (found := self.reader.values_elsewhere(run, known)):
+                    take(found)
+
+        def submit(_: object = None) -> None:
+            with suppress(RuntimeError):  # the process ends
+                if self._pool is not None:
+                    self._pool.submit(read)
+
+        under_way = next((each for each in (run.look, run.tasks_asked) if each is not None and not each.done()), None)
+        if under_way is not None:
+            under_way.add_done_callback(submit)
+        elif run.value_ids and self._pool is not None:
+            submit()
+        elif run.value_ids:
+            read()
 
     def figures(self, run: RunPlace) -> StoreFigures:
         """See `Place.figures`."""
@@ -385,7 +420,9 @@ class SharedArchive:
             job = run.jobs[0]
             try:
                 done = self._tell_end(job) if job.batch is None else self._write_piece(job)
-            except Failure:
+            except Failure as failure:
+                if failure.reply is StoreReply.FULL:
+                    self._tell_unwritten(run)
                 self._move(run, node)
                 continue
             except Exception as error:  # noqa: BLE001 - whatever it is, the next runs must be written
@@ -482,28 +519,30 @@ class SharedArchive:
         assert batch is not None
         if not run.detached and self._clock() - job.born > self._life:
             with self._lock:
-                self._commands.lose(StoreLoss.TOO_OLD, len(batch.originals))
+                self._commands.lose(StoreLoss.TOO_OLD, len(batch.originals) + len(batch.values))
                 run.lacking = True
             return True
         if run.epoch == UNKNOWN and not run.detached:
             self.reader.look(run)
         if run.detached:
             if not run.over:
-                self._commands.lose(StoreLoss.ENDED, len(batch.originals))
+                self._commands.lose(StoreLoss.ENDED, len(batch.originals) + len(batch.values))
             return True
         with self._lock:
             if run.lacking and not job.whole:
                 job.whole, job.pieces = True, None
                 run.lacking, job.number = False, run.handed
         if job.pieces is None:
-            every = run.everything() if job.whole and run.everything is not None else batch.originals
+            every: Iterable[Original | Value] = [*batch.values, *batch.originals]
+            if job.whole and run.everything is not None:
+                every = run.everything()
             job.pieces, job.at = self._cut(every), 0
             job.piece = next(job.pieces, ())
         assert job.piece is not None
         self._note(run)
         reply = self._send(job)
         if isinstance(reply, list):
-            _, birth, others, _ = reply
+            _, birth, others, *_ = reply
             if others is not None:  # another process has changed the tasks: this one's are merged with them
                 self.reader.take_tasks(run, others)
                 with self._lock:
@@ -515,6 +554,7 @@ class SharedArchive:
             run.tasks_there, run.tasks_digest = TaskState(), b""
             if run.hidden_there:
                 run.hidden_there, run.hidden_found = b"", b""
+            run.value_ids = b""
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
                 run.lacking, job.whole, run.noted = True, False, -inf
                 return False
@@ -542,19 +582,45 @@ class SharedArchive:
                 job.piece, job.at = following, job.at + 1
                 return False
             run.kept = max(run.kept, job.number)
+            caught_up = run.unwritten and len(run.jobs) == 1 and not run.lacking
+        if caught_up:
+            self._tell_written(run)
         return True
 
-    def _cut(self, originals: Sequence[Original] | Iterator[Original]) -> Iterator[Sequence[Original]]:
-        piece: list[Original] = []
+    def _tell_unwritten(self, run: RunPlace) -> None:
+        """Note in the store that it is too full for something of a run, so that nobody takes it for unknown there.
+
+        Repeated while it is, as another process may have had something, too, and take back its own note.
+        """
+        if not run.begun or self._clock() - run.unwritten_since < UNWRITTEN_SECONDS:
+            return
+        run.unwritten_since, name = self._clock(), run.sealer.name
+        tell = partial(self._backend.write, layout.UNWRITTEN_HERE, name, [run.epoch], 0)
+        with suppress(Failure):
+            # Counted as a read, which a full store takes too: a write that succeeds would mean that it takes writes.
+            reply = self._commands.ask(StoreCommand.READ, name, tell, Failure)
+            run.unwritten = run.unwritten or reply == layout.DONE
+
+    def _tell_written(self, run: RunPlace) -> None:
+        """Take that note back. If it fails, what is written next takes it back."""
+        name = run.sealer.name
+        tell = partial(self._backend.write, layout.WRITTEN_SINCE, name, [run.epoch], 0)
+        with suppress(Failure):
+            self._commands.ask(StoreCommand.WRITE, name, tell, Failure)
+            run.unwritten, run.unwritten_since = False, -inf
+
+    def _cut(self, every: Iterable[Original | Value]) -> Iterator[Sequence[Original | Value]]:
+        piece: list[Original | Value] = []
         size = 0
-        for each in originals:
-            if len(each.original) > self._options.item_bytes:
+        for each in every:
+            own = _size(each)
+            if own > self._options.item_bytes:
                 continue
-            if piece and (size + len(each.original) > PIECE_BYTES or len(piece) == PIECE_ITEMS):
+            if piece and (size + own > PIECE_BYTES or len(piece) == PIECE_ITEMS):
                 yield piece
                 piece, size = [], 0
             piece.append(each)
-            size += len(each.original)
+            size += own
         if piece:
             yield piece
 
@@ -583,29 +649,22 @@ class SharedArchive:
                 sent_hidden, hidden_name, hidden_there = run.hidden, run.hidden_name, run.hidden_there
             if sent_hidden is not None:
                 hidden = (seal(layout.HIDDEN, epoch, sent_hidden), hidden_name, hidden_there)
-        fields: list[tuple[bytes, bytes]] = []
-        facts = [each.item for each in piece if each.item is not None]
-        if facts:
-            name = layout.ITEMS + job.name + (b"w" if job.whole else b"") + b"%d" % job.at
-            fields.append((name, msgspec.msgpack.encode(facts)))
-        fields += [
-            (original_field(each.stash_id), msgspec.msgpack.encode((each.content_type, each.original)))
-            for each in piece
-        ]
-        values = [(name, seal(name, epoch, value)) for name, value in fields]
+        vault, values = self._contents(job, piece)
         birth = run.birth if run.begun else secrets.token_bytes(BIRTH_BYTES)
         arguments = [epoch, int(not run.begun), birth, int(self._life * 1_000), *revision, *figures, *tasks, *hidden]
         replicas = self._options.replicas if self._options.durability == "acknowledged" else 0
-        key, written = run.sealer.name, [*arguments, *chain.from_iterable(values)]
+        key, written = run.sealer.name, [*arguments, *vault, *values]
 
         def ask() -> Any:
             reply = self._backend.write(layout.WRITE, key, written, replicas)
-            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 4)
+            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 6)
 
         reply: bytes | list[bytes | None] = self._commands.ask(StoreCommand.WRITE, key, ask, Failure)
         if sealed_tasks and isinstance(reply, list) and reply[2] is None:
             with self._lock:
                 run.tasks_there, run.tasks_digest = sent, digest(sealed_tasks)
+        if isinstance(reply, list):
+            self._count_refused(reply[4:])
         if sent_hidden is not None and isinstance(reply, list):
             with self._lock:
                 if reply[3] is None:
@@ -613,6 +672,39 @@ class SharedArchive:
                 if run.hidden is sent_hidden:  # else others came meanwhile
                     run.hidden = None
         return reply
+
+    def _contents(
+        self, job: PendingWrite, piece: Sequence[Original | Value]
+    ) -> tuple[Sequence[Argument], Sequence[Argument]]:
+        """Return the last arguments of a write: values behind masks with their bounds, then fields and values."""
+        seal, epoch = job.place.sealer.seal, job.place.epoch
+        originals = [each for each in piece if isinstance(each, Original)]
+        behind = [each for each in piece if isinstance(each, Value)]
+        vault: list[Argument] = [self._options.vault_values, self._options.vault_bytes, len(behind)]
+        for value in behind:
+            vault += [value.id, seal(value_field(value.id), epoch, value_content(value))]
+        fields: list[tuple[bytes, bytes]] = []
+        facts = [each.item for each in originals if each.item is not None]
+        if facts:
+            name = layout.ITEMS + job.name + (b"w" if job.whole else b"") + b"%d" % job.at
+            fields.append((name, msgspec.msgpack.encode(facts)))
+        fields += [
+            (original_field(each.stash_id), msgspec.msgpack.encode((each.content_type, each.original)))
+            for each in originals
+        ]
+        return vault, [*chain.from_iterable((name, seal(name, epoch, value)) for name, value in fields)]
+
+    def _count_refused(self, refused: Sequence[bytes | None]) -> None:
+        """Count the values behind masks that the store did not take, by the bound that they would have passed."""
+        for bound, number in zip(("store.vault_values", "store.vault_bytes"), refused, strict=True):
+            if number and number != b"0" and number.isdigit():
+                self._commands.lose(StoreLoss.VAULT_FULL, int(number))
+                self._bounds.add(bound)
+
+
+def _size(each: Original | Value) -> int:
+    """Bytes that it takes in the queue, before compression; estimated for a value behind a mask."""
+    return len(each.original) if isinstance(each, Original) else each.bytes
 
 
 class SharedPlace:
@@ -665,9 +757,17 @@ class SharedPlace:
         """See `Place.originals`."""
         return self._archive.reader.originals(self.run, stash_ids)
 
-    def takes_writes(self) -> bool:
-        """See `Place.takes_writes`."""
-        return self._archive.takes_writes(self.run)
+    def values(self, mask_ids: Sequence[str]) -> Sequence[Value]:
+        """See `Place.values`."""
+        return self._archive.reader.values(self.run, mask_ids)
+
+    def lend_values(self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+        """See `Place.lend_values`."""
+        self._archive.lend_values(self.run, known, take)
+
+    def lack(self) -> ArchiveLack:
+        """See `Place.lack`."""
+        return self._archive.lack(self.run)
 
     def items(self, check: Callable[[], None]) -> Sequence[Original]:
         """See `Place.items`."""

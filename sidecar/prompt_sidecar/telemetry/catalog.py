@@ -154,6 +154,8 @@ BOUNDS: Final = (
     "guard.vault_bytes",
     "store.queue_bytes",
     "store.item_bytes",
+    "store.vault_values",
+    "store.vault_bytes",
     "store.acknowledge_timeout",
     "json.decoded_bytes",
     "json.member_name",
@@ -983,8 +985,8 @@ STORE_LOSSES: Final = Metric(
     InstrumentKind.COUNTER,
     "{value}",
     "Values that the shared store lacks or cannot give: the queue was full (written later, while the stash has them), "
-    "they waited too long, they are too large, their run was ended elsewhere, it is uncertain whether it was, or what "
-    "the store has cannot be read.",
+    "they waited too long, they are too large, their run was ended elsewhere, it is uncertain whether it was, "
+    "what the store has cannot be read, or the run has as many values behind masks there as it may.",
     {"cause": tuple(loss.value for loss in StoreLoss)},
 )
 STORE_QUEUE: Final = Metric(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprompt_sidecar/v1/guard.proto\x12\x11prompt_sidecar.v1\"\x83\x01\n\x07\x46inding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x30\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32 .prompt_sidecar.v1.FindingAction\x12\x15\n\rmessage_index\x18\x03 \x01(\x05\x12\x12\n\nitem_index\x18\x04 \x01(\x05\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\"0\n\rToolArguments\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\"X\n\x15RestoreSecretsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12/\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32 .prompt_sidecar.v1.ToolArguments\"u\n\x11RestoredArguments\x12\x11\n\targuments\x18\x01 \x01(\x0c\x12\x10\n\x08restored\x18\x02 \x01(\x05\x12\x13\n\x0bnot_allowed\x18\x03 \x01(\x05\x12\x0f\n\x07unknown\x18\x04 \x01(\x05\x12\x15\n\runknown_masks\x18\x05 \x03(\t\"d\n\x16RestoreSecretsResponse\x12\x33\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32$.prompt_sidecar.v1.RestoredArguments\x12\x15\n\runknown_masks\x18\x02 \x03(\t\"\xb9\x01\n\nCeilingUse\x12.\n\x05scope\x18\x01 \x01(\x0e\x32\x1f.prompt_sidecar.v1.CeilingScope\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.prompt_sidecar.v1.CeilingKind\x12\x30\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32 .prompt_sidecar.v1.CeilingAction\x12\r\n\x05limit\x18\x04 \x01(\x01\x12\x0c\n\x04used\x18\x05 \x01(\x01*\x84\x01\n\rFindingAction\x12\x1e\n\x1a\x46INDING_ACTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INDING_ACTION_OBSERVED\x10\x01\x12\x19\n\x15\x46INDING_ACTION_MASKED\x10\x02\x12\x1b\n\x17\x46INDING_ACTION_DEFANGED\x10\x03*^\n\x0c\x43\x65ilingScope\x12\x1d\n\x19\x43\x45ILING_SCOPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x45ILING_SCOPE_RUN\x10\x01\x12\x18\n\x14\x43\x45ILING_SCOPE_CALLER\x10\x02*\xa0\x01\n\x0b\x43\x65ilingKind\x12\x1c\n\x18\x43\x45ILING_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43\x45ILING_KIND_INPUT_TOKENS\x10\x01\x12\x15\n\x11\x43\x45ILING_KIND_COST\x10\x02\x12\x1c\n\x18\x43\x45ILING_KIND_MODEL_CALLS\x10\x03\x12\x1f\n\x1b\x43\x45ILING_KIND_REPEATED_CALLS\x10\x04*\x7f\n\rCeilingAction\x12\x1e\n\x1a\x43\x45ILING_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x45ILING_ACTION_OBSERVE\x10\x01\x12\x17\n\x13\x43\x45ILING_ACTION_WARN\x10\x02\x12\x19\n\x15\x43\x45ILING_ACTION_REFUSE\x10\x03\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprompt_sidecar/v1/guard.proto\x12\x11prompt_sidecar.v1\"\x83\x01\n\x07\x46inding\x12\x0c\n\x04rule\x18\x01 \x01(\t\x12\x30\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32 .prompt_sidecar.v1.FindingAction\x12\x15\n\rmessage_index\x18\x03 \x01(\x05\x12\x12\n\nitem_index\x18\x04 \x01(\x05\x12\r\n\x05\x63ount\x18\x05 \x01(\x05\"0\n\rToolArguments\x12\x0c\n\x04tool\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\"X\n\x15RestoreSecretsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12/\n\x05\x63\x61lls\x18\x02 \x03(\x0b\x32 .prompt_sidecar.v1.ToolArguments\"u\n\x11RestoredArguments\x12\x11\n\targuments\x18\x01 \x01(\x0c\x12\x10\n\x08restored\x18\x02 \x01(\x05\x12\x13\n\x0bnot_allowed\x18\x03 \x01(\x05\x12\x0f\n\x07unknown\x18\x04 \x01(\x05\x12\x15\n\runknown_masks\x18\x05 \x03(\t\"\x7f\n\x16RestoreSecretsResponse\x12\x33\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32$.prompt_sidecar.v1.RestoredArguments\x12\x15\n\runknown_masks\x18\x02 \x03(\t\x12\x19\n\x11store_unavailable\x18\x03 \x01(\x08\"\xb9\x01\n\nCeilingUse\x12.\n\x05scope\x18\x01 \x01(\x0e\x32\x1f.prompt_sidecar.v1.CeilingScope\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.prompt_sidecar.v1.CeilingKind\x12\x30\n\x06\x61\x63tion\x18\x03 \x01(\x0e\x32 .prompt_sidecar.v1.CeilingAction\x12\r\n\x05limit\x18\x04 \x01(\x01\x12\x0c\n\x04used\x18\x05 \x01(\x01*\x84\x01\n\rFindingAction\x12\x1e\n\x1a\x46INDING_ACTION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INDING_ACTION_OBSERVED\x10\x01\x12\x19\n\x15\x46INDING_ACTION_MASKED\x10\x02\x12\x1b\n\x17\x46INDING_ACTION_DEFANGED\x10\x03*^\n\x0c\x43\x65ilingScope\x12\x1d\n\x19\x43\x45ILING_SCOPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x45ILING_SCOPE_RUN\x10\x01\x12\x18\n\x14\x43\x45ILING_SCOPE_CALLER\x10\x02*\xa0\x01\n\x0b\x43\x65ilingKind\x12\x1c\n\x18\x43\x45ILING_KIND_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43\x45ILING_KIND_INPUT_TOKENS\x10\x01\x12\x15\n\x11\x43\x45ILING_KIND_COST\x10\x02\x12\x1c\n\x18\x43\x45ILING_KIND_MODEL_CALLS\x10\x03\x12\x1f\n\x1b\x43\x45ILING_KIND_REPEATED_CALLS\x10\x04*\x7f\n\rCeilingAction\x12\x1e\n\x1a\x43\x45ILING_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x43\x45ILING_ACTION_OBSERVE\x10\x01\x12\x17\n\x13\x43\x45ILING_ACTION_WARN\x10\x02\x12\x19\n\x15\x43\x45ILING_ACTION_REFUSE\x10\x03\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,14 +32,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'prompt_sidecar.v1.guard_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_FINDINGACTION']._serialized_start=736
-  _globals['_FINDINGACTION']._serialized_end=868
-  _globals['_CEILINGSCOPE']._serialized_start=870
-  _globals['_CEILINGSCOPE']._serialized_end=964
-  _globals['_CEILINGKIND']._serialized_start=967
-  _globals['_CEILINGKIND']._serialized_end=1127
-  _globals['_CEILINGACTION']._serialized_start=1129
-  _globals['_CEILINGACTION']._serialized_end=1256
+  _globals['_FINDINGACTION']._serialized_start=763
+  _globals['_FINDINGACTION']._serialized_end=895
+  _globals['_CEILINGSCOPE']._serialized_start=897
+  _globals['_CEILINGSCOPE']._serialized_end=991
+  _globals['_CEILINGKIND']._serialized_start=994
+  _globals['_CEILINGKIND']._serialized_end=1154
+  _globals['_CEILINGACTION']._serialized_start=1156
+  _globals['_CEILINGACTION']._serialized_end=1283
   _globals['_FINDING']._serialized_start=53
   _globals['_FINDING']._serialized_end=184
   _globals['_TOOLARGUMENTS']._serialized_start=186
@@ -49,7 +49,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESTOREDARGUMENTS']._serialized_start=326
   _globals['_RESTOREDARGUMENTS']._serialized_end=443
   _globals['_RESTORESECRETSRESPONSE']._serialized_start=445
-  _globals['_RESTORESECRETSRESPONSE']._serialized_end=545
-  _globals['_CEILINGUSE']._serialized_start=548
-  _globals['_CEILINGUSE']._serialized_end=733
+  _globals['_RESTORESECRETSRESPONSE']._serialized_end=572
+  _globals['_CEILINGUSE']._serialized_start=575
+  _globals['_CEILINGUSE']._serialized_end=760
 # @@protoc_insertion_point(module_scope)

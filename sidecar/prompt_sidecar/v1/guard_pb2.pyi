@@ -247,8 +247,9 @@ class RestoredArguments(_message.Message):
     not_allowed: _builtins.int
     """Masks that stay because no pair of tool and kind on the list allows them."""
     unknown: _builtins.int
-    """Masks that stay because this process does not have the value: it was evicted, the process was restarted, or the run
-    never had such a mask. Where the agent sends the history again with the values, they are known again.
+    """Masks that stay because this process does not have the value, and neither does the store's vault, if there is one: it
+    was evicted, the process was restarted, or the run never had such a mask. Where the agent sends the history again with
+    the values, they are known again.
     """
     @_builtins.property
     def unknown_masks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -279,6 +280,11 @@ class RestoreSecretsResponse(_message.Message):
 
     CALLS_FIELD_NUMBER: _builtins.int
     UNKNOWN_MASKS_FIELD_NUMBER: _builtins.int
+    STORE_UNAVAILABLE_FIELD_NUMBER: _builtins.int
+    store_unavailable: _builtins.bool
+    """Whether the store keeps values behind masks (store.vault) and did not answer, so that the same request may fill more
+    of them later.
+    """
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestoredArguments]:
         """The calls."""
@@ -294,10 +300,11 @@ class RestoreSecretsResponse(_message.Message):
         *,
         calls: _abc.Iterable[Global___RestoredArguments] | None = ...,
         unknown_masks: _abc.Iterable[_builtins.str] | None = ...,
+        store_unavailable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "unknown_masks", b"unknown_masks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "store_unavailable", b"store_unavailable", "unknown_masks", b"unknown_masks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

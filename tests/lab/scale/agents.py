@@ -74,7 +74,9 @@ def recordings(paths: Sequence[Path] = ()) -> list[Recording]:
 
 
 PATIENCE: Final = 60.0
-"""Seconds after which a prompt that had no answer is lost."""
+"""Seconds that an agent waits for one call, as its deadline: a machine with other work may need longer than it."""
+LOST_AFTER: Final = 3 * PATIENCE
+"""Seconds after which a prompt that had no answer, however often the call was made again, is lost."""
 PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds before a call is made again: the first time, and at most."""
@@ -148,7 +150,7 @@ class Tally:
     errors: Counter[str] = field(default_factory=Counter)
     """Causes of calls that were made again; see `cause_of`."""
     lost: Counter[str] = field(default_factory=Counter)
-    """Prompts that had no answer, by the last code."""
+    """Prompts that had no answer, by the last cause."""
     asked: int = 0
     """Ids that were asked for after a kill."""
     missing: Counter[str] = field(default_factory=Counter)
@@ -268,7 +270,7 @@ class Agents:
         Raises:
             Lost: there was none for too long, or the call was refused.
         """
-        until, pause, tries = _now() + PATIENCE, PAUSE, 0
+        until, pause, tries = _now() + LOST_AFTER, PAUSE, 0
         while True:
             call = method(request, metadata=((RUN, run_id),), timeout=PATIENCE)
             try:
@@ -278,7 +280,7 @@ class Agents:
             except grpc.aio.AioRpcError as error:
                 code = error.code()
                 if code not in _TRANSIENT or _now() > until:
-                    raise Lost(code.name) from error
+                    raise Lost(cause_of(error)) from error
                 self.tally.errors[cause_of(error)] += 1
             tries += 1
             await asyncio.sleep(pause)

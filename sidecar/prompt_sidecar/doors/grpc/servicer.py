@@ -139,10 +139,12 @@ class Servicer:
     def restore_secrets(self, raw: bytes, context: grpc.ServicerContext) -> Message:
         """RestoreSecrets."""
         call = restore_call(_parsed(guard_pb2.RestoreSecretsRequest, raw), CALLER.get())
-        calls = self._use_cases.restore(call, lambda: check(context))
-        unknown = dict.fromkeys(mask for each in calls for mask in each.unknown_masks)
+        answer = self._use_cases.restore(call, lambda: check(context))
+        unknown = dict.fromkeys(mask for each in answer.calls for mask in each.unknown_masks)
         return guard_pb2.RestoreSecretsResponse(
-            calls=messages(guard_pb2.RestoredArguments, calls), unknown_masks=list(unknown)
+            calls=messages(guard_pb2.RestoredArguments, answer.calls),
+            unknown_masks=list(unknown),
+            store_unavailable=answer.store_unavailable,
         )
 
     def get_run(self, raw: bytes, context: grpc.ServicerContext) -> Message:

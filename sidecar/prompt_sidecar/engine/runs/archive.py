@@ -8,11 +8,24 @@ not the last prompts of it, takes the revision of its last answer from here, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from prompt_sidecar.facts.archived import ArchivedRun, Batch, Everything, Original, StoreTotals, TaskState
 from prompt_sidecar.facts.figures import RunFigures, StoreFigures
+from prompt_sidecar.guard.vault import Value
+
+
+class ArchiveLack(Enum):
+    """Why an id that a process has returned may not be in the archive, though it answers."""
+
+    NOTHING = "nothing"
+    """It has all that was handed to it, as far as it knows."""
+    NO_WRITES = "no_writes"
+    """It refuses writes now, or is away."""
+    UNWRITTEN = "unwritten"
+    """It refused writes of the run, and the process that had them has not written them since."""
 
 
 class ArchivePlace(Protocol):
@@ -84,8 +97,19 @@ class ArchivePlace(Protocol):
         """Those of the originals that are there; `item` is None in all. Raises StoreUnavailable."""
         ...
 
-    def takes_writes(self) -> bool:
-        """Whether the archive takes what is written of the run now, which it is asked; False: it refuses or is away."""
+    def values(self, mask_ids: Sequence[str]) -> Sequence[Value]:
+        """Those of the values behind these masks that are there. Raises StoreUnavailable."""
+        ...
+
+    def lend_values(self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+        """Have values behind masks that other processes found given to `take`, in another thread, and return at once.
+
+        `known` says of a mask's id whether its value is known here.
+        """
+        ...
+
+    def lack(self) -> ArchiveLack:
+        """Whether another process may have returned an id that the archive does not have, which is asked."""
         ...
 
     def items(self, check: Callable[[], None]) -> Sequence[Original]:
@@ -110,6 +134,11 @@ class ArchivePlace(Protocol):
 
 class Archive(Protocol):
     """Keeps runs outside the process. Thread-safe. No method raises but those that say so."""
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether it keeps values behind masks, too."""
+        ...
 
     def find(self, run_key: bytes, caller_key: bytes) -> ArchivePlace:
         """Begin to look for a run, and return at once.
@@ -154,3 +183,7 @@ class ArchiveProgress:
     """Whether a door has had the archive asked for the prompt that comes next."""
     hidden: bytes | None = None
     """The run's hidden turns, to be handed over with what the next prompt brings; None: they have not changed."""
+    vaulted: set[str] = field(default_factory=set)
+    """Ids of the masks whose values were handed over; at most as many as the vault has of a run."""
+    vault_changes: int = 0
+    """How often the run's values had changed then."""

@@ -11,22 +11,32 @@ from functools import partial
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.engine.runs.archive import Archive, ArchivePlace
+from prompt_sidecar.engine.runs.archive import Archive, ArchiveLack, ArchivePlace
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.engine.runs.shared_vault import SharedVault
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import ArchivedRun, Batch, Original, RevisionState, TaskState
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
 
 NOT_ASKED: Final = "the store that replicas share gave no answer in time, and this process has not seen the run"
 
-NOT_STORED: Final = (
-    "neither this process nor the store that replicas share has such an id, but the store takes no writes now, so "
-    "another process may have returned it; send the run's prompt, then ask again"
-)
+NOT_STORED: Final = {
+    ArchiveLack.NO_WRITES: (
+        "neither this process nor the store that replicas share has such an id, but the store takes no writes now, so "
+        "another process may have returned it; send the run's prompt, then ask again"
+    ),
+    ArchiveLack.UNWRITTEN: (
+        "neither this process nor the store that replicas share has such an id, but the store was full and lacks some "
+        "of what another process has returned in this run, which is lost if that process has ended; send the run's "
+        "prompt, then ask again"
+    ),
+}
+"""Why an id that nobody has is not simply unknown."""
 
 RECORDED_AT_ONCE: Final = 1_000
 """Items whose facts are recorded at once: a millisecond."""
@@ -38,18 +48,28 @@ Hold = Callable[[Lock], AbstractContextManager[object]]
 class Archiving:
     """Runs between this process and the archive."""
 
-    def __init__(self, table: RunTable, archive: Archive | None, keys: Keys, first_wait: float, clocks: Clocks) -> None:
+    def __init__(  # noqa: PLR0917 - the parts that it works with
+        self,
+        table: RunTable,
+        archive: Archive | None,
+        vault: SharedVault,
+        keys: Keys,
+        first_wait: float,
+        clocks: Clocks,
+    ) -> None:
         """Take what a prompt may wait for, and how the wall's clock differs from the table's.
 
         Args:
             table: the runs of this process.
             archive: keeps them; None: nothing does.
+            vault: their values behind masks, as far as the archive keeps them.
             keys: the sidecar's keys.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
             clocks: the table's and the wall's.
         """
         self._table = table
         self._archive = archive
+        self._vault = vault
         self._keys = keys
         self._first_wait = first_wait
         self._clocks = clocks
@@ -175,7 +195,9 @@ class Archiving:
             run.archived.answered = True
             edits = answer.trimmed.compacted or (first and bool(answer.trimmed.cuts))
             tasks = run.tasks.state() if first else None
-            batch = Batch(originals, revision, run.figures(self._clocks.ahead()), tasks, edits, hidden)
+            values = self._vault.new(run)
+            figures = run.figures(self._clocks.ahead())
+            batch = Batch(originals, revision, figures, tasks, edits or bool(values), hidden, values)
         place.write(batch, partial(self._everything, run))
 
     def settle(self, run: Run) -> None:
@@ -234,6 +256,12 @@ class Archiving:
             self._table.leave(run)
         return heard
 
+    def place_of(self, run: Run, holding: Hold) -> None:
+        """See that the archive has been asked for a run, also where no prompt of it has come since."""
+        if run.archived.place is None:
+            with holding(run.lock):
+                self.begin(run)
+
     @staticmethod
     def shares_tasks(run: Run) -> bool:
         """Whether the archive has the run's tasks; see `ArchivePlace.settle_tasks`. The run's lock need not be held."""
@@ -246,7 +274,10 @@ class Archiving:
         if place is None:
             return
         batch = Batch(
-            figures=run.figures(self._clocks.ahead()) if run.calls else None, tasks=run.tasks.state(), edits=tasks
+            figures=run.figures(self._clocks.ahead()) if run.calls else None,
+            tasks=run.tasks.state(),
+            edits=tasks,
+            values=self._vault.new(run),
         )
         place.write(batch, partial(self._everything, run))
 
@@ -255,7 +286,7 @@ class Archiving:
 
         Raises:
             StoreUnavailable: the archive cannot be asked, and only it can know; or it does not have the original, and
-                takes no writes now, so another process may have it.
+                lacks what another process has returned, or may lack it as it takes no writes now.
         """
         place = run.archived.place
         if place is None:
@@ -272,8 +303,8 @@ class Archiving:
             raise
         if found is not None:
             self._store(run, (found,))
-        elif stash_id not in self._table.stash.dead(run.stash_key) and not place.takes_writes():
-            raise StoreUnavailable(NOT_STORED)
+        elif stash_id not in self._table.stash.dead(run.stash_key) and (words := NOT_STORED.get(place.lack())):
+            raise StoreUnavailable(words)
 
     def load(self, run: Run, check: Callable[[], None]) -> None:
         """Have the facts of all that another process recorded in the history, for a search; once for a run.
@@ -327,8 +358,9 @@ class Archiving:
         of_run = dict(zip(self._keys.of_run(caller, run_id), self._keys.all, strict=True))
         return caller_key(of_run[run.key], caller)
 
-    def _everything(self, run: Run) -> Iterator[Original]:
+    def _everything(self, run: Run) -> Iterator[Original | Value]:
         if run.ended:
             return
+        yield from self._vault.all(run)
         for stash_id, held in self._table.stash.copies(run.stash_key):
             yield Original(stash_id, held.original, held.content_type, run.history.item(stash_id))

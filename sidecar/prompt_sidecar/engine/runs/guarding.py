@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from time import thread_time
 from typing import Final
@@ -40,11 +41,26 @@ OUTSIDE_REPORTED: Final = 256
 """Findings outside the history that a run remembers as reported, so that each is counted once; some runs have ten."""
 
 
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Calls' arguments with values in place of masks."""
+
+    calls: Sequence[RestoredArguments]
+    missing: Sequence[str]
+    """Ids of the masks whose values are not known, each once."""
+    filled: Sequence[Value]
+    """The values that were put in place of masks, each once."""
+
+
 class Guarding:
     """See the module's docstring. Thread-safe except for a run's own state, which the run's lock guards."""
 
-    def __init__(self, rules: Rules, vault: Vault, bounds: EventCounts[str]) -> None:
-        """Take the settings, the vault for values, and the counter of resource limits that were reached."""
+    def __init__(self, rules: Rules, vault: Vault, bounds: EventCounts[str], *, keeps_values: bool = False) -> None:
+        """Take the settings, the vault for values, and the counter of resource limits that were reached.
+
+        `keeps_values`: whether the archive has values, so that one may be found that this process does not know yet.
+        """
+        self._keeps_values = keeps_values
         self._settings = rules
         self.vault = vault
         self._bounds = bounds
@@ -153,14 +169,20 @@ class Guarding:
 
     def restores(self, run: Run, caller: str) -> bool:
         """Whether a run has masks whose values the settings allow to be given to a tool."""
-        return bool(self._settings.of(caller).guard.restore) and self.vault.has_values(run.stash_key)
+        known = self._keeps_values or self.vault.has_values(run.stash_key)
+        return bool(self._settings.of(caller).guard.restore) and known
 
-    def restore(self, run: Run | None, call: RestoreCall) -> Sequence[RestoredArguments]:
+    def restore(self, run: Run | None, call: RestoreCall) -> Filled:
         """Replace masks in calls' arguments by their values; without a run no value is known."""
         pairs = self._settings.of(call.caller).guard.restore
+        missing: dict[str, None] = {}
+        values: dict[str, Value] = {}
 
         def value(mask_id: str) -> Value | None:
-            return None if run is None else self.vault.get(run.stash_key, mask_id, run.guard.other_keys)
+            known = None if run is None else self.vault.get(run.stash_key, mask_id, run.guard.other_keys)
+            if known is None:
+                missing[mask_id] = None
+            return known
 
         done: list[RestoredArguments] = []
         for each in call.calls:
@@ -168,8 +190,9 @@ class Guarding:
             left = sum(filled.not_allowed.values())
             kinds = dict(filled.restored)
             unknown = tuple(filled.unknown_masks)
+            values.update(filled.filled)
             done.append(RestoredArguments(filled.arguments, sum(kinds.values()), left, filled.unknown, kinds, unknown))
-        return done
+        return Filled(done, tuple(missing), tuple(values.values()))
 
     @staticmethod
     def _is_new_outside(run: Run, each: Sighting, call: TrimCall) -> bool:

@@ -22,13 +22,14 @@ from prompt_sidecar.engine.runs.pace import Clocks, Lane, Pace, never
 from prompt_sidecar.engine.runs.recalling import Recalling
 from prompt_sidecar.engine.runs.requests import Requests
 from prompt_sidecar.engine.runs.run import Run
+from prompt_sidecar.engine.runs.shared_vault import SharedVault
 from prompt_sidecar.engine.runs.table import RunTable
 from prompt_sidecar.engine.runs.taught_windows import TaughtWindows
 from prompt_sidecar.engine.runs.trimming import Trimming
 from prompt_sidecar.engine.runs.turned_away import TurnedAway
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError, StoreUnavailable
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
+from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreAnswer, RestoreCall
 from prompt_sidecar.facts.journals import HandledCount, RunJournal, RunSummary
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.money import MODELS_BOUND
@@ -89,12 +90,14 @@ class Runs:
         table = self.table = RunTable(keys, clocks.steady, limits, (guard.vault_bytes, guard.run_vault_bytes))
         self.stash = table.stash
         """The originals of all runs."""
-        self.guarding = Guarding(rules, table.vault, table.bounds)
+        keeps_values = archive is not None and archive.keeps_values
+        self.guarding = Guarding(rules, table.vault, table.bounds, keeps_values=keeps_values)
         self._calibration = Calibration(reached=table.bounds.add)
         self._meter = Meter(rules, table.bounds.add)
         self._turned_away = TurnedAway(kept=bool(limits.journal_entries))
         self._archive = archive
-        self._archiving = Archiving(table, archive, keys, first_wait, clocks)
+        self._shared_vault = SharedVault(table, archive, rules, keys)
+        self._archiving = Archiving(table, archive, self._shared_vault, keys, first_wait, clocks)
         self._taught = TaughtWindows(table.bounds.add)
         self._trimming = Trimming(
             table, counter, self._calibration, self.guarding, self._archiving, self._meter, self._taught, keys, limits
@@ -157,6 +160,7 @@ class Runs:
                 raise
             for reason, times in self._turned_away.take(run.name).items():
                 run.journal.refused(reason, times)
+        self._shared_vault.lend(run)
         self._archiving.settle(run)
         return answer
 
@@ -259,13 +263,28 @@ class Runs:
                         return self.guarding.mask(run, (run.key, *run.guard.other_keys), call, pace)
             return self.guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
 
-    def restore(self, call: RestoreCall, check: Callable[[], None] = never) -> Sequence[RestoredArguments]:
+    def restore(self, call: RestoreCall, check: Callable[[], None] = never) -> RestoreAnswer:
         """Replace masks in calls' arguments by their values, where the settings allow it.
 
-        In a run that this process has not seen all masks are unknown.
+        In a run that this process has not seen all masks are unknown, unless the archive keeps their values.
         """
-        with Pace(check, self._lane):
-            return self.guarding.restore(self.table.known(call.caller, call.run_id), call)
+        unavailable = False
+        with Pace(check, self._lane) as pace:
+            run = self.table.known(call.caller, call.run_id)
+            done = self.guarding.restore(run, call)
+            if call.may_wait and done.missing and self._shared_vault.enabled(call.caller):
+                try:
+                    self._archiving.restore(call.caller, call.run_id, pace.holding)
+                    run = self.table.known(call.caller, call.run_id)
+                    if run is not None:
+                        self._archiving.place_of(run, pace.holding)
+                        self._shared_vault.read(run, done.missing)
+                except StoreUnavailable:
+                    unavailable = True
+                done = self.guarding.restore(run, call)
+            if run is not None and done.filled:
+                self._shared_vault.filled(run, done.filled)
+            return RestoreAnswer(done.calls, unavailable and bool(done.missing))
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
