@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from prompt_sidecar.store.server import Failure, Server
 from tests.cli.running import PATIENCE, program, run
 from tests.lab.harness.processes import free_port
 from tests.real.needing import lack
+from tests.store.certificates import Files
 from tests.store.sharing import running_valkey
 from tests.store.test_bounded import Fake, serving
 from tests.waiting import until
@@ -28,42 +28,6 @@ from tests.waiting import until
 KEY: Final = "a key that all replicas have"
 SHORT: Final = 0.3
 """Seconds for a command."""
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """An authority, a server's certificate for 127.0.0.1, and a client's."""
-
-    folder: Path
-
-    def path(self, name: str) -> str:
-        """Return a file."""
-        return str(self.folder / name)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """Made by openssl."""
-    if shutil.which("openssl") is None:
-        lack("needs the openssl program to make certificates")
-    made = Files(tmp_path_factory.mktemp("tls"))
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True)
-
-    openssl(
-        "req", "-x509", *curve, "-keyout", made.path("ca.key"), "-out", made.path("ca.pem"), "-subj", "/CN=authority"
-    )
-    (made.folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        key, request = made.path(f"{name}.key"), made.path(f"{name}.csr")
-        openssl("req", *curve, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
-        signed = ("-CA", made.path("ca.pem"), "-CAkey", made.path("ca.key"), "-CAcreateserial", "-days", "2")
-        openssl(
-            "x509", "-req", "-in", request, *signed, "-extfile", made.path("names"), "-out", made.path(f"{name}.pem")
-        )
-    return made
 
 
 @contextmanager

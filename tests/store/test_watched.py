@@ -16,10 +16,11 @@ from prompt_sidecar.facts.archived import StoreReply
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Failure, Server
 from prompt_sidecar.store.shared import SharedArchive
-from tests.cli.running import run
+from tests.cli.running import PATIENCE, run
 from tests.engine.runs.making import LIMIT, ROOM
 from tests.lab.harness.processes import free_port
 from tests.promises.engine import Engine
+from tests.store.certificates import Files
 from tests.store.sharing import LIFE
 from tests.store.test_clustered import grown, originals, written
 from tests.store.watched import NAME, Watch, running_watch
@@ -30,9 +31,10 @@ SECONDS: Final = 2.0
 """For a command: a server that is stopped costs each try that long."""
 
 
-def engine_of(watch: Watch) -> tuple[Engine, SharedArchive]:
-    """An engine that finds the store by the Sentinels."""
-    settings = StoreOptions(url=watch.url, sentinels=watch.addresses, timeout=SECONDS, connect_timeout=SECONDS)
+def engine_of(watch: Watch, **options: Any) -> tuple[Engine, SharedArchive]:
+    """An engine that finds the store by the Sentinels; `options` are further ones of the store."""
+    times = {"timeout": SECONDS, "connect_timeout": SECONDS}
+    settings = StoreOptions(url=watch.url, sentinels=watch.addresses, **{**times, **options})
     archive = SharedArchive(settings, Server(settings), LIFE, threads=False)
     return Engine(limit=LIMIT, policy=ROOM, archive=archive), archive
 
@@ -77,6 +79,30 @@ def test_runs_outlive_a_failover(kind: str, end: Callable[[Popen[bytes]], None],
             until(lambda: written(archive))
         second, _ = engine_of(watch)
         assert originals(engine, ids) == originals(second, ids)
+
+
+def test_runs_outlive_a_failover_within_tls(files: Files, tmp_path: Path) -> None:
+    """Servers and Sentinels speak TLS alone, and ask all for a certificate; without one nothing is read."""
+    own: dict[str, Any] = {"tls_ca": files.path("ca.pem"), "connect_timeout": PATIENCE / 2}
+    shown = {**own, "tls_certificate": files.path("client.pem"), "tls_key": files.path("client.key")}
+    with running_watch(tmp_path, "redis", files=files) as watch:
+        assert "valkeys" == watch.scheme
+        engine, archive = engine_of(watch, **shown)
+        ids = {"before": grown(engine, "before")}
+        until(lambda: written(archive))
+        before = watch.primary()
+        watch.clients[0].wait(1, 0)
+        killed(watch.servers[0])
+        ids["meanwhile"] = grown(engine, "meanwhile")
+        until(lambda: watch.primary() != before)
+        until(lambda: written(archive))
+        second, _ = engine_of(watch, **shown)
+        assert originals(engine, ids) == originals(second, ids)
+        with pytest.raises(Failure) as refused:
+            Server(StoreOptions(url=watch.url, sentinels=watch.addresses, **own)).ping()
+        assert "of 2 Sentinels 2 do not answer" in refused.value.words
+        with pytest.raises(Failure):
+            Server(StoreOptions(url=f"valkey://{NAME}/0", sentinels=watch.addresses, connect_timeout=SECONDS)).ping()
 
 
 def test_a_sentinel_that_is_gone_is_done_without(tmp_path: Path) -> None:

