@@ -34,7 +34,7 @@ CONVERSATION_BYTES: Final = 2_000
 """Memory of a conversation with a session id of usual length, measured with tracemalloc."""
 _SESSION_CHARACTERS: Final = 1_024
 """Characters of a session id; some agents send JSON with three ids, of 200 characters."""
-_SESSION_HEADERS: Final = (
+SESSION_HEADERS: Final = (
     "x-claude-code-session-id",
     "x-claude-code-agent-id",
     "session_id",
@@ -264,7 +264,7 @@ def session_of(headers: Mapping[str, str], members: Members) -> str:
     part `_session_`; Codex sends `session_id` (or `session-id`), older ones `conversation_id`, and the same as
     `prompt_cache_key`. Longer ids are replaced by a digest, as every conversation keeps its ids.
     """
-    parts = [value for name in _SESSION_HEADERS if (value := headers.get(name, ""))]
+    parts = [value for name in SESSION_HEADERS if (value := headers.get(name, ""))]
     if not parts:
         metadata = members.get("metadata")
         user = metadata.get("user_id") if isinstance(metadata, dict) else None

@@ -13,17 +13,21 @@ from typing import Final
 
 import grpc
 
+from prompt_sidecar.calls.conversations import SESSION_HEADERS
 from prompt_sidecar.client import Client, RunUnknown
 from tests.cli.running import PATIENCE, environment
 from tests.docs.pages import blocks
 from tests.docs.test_shell import commands
-from tests.doors.envoy.through import ROOT, chat, envoy_binary, provider
+from tests.doors.envoy.through import GATEWAY, REPLICAS, ROOT, chat, envoy_binary, provider
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, history
 from tests.lab.harness.processes import free_port
 from tests.real.needing import need
 from tests.waiting import until
 
 PAGE: Final = "docs/scale.md"
+RUN: Final = "x-prompt-sidecar-run"
+SUBAGENT: Final = "x-claude-code-agent-id"
+"""Not hashed: with it a request has a session, too."""
 RUNS: Final = [f"run-{number}" for number in range(12)]
 _PORT: Final = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=port_value: )\d+")
 
@@ -37,14 +41,14 @@ def has(port: int, run_id: str) -> bool:
             return False
 
 
-def asked(port: int, run_id: str) -> int:
-    """Send a prompt to an HTTP door; return the status."""
+def asked(port: int, name: str, header: str = RUN) -> tuple[int, str]:
+    """Send a prompt to an HTTP door, with a name in a header; return the status and the run."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    headers = {"content-type": "application/json", "x-prompt-sidecar-run": run_id, "authorization": "Bearer sk-test"}
+    headers = {"content-type": "application/json", header: name, "authorization": "Bearer sk-test"}
     connection.request("POST", "/v1/chat/completions", chat(1, "a line"), headers)
     with connection.getresponse() as answer:
         answer.read()
-        return answer.status
+        return answer.status, answer.headers[RUN]
 
 
 def test_the_recipe(tmp_path: Path) -> None:
@@ -89,16 +93,31 @@ def test_the_recipe(tmp_path: Path) -> None:
         for run_id in RUNS:
             client.trim(run_id, history(OPENAI_CHAT, 2), context_window=LIMIT)
             client.trim(run_id, history(OPENAI_CHAT, 3), context_window=LIMIT)
-            assert [200] * 2 == [asked(http_port, f"http-{run_id}") for _ in range(2)]
-        for names in (RUNS, [f"http-{run_id}" for run_id in RUNS]):
+            assert [(200, f"http-{run_id}")] * 2 == [asked(http_port, f"http-{run_id}") for _ in range(2)]
+        sessions = [asked(http_port, f"session-{run_id}", "session_id")[1] for run_id in RUNS]
+        assert sessions == [asked(http_port, f"session-{run_id}", "session_id")[1] for run_id in RUNS]
+        assert len(RUNS) == len({*sessions})
+        for names in (RUNS, [f"http-{run_id}" for run_id in RUNS], sessions):
             places = [tuple(has(ports[port], name) for port in ("7727", "7737")) for name in names]
             assert {(True, False), (False, True)} == {*places}
         first.kill()
         first.wait()
-        assert [200] * len(RUNS) == [asked(http_port, f"http-{run_id}") for run_id in RUNS]
+        assert [200] * len(RUNS) == [asked(http_port, f"http-{run_id}")[0] for run_id in RUNS]
         for run_id in RUNS:
             client.trim(run_id, history(OPENAI_CHAT, 4), context_window=LIMIT)
         assert second.poll() is None
+
+
+def test_what_is_hashed() -> None:
+    """The page, both files and the door agree on the headers that tell a run."""
+    page = (ROOT / PAGE).read_text("utf-8").partition("### What to hash")[2].partition("\n## ")[0]
+    told = re.findall(
+        r"`([\w-]+)`", "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    )
+    assert {RUN, *SESSION_HEADERS} - {SUBAGENT} == {*told}
+    for file in (REPLICAS, GATEWAY):
+        hashed = re.findall(r"header_name: ([\w-]+) }, terminal: true", file.read_text("utf-8"))
+        assert told == hashed
 
 
 def answers(port: int) -> bool:
