@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from prompt_sidecar.answers.base import EventSplitter
 from prompt_sidecar.answers.sse import BrokenStream, Event
 from prompt_sidecar.process.logs import frames
+from prompt_sidecar.providers.byte_queue import ByteQueue
 
 PIECE_BYTES: Final = 4_096
 """Bytes of a stream that are read, or decompressed, at a time on an event loop: events of three bytes take some ten
@@ -84,7 +85,7 @@ class AnswerStream:
         self._filter = events
         self._most = most_bytes
         self._filtered_bytes = 0
-        self._unsplit = bytearray()
+        self._unsplit = ByteQueue()
         """Bytes received that are not a whole event yet."""
         self._waiting = bytearray()
         """Bytes that the filter has processed but not returned, as long as it returns them unchanged."""
@@ -110,11 +111,19 @@ class AnswerStream:
         """Whether received bytes have not reached the filter yet, or the filter has not returned them."""
         return not self.passes and (bool(self._unsplit) or bool(self._waiting))
 
+    def only_collects(self, piece: bytes) -> bool:
+        """Whether `feed` only keeps a piece, as it ends no event and exceeds no limit. Fast, however much is kept."""
+        return (
+            not self.passes
+            and not self._is_beyond(len(self._unsplit) + len(piece))
+            and not self._splitter.may_end(piece)
+        )
+
     def feed(self, piece: bytes) -> bytes:
         """Process a piece; return the bytes to send now. Raises Discontinued."""
         if self.passes:
             return piece
-        self._unsplit += piece
+        self._unsplit.append(piece)
         try:
             events = self._splitter.feed(piece)
         except BrokenStream:
@@ -152,16 +161,17 @@ class AnswerStream:
     def abandoned(self) -> bytes:
         """Return the bytes withheld when the stream was discontinued; from now on every piece is returned unchanged."""
         self.passes = True
-        rest, self._waiting, self._unsplit = bytes(self._waiting + self._unsplit), bytearray(), bytearray()
+        rest = bytes(self._waiting) + self._unsplit.take(len(self._unsplit))
+        self._waiting.clear()
         return rest
 
     def _filtered(self, events: Iterable[Event]) -> bytes:
-        out = bytearray()
+        out: list[bytes] = []
         for event in events:
             if self._is_beyond(len(event.raw)):
-                return self._too_long(bytes(out))
+                return self._too_long(b"".join(out))
             if event.raw == BOM_UTF8 and self._filter.turns > 1:  # in the middle of an event that the agent is sent
-                del self._unsplit[: len(event.raw)]
+                self._unsplit.drop(len(event.raw))
                 continue
             try:
                 made = self._filter.feed(event)
@@ -170,17 +180,17 @@ class AnswerStream:
                 if not self._same:
                     _log.error("a stream ends: %s", frames(error))
                     self.why = Why.FAILED
-                    raise Discontinued(bytes(out)) from error
-                return self._given_up(Why.FAILED, frames(error), made=bytes(out))
+                    raise Discontinued(b"".join(out)) from error
+                return self._given_up(Why.FAILED, frames(error), made=b"".join(out))
             self._filter.keep()
             self._filtered_bytes += len(event.raw)
-            del self._unsplit[: len(event.raw)]
-            out += made
-            if self._same:
+            self._unsplit.drop(len(event.raw))
+            out.append(made)
+            if self._same and (self._waiting or self._filter.left_out or made is not event.raw):
                 self._waiting += event.raw
                 self._same = not self._filter.left_out and self._waiting.startswith(made)
                 del self._waiting[: len(made) if self._same else None]
-        return bytes(out)
+        return b"".join(out)
 
     def _is_beyond(self, more: int) -> bool:
         """Whether `more` bytes make the stream exceed its limit."""

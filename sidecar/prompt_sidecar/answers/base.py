@@ -226,6 +226,9 @@ class EventSplitter(Protocol):
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that `chunk` completes. Raises BrokenStream."""
 
+    def may_end(self, chunk: bytes) -> bool:
+        """Whether `feed` of `chunk` may return an event or raise. If not, it takes no longer for a long event."""
+
     def last(self) -> list[Event]:
         """Return the events at the stream's end. Raises BrokenStream."""
 

@@ -56,6 +56,10 @@ class FrameSplitter:
         del self._rest[:at]
         return events
 
+    def may_end(self, chunk: bytes) -> bool:  # noqa: ARG002 - see EventSplitter
+        """Whether `chunk` may complete an event."""
+        return True
+
     def _next(self, at: int) -> Event | None:
         """Return the frame that begins at `at`, or None if it is incomplete. Raises BrokenStream."""
         if len(self._rest) - at < _PRELUDE:

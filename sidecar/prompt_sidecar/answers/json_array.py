@@ -53,6 +53,10 @@ class ArraySplitter:
                 raise
         return events
 
+    def may_end(self, chunk: bytes) -> bool:  # noqa: ARG002 - see EventSplitter
+        """Whether `chunk` may complete an element."""
+        return True
+
     def _split(self, chunk: bytes, events: list[Event]) -> None:
         """Add the elements that `chunk` completes. Raises BrokenStream."""
         at = len(self._rest)

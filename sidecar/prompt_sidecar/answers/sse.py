@@ -84,9 +84,13 @@ class Splitter:
             BrokenStream: no event is complete, and the buffered one is too long.
         """
         events = [*map(_event, self._events.feed(chunk))]
-        if len(self._events.rest) > self._most and not events:
+        if self._events.waiting > self._most and not events:
             raise BrokenStream
         return events
+
+    def may_end(self, chunk: bytes) -> bool:
+        """Whether `chunk` may complete an event, or make the buffered one too long."""
+        return self._events.waiting + len(chunk) > self._most or self._events.may_end(chunk)
 
     def last(self) -> list[Event]:
         """Return the event at the stream's end, though no empty line follows it."""
@@ -100,11 +104,17 @@ def _event(raw: bytes) -> Event:
     lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in raw else raw
     if lines.count(b"\n") > MOST_LINES:
         return Event(raw)
-    for line in lines.split(b"\n"):
-        if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif line.startswith(b"event:"):
-            name = line[6:].strip().decode("utf-8", "replace")
+    at, last = 0, len(lines)
+    while at < last:
+        end = lines.find(b"\n", at)
+        if end < 0:
+            end = last
+        if lines.startswith(b"data:", at, end):  # its content may have many megabytes: it is copied once
+            begin = at + 6 if lines.startswith(b" ", at + 5, end) else at + 5
+            data.append(lines[begin:end])
+        elif lines.startswith(b"event:", at, end):
+            name = lines[at + 6 : end].strip().decode("utf-8", "replace")
+        at = end + 1
     return Event(raw, name, b"\n".join(data) if data else None)
 
 

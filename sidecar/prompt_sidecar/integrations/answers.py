@@ -342,7 +342,7 @@ class EventStream:
     def end(self) -> Steps[bytes]:
         """Return the waiting bytes unchanged; an event whose end is known now is the last."""
         out = b""
-        if self._split.rest.endswith(b"\n\r"):
+        if self._split.ends_at_carriage_return:
             for raw in self._split.last():
                 out += yield from self._event(raw)
         return out + self._flushed()

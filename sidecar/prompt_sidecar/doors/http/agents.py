@@ -117,8 +117,16 @@ class RequestingAgent:
         return response
 
     async def write(self, response: web.StreamResponse, piece: bytes) -> None:
-        """Send a piece of the answer. Raises NotTaken."""
-        await self.taken(response.write(piece))
+        """Send a piece of the answer. Raises NotTaken.
+
+        A large one is sent in parts: the connection copies what it is given up to three times, on the event loop.
+        """
+        if len(piece) <= _WRITTEN_AT_ONCE:
+            await self.taken(response.write(piece))
+            return
+        for at in range(0, len(piece), _WRITTEN_AT_ONCE):
+            await self.taken(response.write(piece[at : at + _WRITTEN_AT_ONCE]))
+            await asyncio.sleep(0)
 
     async def end(self, response: web.StreamResponse) -> None:
         """End the answer, after waiting until the connection's buffer is written. Raises NotTaken."""

@@ -147,7 +147,7 @@ class TurnStream:
         if self.stream.passes and not self.reader.reads:
             self.settle()
             return before + chunk
-        if self._is_large:
+        if self._is_large and not (chunk and self.stream.only_collects(chunk)):
             size = max(self.stream.unsplit_bytes, self.reader.kept_bytes) + len(chunk)
             return before + await self.run(partial(self._fed, chunk), size)
         return before + self._fed(chunk)
