@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from prompt_sidecar.calls import indexing
-from prompt_sidecar.calls.indexing import Indexer
+from prompt_sidecar.calls.indexing import CALM_SECONDS, Indexer, rest_after
 from prompt_sidecar.calls.pool import InFlight
 from tests.doors.grpc.serving import PATIENCE
 
@@ -127,6 +128,46 @@ def test_a_server_that_is_never_idle_indexes_too(start: START, in_flight: InFlig
     start(work).wake()
     assert work.idle.acquire(timeout=PATIENCE)
     assert 6 == work.done
+
+
+@pytest.mark.parametrize("worked", [0.0001, 0.001, 0.004, 2.0])
+def test_it_rests_as_long_as_calls_come(worked: float) -> None:
+    """An eleventh of the time is its share then, of slices as long as ordinary ones; without calls it goes on."""
+    rest = rest_after(worked, 0.0)
+
+    assert 0.0 == rest_after(worked, CALM_SECONDS)
+    assert rest == rest_after(worked, CALM_SECONDS / 2)
+    assert rest <= indexing.PATIENCE_SECONDS
+    assert rest == pytest.approx(10 * worked) or worked > 0.005
+
+
+def test_only_calls_in_flight_and_just_ended_are_no_calm(in_flight: InFlight) -> None:
+    """A server that has just started is calm, and one that serves a call is not, however long that takes."""
+    assert math.inf == in_flight.calm
+    in_flight.add()
+    assert 0.0 == in_flight.calm
+    in_flight.remove()
+    assert 0.0 <= in_flight.calm < PATIENCE
+
+
+def test_a_rest_ends_with_the_server(start: START, in_flight: InFlight, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice that was followed by a rest is the last one of a server that stops."""
+    monkeypatch.setattr(indexing, "PATIENCE_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(indexing, "REST", math.inf)
+    in_flight.add()
+    in_flight.remove()
+    worked, work = threading.Event(), Work(1, 2)
+
+    def index_some() -> int:
+        worked.set()
+        return work()
+
+    indexer = start(index_some)
+    indexer.wake()
+    assert worked.wait(PATIENCE)
+    indexer.end()
+    assert indexer.join(PATIENCE)
+    assert [2] == work.slices
 
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, Panic])

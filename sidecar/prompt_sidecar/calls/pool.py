@@ -6,6 +6,7 @@ which calls are submitted here, and how many.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -42,6 +43,8 @@ class InFlight:
 
     def __init__(self) -> None:
         self._count = 0
+        self._ended_at = -math.inf
+        """Time at which the last call ended, by `perf_counter`."""
         self._changed = threading.Condition()
 
     def add(self) -> None:
@@ -53,6 +56,7 @@ class InFlight:
         """Count one call less."""
         with self._changed:
             self._count -= 1
+            self._ended_at = perf_counter()
             if self._count == 0:
                 self._changed.notify_all()
 
@@ -60,6 +64,11 @@ class InFlight:
     def count(self) -> int:
         """The current number."""
         return self._count
+
+    @property
+    def calm(self) -> float:
+        """Seconds since a call was in flight: 0 while one is, infinite before the first."""
+        return 0.0 if self._count else perf_counter() - self._ended_at
 
     def wait_for_none(self, timeout: float) -> bool:
         """Wait until there are none, at most `timeout` seconds; return whether there are none."""
