@@ -45,6 +45,7 @@ JOB: Final = "prompt-sidecar"
 """What the scrape job is called. `up` has no label that tells a sidecar from anything else, so here the name counts."""
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
+    "http.beginning_requests",
     "http.max_conversations",
     "http.websocket_idle",
     "http.websocket_time",

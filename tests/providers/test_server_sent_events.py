@@ -31,6 +31,7 @@ class SlowEventBytes:
         self._begun = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the events that are complete."""
         searched = max(0, len(self.rest) - 3)
         self.rest += chunk
         events, at = list[bytes](), 0
@@ -42,6 +43,7 @@ class SlowEventBytes:
         return events
 
     def last(self) -> list[bytes]:
+        """Return the rest."""
         rest, self.rest = bytes(self.rest), bytearray()
         return self._marked(rest) if rest else []
 
@@ -103,16 +105,18 @@ class _Unchanged:
     left_out = False
 
     def feed(self, event: Event) -> bytes:
+        """Return the event."""
         assert event.data is not None
         return event.raw
 
     def keep(self) -> None:
-        pass
+        """Do nothing."""
 
     def undo(self) -> None:
-        pass
+        """Do nothing."""
 
     def rest(self) -> bytes:
+        """Return nothing."""
         return b""
 
 

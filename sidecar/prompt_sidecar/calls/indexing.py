@@ -1,11 +1,11 @@
 """The thread that indexes and compresses new content, outside the path of answers to prompts.
 
-It sleeps until a prompt or a search was answered, then works through the queue, a slice at a time. Before each slice it
-waits for calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait
-is limited. A call that comes in the middle of a slice shares the interpreter with it at each of its steps. So as long as
-calls come, the thread rests after each slice, and has a small share of the time; when none has come for a while, it works
-without rest. It also fetches originals of runs that another process began, a piece at a time. A search first indexes the
-queued content itself, within a time limit, and reports what is left for the thread.
+It sleeps until a prompt or a search was answered, then works through the queue, a slice at a time. Before each slice
+it waits for calls in flight, since both need the interpreter; but a server that is never idle must index too, so the
+wait is limited. A call that comes in the middle of a slice shares the interpreter with it at each of its steps. So as
+long as calls come, the thread rests after each slice, and has a small share of the time; when none has come for a
+while, it works without rest. It also fetches originals of runs that another process began, a piece at a time. A
+search first indexes the queued content itself, within a time limit, and reports what is left for the thread.
 """
 
 from __future__ import annotations

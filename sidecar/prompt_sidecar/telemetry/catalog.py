@@ -114,6 +114,8 @@ BOUNDS: Final = (
     "http.held_connections",
     "http.max_requests",
     "http.max_body_bytes",
+    "http.beginning_requests",
+    "http.stream_rate",
     "http.body_bytes",
     "http.max_conversations",
     "http.run_hidden_bytes",

@@ -41,6 +41,7 @@ from prompt_sidecar.doors.http.prompting import Prompter, PromptRequest, SentPro
 from prompt_sidecar.doors.http.provider_calls import ProviderCall
 from prompt_sidecar.doors.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.doors.http.routes import Route
+from prompt_sidecar.doors.http.turns import BeginningTurn, StreamPace
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import (
     MOST_ERROR,
@@ -157,6 +158,10 @@ class HttpExchange:
     """Runs what takes processor time."""
     most_bytes: int
     """Largest answer that is read, and largest event of a stream."""
+    beginning: BeginningTurn = field(default_factory=BeginningTurn)
+    """The request's turn to begin, which ends when its prompt is sent."""
+    pace: StreamPace | None = None
+    """Keeps its streams within a rate."""
     _shown: EarlierTurns = field(default_factory=EarlierTurns)
     _input: int = 0
     _refusals: int = 0
@@ -186,6 +191,7 @@ class HttpExchange:
             return await self._turns(asked)
         finally:
             self.work.rest()
+            self.beginning.end()
 
     async def _turns(self, asked: PromptRequest) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
@@ -233,7 +239,9 @@ class HttpExchange:
         try:
             with call.sending():
                 sending = self.upstreams.send(self.route.provider, "POST", self.request.rel_url, headers, prompt.body)
+            self.beginning.end_soon()
             async with sending as answer:
+                self.beginning.end()
                 self.agent.settle()
                 self.outcome.status = checked(answer).status
                 call.answers(answer.status)
@@ -547,6 +555,7 @@ class HttpExchange:
             run=self.work.run_whole,
             hold=self.agent.hold_answer,
             settle=self.agent.settle_answer,
+            pace=self.pace,
         )
         hidden = cut = False
         try:

@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 
 from prompt_sidecar.browsers import Sites, Visitors
 from prompt_sidecar.calls import headers as names
+from prompt_sidecar.calls.call_pool import LARGE
 from prompt_sidecar.calls.conversations import Conversations
 from prompt_sidecar.calls.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.calls.pool import InFlight
@@ -41,6 +42,7 @@ from prompt_sidecar.doors.http.prompting import Modes, Prompter, PromptRequest
 from prompt_sidecar.doors.http.response_sockets import OPENED, ResponseSockets, SocketOpening
 from prompt_sidecar.doors.http.response_sockets import SocketServices as SharedBySockets
 from prompt_sidecar.doors.http.routes import Route, route
+from prompt_sidecar.doors.http.turns import Beginnings, BeginningTurn, StreamPace
 from prompt_sidecar.doors.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.doors.http.unpacking import unpacked
 from prompt_sidecar.doors.http.upstream import Upstreams
@@ -162,9 +164,10 @@ class HttpDoor:
             self._handler.connections.bounded(self._runner.server),
             sock=self._socket,
             ssl=self._tls,
-            backlog=self._options.held_connections,
+            backlog=_ACCEPTED_AT_ONCE,
             ssl_handshake_timeout=self._shared.options.handshake_timeout if self._tls is not None else None,
         )
+        self._socket.listen(self._options.held_connections)  # the loop has made its own number the system's, too
 
     def _held(self) -> HeldConnections:
         """Return the connections that wait to be accepted now, and the limit on them."""
@@ -226,6 +229,8 @@ _RETRY_SECONDS: Final = 1
 another."""
 _CUT_SECONDS: Final = 0.1
 """Time for a request that is still in progress when the grace period of a stop is over."""
+_ACCEPTED_AT_ONCE: Final = 8
+"""Connections that the event loop accepts before it serves others, in about a millisecond."""
 _KEEPALIVE_SECONDS: Final = 900.0
 """How long a connection without requests stays open: like server.connection_idle, for the same reason."""
 _ANY_PATH: Final = "/{path:(?s:.*)}"
@@ -288,6 +293,7 @@ class _RequestHandler:
         """Whether requests in progress are being ended, because the grace period of a stop is over."""
         self._places = OwnerCounts()
         """Requests by owner that occupy a slot of `http.max_requests`."""
+        self._beginnings = Beginnings(options.beginning_requests, reached)
         self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
 
     async def close(self) -> None:
@@ -485,6 +491,7 @@ class _RequestHandler:
             recalls=not found.in_array,
             compacting=found.compacting,
         )
+        beginning = await self._beginnings.turn(work.owner) if len(sent) <= LARGE else BeginningTurn()
         exchange = HttpExchange(
             request,
             agent,
@@ -495,6 +502,8 @@ class _RequestHandler:
             outcome=outcome,
             work=work,
             most_bytes=most,
+            beginning=beginning,
+            pace=StreamPace(self._options.stream_rate, USUAL, self._observer.reached),
         )
         return await exchange.run(asked)
 

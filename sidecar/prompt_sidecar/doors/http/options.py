@@ -89,6 +89,23 @@ class HttpOptions:
         "server.max_connections, so that there is a connection on which to refuse.",
         advanced=True,
     )
+    beginning_requests: int = setting(
+        16,
+        whole(1, 100_000, "requests"),
+        "Requests whose prompts are read, trimmed and sent to their providers at once; further ones wait for their "
+        "turn, in which callers take turns.",
+        "Each makes others wait at each of their steps, and more of them at once are not faster. Waiting for a model "
+        "counts no more.",
+        advanced=True,
+    )
+    stream_rate: int = setting(
+        4 * MIB,
+        byte_count(64 * KIB, 64 * GIB),
+        "Bytes a second of one streamed answer, once it has had 4 MiB; the provider waits with what goes beyond.",
+        "A thousand tokens a second take 0.2 MB. A stream of hundreds of megabytes a second, as only a broken or "
+        "hostile provider sends one, would leave little time to others.",
+        advanced=True,
+    )
     body_bytes: int = setting(
         512 * MIB,
         byte_count(MIB, 64 * GIB),

@@ -20,6 +20,7 @@ from prompt_sidecar.answers.base import Filter
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.doors.http.bodies import USUAL
 from prompt_sidecar.doors.http.encodings import Unpacker
+from prompt_sidecar.doors.http.turns import StreamPace
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -108,6 +109,8 @@ class TurnStream:
     the rest is forwarded unread, if possible."""
     settle: Callable[[], None] = never
     """Called when these bytes are no longer processed."""
+    pace: StreamPace | None = None
+    """Says how long to wait after so many bytes; None: never."""
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the provider's bytes, and an empty piece at the end. Raises UpstreamFailed.
@@ -118,6 +121,8 @@ class TurnStream:
         chunk = b"."
         while chunk:
             chunk = await self.source.next()
+            if self.pace is not None and (wait := self.pace.wait_after(len(chunk))):
+                await asyncio.sleep(wait)
             at = 0
             while at < len(chunk) - PIECE_BYTES and not self._passes_by:
                 yield chunk[at : at + PIECE_BYTES]
