@@ -48,11 +48,14 @@ class Condenser:
     recall: bool
     """Whether the model can recall. If not, only reductions that can be read back are made."""
     count: Callable[[str], int]
+    version: int = VERSION
+    """The version of the reductions: the one that the run began with."""
 
     @classmethod
-    def of(cls, policy: Policy, count: Callable[[str], int], *, recall: bool) -> Condenser:
+    def of(cls, policy: Policy, count: Callable[[str], int], *, recall: bool, version: int = VERSION) -> Condenser:
         """Return the condenser that a policy asks for."""
-        return cls(_LEVELS.get(policy.condense), policy.condense_skip_tools, policy.condense_fetch_tools, recall, count)
+        level, fetch_tools = _LEVELS.get(policy.condense), policy.condense_fetch_tools
+        return cls(level, policy.condense_skip_tools, fetch_tools, recall, count, version)
 
     def condense(self, entry: Entry, text: str) -> CondensedResult | None:
         """Condense a result. Returns None if it stays unchanged."""
@@ -70,6 +73,7 @@ class Condenser:
             count,
             fetch_tools=self.fetch_tools,
             only_what_can_be_read_back=not self.recall,
+            reductions=VERSIONS[self.version],
         )
         if made is None:
             return None
@@ -78,7 +82,8 @@ class Condenser:
         if size >= entry.size or tokens >= entry.full_tokens:
             return None
         page = call is not None and call.tool in self.fetch_tools
-        return CondensedResult(shown, Condensing(VERSION, self.level, page, size, tokens, made.savings), self.recall)
+        how = Condensing(self.version, self.level, page, size, tokens, made.savings)
+        return CondensedResult(shown, how, self.recall)
 
 
 def again(entry: Entry, text: str) -> str:

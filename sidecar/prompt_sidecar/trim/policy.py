@@ -67,9 +67,9 @@ class Condense(StrEnum):
 
     OFF = "off"
     EXACT = "exact"
-    """What a terminal would not show either, and what can be read back from the text."""
+    """What a terminal would not show either; identical lines in a row are counted."""
     SAFE = "safe"
-    """Tests that passed, counted."""
+    """Lines in another form from which they can be read back, and tests that passed, counted."""
     FULL = "full"
     """Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
 
@@ -121,11 +121,12 @@ class Policy:
     condense: Condense = setting(
         Condense.EXACT,
         choice(*Condense),
-        "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show or "
-        "can be read back from the text (exact), tests that passed too (safe), padding, the middle of long outputs and "
-        "the markup of pages too (full). The exact original stays in reach of recall and search.",
-        "What was never sent rewrites no cache, and exact hides nothing. No live model has judged a result without its "
-        "passed tests yet.",
+        "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show, "
+        "and lines that repeat the one above (exact), also paths and beginnings that lines share, names in JSON, and "
+        "tests that passed (safe), also padding, the middle of long outputs and the markup of pages (full). "
+        "The exact original stays in reach of recall and search.",
+        "What was never sent rewrites no cache, and exact hides nothing and leaves lines whole, as agents quote them "
+        "and search for them. No live model has judged a result without its passed tests yet.",
     )
     condense_skip_tools: tuple[str, ...] = setting(
         (),

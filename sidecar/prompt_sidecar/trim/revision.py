@@ -31,7 +31,7 @@ from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
 
 _TAG: Final = 16
-RULES: Final = 8
+RULES: Final = 9
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
 COMPACTED: Final = 7
@@ -89,6 +89,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     supersedes: bool = False
     """Whether texts that frameworks inject in mid-run are clipped once a later one supersedes them. Before version 8
     they were not, and a run that began then keeps it so."""
+    condensing: int = 1
+    """The version of condensing that the run began with, and keeps for new results. Before version 9 there was one."""
 
 
 # Created before threads start: msgspec crashes the process where two threads decode a type for the first time at once.
@@ -103,6 +105,7 @@ _LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {
     5: load_5,
     6: load_6,
     7: _load,
+    8: _load,
     RULES: _load,
 }
 """The functions that load a state, by the version that wrote it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from prompt_sidecar.calls import headers
@@ -14,13 +15,17 @@ from prompt_sidecar.facts.trim_calls import EditOperation, TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.trim.condense import calls as reading
+from prompt_sidecar.trim.condense.condensing import VERSION
 from prompt_sidecar.trim.entries import Action, Reason
-from tests.promises.engine import Engine
+from prompt_sidecar.trim.revision import seal, unseal
+from tests.promises.engine import KEY, Engine
 
 WINDOW: Final = 200_000
 RED: Final = "".join(f"\x1b[31mFAIL\x1b[0m src/case_{number}.ts: expected {number * 7}\n" for number in range(60))
 PLAIN: Final = RED.replace("\x1b[31m", "").replace("\x1b[0m", "")
 LONG: Final = RED * 40
+FOUND: Final = "".join(f"src/app/config/settings.py:{number}:    value_{number} = {number}\n" for number in range(90))
+SAFE: Final = {"condense": "safe"}
 
 Prompt = Callable[[str, str, str], list[Any]]
 """What an agent holds of a call: of an id, a command and a result."""
@@ -277,7 +282,7 @@ def test_the_call_says_what_it_is() -> None:
     rows = json.dumps([{"id": number, "state": "ok", "name": f"job-{number}"} for number in range(90)], indent=1)
     for command, condensed in (("curl jobs", True), ("cat jobs.json", False), ("sed -n 1,90p jobs.json", False)):
         sent = raw(shape, history("openai_chat", shape, 2, rows, command))
-        answer = bare().trim("openai_chat", sent)
+        answer = bare(SAFE).trim("openai_chat", sent)
         assert condensed == bool(texts(answer, shape)), command
         assert condensed or answer.prompt.body == sent
 
@@ -291,12 +296,12 @@ def test_the_call_of_an_earlier_prompt(padding: int) -> None:
         task, call, result = history("openai_chat", shape, 1, rows, f"{command} # {'x' * padding}")
         short = {**result, "content": "again, please"}
         more = shape.call("call_1", "true", "done")
-        engine = bare()
+        engine = bare(SAFE)
         for before in ([task, call], [task, call, short], [task, call, short, *more]):
             engine.trim("openai_chat", raw(shape, before))
             answer = engine.trim("openai_chat", raw(shape, [task, call, result]))
             assert condensed == bool(texts(answer, shape)), command
-            assert answer.prompt.body == bare().trim("openai_chat", raw(shape, [task, call, result])).prompt.body
+            assert answer.prompt.body == bare(SAFE).trim("openai_chat", raw(shape, [task, call, result])).prompt.body
 
 
 def test_calls_of_short_results_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,12 +368,11 @@ def test_passed_tests_are_counted_where_the_policy_says_so() -> None:
 def test_a_model_that_cannot_recall() -> None:
     """Only what can be read back is taken out, and no id is shown."""
     shape = SHAPES["openai_chat"][1]
-    found = "".join(f"src/app/config/settings.py:{number}:    value_{number} = {number}\n" for number in range(90))
     sent = raw(shape, history("openai_chat", shape, 2))
-    answer = bare().trim("openai_chat", sent, recall_unavailable=True)
+    answer = bare(SAFE).trim("openai_chat", sent, recall_unavailable=True)
     assert sent == answer.prompt.body
-    sent = raw(shape, history("openai_chat", shape, 2, found, "rg value_ src"))
-    (text,) = texts(bare().trim("openai_chat", sent, recall_unavailable=True), shape)
+    sent = raw(shape, history("openai_chat", shape, 2, FOUND, "rg value_ src"))
+    (text,) = texts(bare(SAFE).trim("openai_chat", sent, recall_unavailable=True), shape)
     assert text.endswith("\n[condensed]")
 
 
@@ -400,6 +404,34 @@ def test_a_revision_that_was_made_without() -> None:
     answer = bare().trim("openai_chat", raw(shape, sent), revision=revision)
     assert sent[:-1] == messages_of(answer, shape)[: len(sent) - 1]
     assert len(texts(answer, shape)) == 1
+
+
+def test_lines_of_a_search_stay_whole() -> None:
+    """By default what grep found is returned as it came, to be quoted and searched for; with `safe` it is grouped."""
+    shape = SHAPES["openai_chat"][1]
+    sent = raw(shape, history("openai_chat", shape, 2, FOUND, "rg -n value_ src"))
+    assert sent == bare().trim("openai_chat", sent).prompt.body
+    (text,) = texts(bare(SAFE).trim("openai_chat", sent), shape)
+    assert text.startswith("src/app/config/settings.py\n0:")
+
+
+def test_a_run_of_earlier_rules_goes_on_with_its_reductions() -> None:
+    """A run that began when `exact` grouped what grep found does so to its end, in any process that goes on with it."""
+    shape = SHAPES["openai_chat"][1]
+    sent = history("openai_chat", shape, 3)
+    opened = unseal(KEY, bare().trim("openai_chat", raw(shape, sent)).prompt.revision)
+    assert opened is not None
+    assert VERSION == opened.condensing
+    before = seal(KEY, msgspec.structs.replace(opened, condensing=1, version=8))
+    sent += shape.call("call_9", "rg -n value_ src", FOUND)
+    answer = bare().trim("openai_chat", raw(shape, sent), revision=before)
+    assert texts(answer, shape)[-1].startswith("src/app/config/settings.py\n0:")
+    sent += shape.call("call_10", "rg -n value_ src", FOUND)
+    fresh = bare().trim("openai_chat", raw(shape, sent), revision=answer.prompt.revision)
+    assert messages_of(answer, shape) == messages_of(fresh, shape)[: len(sent) - 2]
+    grouped = [text.partition("\n[condensed")[0] for text in texts(fresh, shape)[1:]]
+    assert (2, 1) == (len(grouped), len(set(grouped)))
+    assert 1 == len(texts(bare().trim("openai_chat", raw(shape, sent)), shape))
 
 
 def test_a_policy_that_changes() -> None:

@@ -43,6 +43,10 @@ class Sums:
     sourced: float = 0.0
     """With a source at all."""
     source: float = 0.0
+    read: float = 0.0
+    """Visible, or to be read back from a condensed result."""
+    source_read: float = 0.0
+    """The source likewise."""
     quoted: float = 0.0
     """Whole lines."""
     lines: float = 0.0
@@ -216,10 +220,13 @@ def _judge(
         weight = need.weight
         seen = sight.shows(need.lines)
         sums = Sums(total=weight, visible=weight * seen, hidden=weight * (not seen))
+        sums.read = weight * (seen or sight.derives(need.lines))
         if need.quotes_line:
             sums.quoted, sums.lines = weight, weight * seen
         if need.source:
-            sums.sourced, sums.source = weight, weight * sight.shows_source(need.source)
+            source_seen = sight.shows_source(need.source)
+            sums.sourced, sums.source = weight, weight * source_seen
+            sums.source_read = weight * (source_seen or sight.derives(need.source))
             cell.source_bands[band(need.source_age)].add(Sums(sourced=sums.sourced, source=sums.source))
         if not seen:
             sums.askable = weight * sight.names(need.names)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prompt_sidecar.errors import SidecarError
 from tests.lab.evidence.core import PRIMING, weigh_message, weigh_text
 from tests.lab.evidence.history import History, of_texts, stands
+from tests.lab.evidence.reading import by_what_is_shown, read_back
 from tests.lab.evidence.recordings import Kind, Recording, Text, texts_of
 from tests.oracle.runs import dumps
 
@@ -38,6 +39,8 @@ class Piece:
     """Those of them in a tool result or a user's words."""
     rest: str = field(repr=False)
     """Its other lines: our own text, labels, lines that were cut."""
+    derived: frozenset[int] = field(repr=False, default=frozenset())
+    """Lines of the run that can be read back from a condensed result in it."""
 
 
 @dataclass(slots=True)
@@ -53,8 +56,11 @@ class Ruler:
     """The system prompt and all messages."""
     _known: dict[tuple[bytes, bool], int] = field(init=False, repr=False, default_factory=dict)
     _sums: list[int] = field(init=False, repr=False, default_factory=list)
+    _on_a_terminal: dict[str, list[int]] = field(init=False, repr=False, default_factory=dict)
+    """Numbers of the lines with codes of a terminal, by what that shows of them."""
 
     def __post_init__(self) -> None:
+        self._on_a_terminal = by_what_is_shown(self.history.ids)
         self.slices = self.run.slices
         head = [self.piece(raw, system=True) for raw in self.run.head]
         self.sent = tuple(head + [self.piece(raw) for raw in self.slices])
@@ -111,7 +117,15 @@ class Ruler:
             tokens = weigh_message(self.run.format, raw)
         except SidecarError:
             tokens = weigh_text(raw.decode())
-        return Piece(tokens, decoded, *of_texts(texts_of(self.run.format, decoded), self.history.ids))
+        texts = texts_of(self.run.format, decoded)
+        return Piece(tokens, decoded, *of_texts(texts, self.history.ids), frozenset(self._derived(texts)))
+
+    def _derived(self, texts: Sequence[Text]) -> Iterator[int]:
+        """Yield the numbers of the lines that can be read back from condensed results."""
+        for line in (line for kind, text in texts if kind is Kind.RESULT for line in read_back(text)):
+            yield from self._on_a_terminal.get(line, ())
+            if line in self.history.ids:
+                yield self.history.ids[line]
 
     def _weigh_as(self, own: Recording) -> None:
         """Give each message of the chat form the weight that it has in the run's own format."""
@@ -143,7 +157,7 @@ def _system_texts(value: Any) -> list[str]:
 
 
 def _weighing(piece: Piece, tokens: int) -> Piece:
-    return Piece(tokens, piece.message, piece.shown, piece.sources, piece.rest)
+    return replace(piece, tokens=tokens)
 
 
 @dataclass(slots=True)
@@ -154,6 +168,7 @@ class Sight:
     prompt: Prompt = ()
     _shown: Counter[int] = field(default_factory=Counter)
     _sources: Counter[int] = field(default_factory=Counter)
+    _derived: Counter[int] = field(default_factory=Counter)
     _rest: str | None = None
 
     def move(self, prompt: Prompt) -> int:
@@ -167,10 +182,12 @@ class Sight:
             piece = self.pieces[number]
             self._shown.update(piece.shown)
             self._sources.update(piece.sources)
+            self._derived.update(piece.derived)
         for number in self.prompt[kept:]:
             piece = self.pieces[number]
             self._shown.subtract(piece.shown)
             self._sources.subtract(piece.sources)
+            self._derived.subtract(piece.derived)
         self.prompt = prompt
         self._rest = None
         return kept
@@ -182,6 +199,10 @@ class Sight:
     def shows_source(self, lines: frozenset[int]) -> bool:
         """Whether a tool result or a user's message has one of these lines."""
         return any(self._sources[line] > 0 for line in lines)
+
+    def derives(self, lines: frozenset[int]) -> bool:
+        """Whether one of these lines can be read back from a condensed result."""
+        return any(self._derived[line] > 0 for line in lines)
 
     def names(self, names: Sequence[str]) -> bool:
         """Whether the prompt has one of these strings, in a line that is none of the run's."""

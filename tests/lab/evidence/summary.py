@@ -102,6 +102,8 @@ class Group:
     runs: int
     visible: Estimate | None
     source: Estimate | None
+    read: Estimate | None
+    source_read: Estimate | None
     hidden: Estimate | None
     by_name: Estimate | None
     by_context: Estimate | None
@@ -118,6 +120,9 @@ class Summary:
     cells: int
     visible: Estimate | None
     source: Estimate | None
+    read: Estimate | None
+    """Visible, or to be read back from a condensed result."""
+    source_read: Estimate | None
     lines: Estimate | None
     askable: Estimate | None
     """Of what is hidden, as `of_hidden` weighs it; the next two too."""
@@ -197,6 +202,8 @@ class Board:
             cells=len(cells),
             visible=over_runs(visible),
             source=over_runs(source),
+            read=over_runs(share_of("read")),
+            source_read=over_runs(share_of("source_read", "sourced")),
             lines=over_runs(share_of("lines", "quoted")),
             askable=of_hidden(cells, "askable"),
             by_name=of_hidden(cells, "by_name"),
@@ -241,6 +248,8 @@ class Board:
             runs=len({cell.run for cell in cells}),
             visible=over_runs(share_of("visible")),
             source=over_runs(share_of("source", "sourced")),
+            read=over_runs(share_of("read")),
+            source_read=over_runs(share_of("source_read", "sourced")),
             hidden=over_runs(share_of("hidden")),
             by_name=of_hidden(cells, "by_name"),
             by_context=of_hidden(cells, "by_context"),

@@ -15,7 +15,8 @@ from tests.lab.harness.tables import TITLED, table, table_of
 LEGEND = (
     "Per cent of what the next actions used, the mean over runs, with its 95 % bootstrap interval. visible: the "
     "prompt has a line that holds it. source: it has one of the newest tool result or user message that holds it, "
-    "outside of what the model itself wrote. lines: visible, of whole lines quoted. Of what is hidden, each cell "
+    "outside of what the model itself wrote. read back: both, with lines that can be derived from a condensed result. "
+    "lines: visible, of whole lines quoted. Of what is hidden, each cell "
     "weighed by how much it hides: askable (its name is in the prompt), found by name, found by context (search, first "
     "five snippets). lost: hidden, neither "
     "askable nor found by context; in brackets without regard to names. cost: 0.1 x kept + 1.25 x rewritten tokens, "
@@ -30,6 +31,7 @@ def board_table(summaries: Sequence[Summary]) -> Table:
         "strategy": lambda one: one.contender,
         "visible": lambda one: ranged(one.visible),
         "source": lambda one: ranged(one.source),
+        "read back": _read_back,
         "lines": lambda one: percent(one.lines),
         "askable": lambda one: percent(one.askable),
         "by name": lambda one: percent(one.by_name),
@@ -62,6 +64,7 @@ def group_table(groups: Sequence[Group]) -> Table:
         "runs": lambda one: f"{one.runs}",
         "visible": lambda one: percent(one.visible),
         "source": lambda one: percent(one.source),
+        "read back": _read_back,
         "hidden": lambda one: percent(one.hidden),
         "by name": lambda one: percent(one.by_name),
         "by context": lambda one: percent(one.by_context),
@@ -140,6 +143,10 @@ def _gains(visible: float | None, source: float | None, cost: float | None) -> I
 def percent(value: Estimate | None) -> str:
     """A mean in per cent."""
     return "" if value is None else f"{value.mean * 100:.1f}"
+
+
+def _read_back(one: Summary | Group) -> str:
+    return f"{percent(one.read)}/{percent(one.source_read)}" if one.read else ""
 
 
 def ranged(value: Estimate | None) -> str:

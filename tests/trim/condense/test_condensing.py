@@ -298,3 +298,15 @@ def test_rows_with_names_of_their_own() -> None:
     """Rows that share no name take no time by name and row."""
     text = json.dumps([{f"name{number}": number} for number in range(40_000)])
     assert reduced(Output(text, shell("make")), Level.FULL) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["src/a.go:1:x", "src/a.go:2:y", "web: up", "web: down", "web: up", '{"a":1}', "", ROWS]))
+)
+def test_lines_stay_whole(lines: list[str]) -> None:
+    """At the default level each line is one of the text's, or says how often the one above stood there."""
+    text = "\n".join(lines)
+    done = made(text, level=Level.EXACT)
+    whole = {*text.split("\n")}
+    assert all(line in whole or line.startswith("[the line above ") for line in done.split("\n"))

@@ -139,6 +139,7 @@ class _Turn:
         self._rows: list[MessageRow] = []
         if work.revision is not None:
             memory.recorder.supersedes = work.revision.supersedes
+            memory.condensing = work.revision.condensing
             memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
         self._use_memory()
         memory.format = opened.format
@@ -147,7 +148,8 @@ class _Turn:
         memory, opened = self._memory, self._opened
         self._ledger, self._rendered = memory.ledger, memory.rendered
         self._sent = PromptMessages(opened.body, opened.reads, memory.sent_at)
-        condenser = Condenser.of(opened.policy, self._work.count, recall=self._work.inputs.recall)
+        recall, version = self._work.inputs.recall, memory.condensing
+        condenser = Condenser.of(opened.policy, self._work.count, recall=recall, version=version)
         memory.recorder.repeated.looks = condenser.level is not None
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format, condenser)
 

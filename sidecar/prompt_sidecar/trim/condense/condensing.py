@@ -7,9 +7,13 @@ bytes, also in another process or with other escapes. The original can be recall
 A reduction removes what a reader does not miss, and describes it in a line in square brackets, unless a terminal would
 not have shown it anyway. There are three levels, each including those before it:
 
-    exact   what a terminal would show, or what can be read back from the text
-    safe    tests that passed, counted
+    exact   what a terminal would show: its lines stay whole, and identical lines in a row are counted
+    safe    lines in another form, from which they can be read back (a path or a common beginning once, rows of JSON as
+            a table); tests that passed, counted
     full    padding, the middle of long outputs, markup of pages
+
+Lines stay whole in `exact` because agents quote them and search for them as they are: in recorded runs of Codex, four
+fifths of what the next actions used of results of grep stood only in lines that had lost their path (docs/evidence.md).
 
 In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text that
 already has a line such as reductions write: it may have been reduced before, and a reduced text is never reduced again.
@@ -19,7 +23,7 @@ All work is linear in the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -30,7 +34,7 @@ from prompt_sidecar.trim.condense.output import Output
 from prompt_sidecar.trim.condense.padding import without_padding
 from prompt_sidecar.trim.condense.terminal import without_codes, without_overwritten
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the bytes that `condensed` makes. A change that makes other bytes from any result has to raise it,
 together with `RULES` of revisions, and to keep the previous reductions in `VERSIONS`: a run keeps the version that it
 began with."""
@@ -71,19 +75,22 @@ class Reduction:
 REDUCTIONS: Final = (
     Reduction("codes", Level.EXACT, without_codes, folds=False),
     Reduction("overwritten", Level.EXACT, without_overwritten, folds=False),
-    Reduction("rows", Level.EXACT, json_rows.as_tables, True, marker=json_rows.OPENING),
-    Reduction("grep", Level.EXACT, grep.grouped, True),
+    Reduction("rows", Level.SAFE, json_rows.as_tables, True, marker=json_rows.OPENING),
+    Reduction("grep", Level.SAFE, grep.grouped, True),
     Reduction("identical_lines", Level.EXACT, repeats.counted, True, marker=repeats.COUNTED),
     Reduction("passed_tests", Level.SAFE, passed_tests.without_passed, marker=passed_tests.LEFT_OUT),
-    Reduction("prefix", Level.EXACT, repeats.with_prefix_once, True, marker=repeats.BEGIN),
+    Reduction("prefix", Level.SAFE, repeats.with_prefix_once, True, marker=repeats.BEGIN),
     Reduction("padding", Level.FULL, without_padding, kinds=(ResultKind.SOURCE,), folds=False),
     Reduction("page", Level.FULL, html_text.as_text, kinds=(ResultKind.PAGE,), marker=html_text.OPENING),
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )
 """In the order in which they are tried: first those for what a terminal would not show, then those that count lines."""
-READ_BACK: Final = tuple(reduction for reduction in REDUCTIONS if reduction.can_be_read_back)
-"""The reductions from whose results the whole text can be derived."""
-VERSIONS: Final[Mapping[int, Sequence[Reduction]]] = {VERSION: REDUCTIONS}
+_EXACT_BEFORE: Final = frozenset({"rows", "grep", "prefix"})
+"""Reductions of level `safe` that version 1 made at level `exact`."""
+VERSIONS: Final[Mapping[int, Sequence[Reduction]]] = {
+    1: tuple(replace(each, level=Level.EXACT) if each.name in _EXACT_BEFORE else each for each in REDUCTIONS),
+    VERSION: REDUCTIONS,
+}
 """The reductions of each version that a revision may name."""
 
 
@@ -139,7 +146,7 @@ def condensed(
     if is_labelled(text):
         return None
     if only_what_can_be_read_back:
-        reductions = READ_BACK
+        reductions = [reduction for reduction in reductions if reduction.can_be_read_back]
     made = reduced(Output(text, call), level, fetch_tools, reductions)
     if made is None:
         return None
