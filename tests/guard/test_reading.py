@@ -12,11 +12,52 @@ from hypothesis import strategies as st
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.reading import cells, joined, read, written
 from prompt_sidecar.guard.rules import default_rules
+from tests.guard import slow_reading
 from tests.guard.planting import named
 
 _RULES = default_rules(GuardOptions(ENFORCE))
 _VALUE = named(random.Random(11))
 _PIECES = ["\\n", "\\u003d", '\\\\"', "%3D", "%22", "&quot;", "&#61;", "\x1b[31m", "é", "a", "=", '"', "\n", "+", " "]
+
+
+_BESIDE = [
+    "\\",
+    "3D",
+    "u00",
+    "x1b",
+    "[",
+    "m",
+    "'",
+    ".",
+    "\t",
+    "\r",
+    "b",
+    "%0A",
+    "&amp;",
+    "\\u{5f}",
+    "%3A%2F%2F",
+    "!",
+    "u",
+]
+_TABLES = ["|", "--", "-", "+", "\n", "\n", "a", "b c", " ", "(", "\t", "\x0b", "\r", "é", "\u2028", ": "]
+
+
+@given(st.lists(st.sampled_from([*_PIECES, *_BESIDE])).map("".join))
+def test_codes_and_joints_are_those_of_the_slow_twin(text: str) -> None:
+    """However codes and joints are looked for, each is found, and stands for the same."""
+    assert slow_reading.read(text.encode()) == read(text.encode())
+    without = joined(text)
+    assert slow_reading.joined(text) == (text if without is None else without.text)
+    seen = written(text)
+    if seen is not None:
+        assert slow_reading.read(slow_reading.written(text).encode()).decode() == seen.text
+
+
+@given(st.lists(st.sampled_from(_TABLES), max_size=24).map("".join))
+def test_tables_are_those_of_the_slow_twin(text: str) -> None:
+    """Lines of names, dashes and rows are found as one expression finds them."""
+    seen = cells(text)
+    assert slow_reading.cells(text) == (("", []) if seen is None else (seen.text, list(seen.places)))
 
 
 @given(st.lists(st.sampled_from(_PIECES)).map("".join))
@@ -147,7 +188,14 @@ def test_a_value_behind_codes_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["password=", "%22key%22%3A", "\\\\\\\\", '"\n"', "token: a1b2c3d4 ", "\x1b[", "QUFB"]
+    "piece",
+    [
+        *("password=", "%22key%22%3A", "\\\\\\\\", '"\n"', "token: a1b2c3d4 ", "\x1b[", "QUFB"),
+        "password=a1b2!c3 " + "\\" * 250 + " ",
+        "password=a1b2!c3" + "\\" * 16_000,
+        "password=a1b2!c3-'" + " " * 250,
+        "password=a1b2!c3--" + "|" * 250,
+    ],
 )
 def test_hostile_text_costs_linear_time(piece: str) -> None:
     """A megabyte of what begins a code, a joint or a name and goes on without end: its square would never end."""

@@ -245,6 +245,28 @@ def test_a_rule_is_compiled_alone_for_the_first_text_that_may_hold_something_for
     assert len(alone & set(compiled)) < 10
 
 
+@pytest.mark.parametrize(
+    ("pattern", "without"),
+    [
+        (r"a(b)(?P<x>c)(?:d)", r"a(?:b)(?:c)(?:d)"),
+        (r"\(a\)(?<n>b)(?i:c)", r"\(a\)(?:b)(?i:c)"),
+        (r"[]()]+(x)[^](]", r"[]()]+(?:x)[^](]"),
+        (r"[[:alpha:](]\\(x)", r"[[:alpha:](]\\(?:x)"),
+        (r"\Q(\E(x)", r"\Q(\E(x)"),
+    ],
+)
+def test_a_pattern_without_groups(pattern: str, without: str) -> None:
+    """What begins a group that captures begins one that does not; escapes and classes of characters stay."""
+    assert without == scanner.without_groups(pattern)
+    re2.compile(without)
+
+
+def test_the_expressions_of_all_rules_capture_nothing() -> None:
+    """The library makes a result for each group of an expression at each search."""
+    for gate in _RULES._scanner._gates:  # noqa: SLF001
+        assert [0 for _ in gate.any] == [expression.groups for expression in gate.any]
+
+
 def test_the_sidecars_own_rules_are_compiled_after_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the first text, or once ahead of it; a user's when they are made, as a mistake shows at the start."""
     compiled = Counter[int]()
