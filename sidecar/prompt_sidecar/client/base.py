@@ -16,6 +16,7 @@ from prompt_sidecar.client.model_calls import refuses_thinking, too_long, usage_
 from prompt_sidecar.client.options import (
     DEFAULT_DEADLINE,
     DEFAULT_FALLBACK_BYTES,
+    DEFAULT_HISTORY_BYTES,
     DEFAULT_MESSAGE_BYTES,
     DEFAULT_TARGET,
     Options,
@@ -42,6 +43,7 @@ class Base:
         max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
         trace_context: Callable[[], Mapping[str, str]] | None = None,
         fallback_bytes: int = DEFAULT_FALLBACK_BYTES,
+        history_bytes: int = DEFAULT_HISTORY_BYTES,
         fail_open_guard: bool = False,
         fail_open_masked: bool = False,
         masking_required: bool = False,
@@ -57,6 +59,7 @@ class Base:
             max_message_bytes,
             trace_context,
             fallback_bytes,
+            history_bytes,
             fail_open_guard,
             fail_open_masked,
             masking_required,
@@ -96,6 +99,21 @@ class Base:
     def prompts_forgotten(self) -> int:
         """Number of runs whose last prompt was evicted because `fallback_bytes` was reached."""
         return self._engine.prompts_forgotten
+
+    @property
+    def sent_new_only(self) -> int:
+        """Number of prompts of which only the messages since the last one were sent."""
+        return self._engine.sent_new_only
+
+    @property
+    def sent_again_whole(self) -> int:
+        """Number of prompts that were sent whole after that, as the sidecar did not know the messages before."""
+        return self._engine.sent_again_whole
+
+    @property
+    def histories_forgotten(self) -> int:
+        """Number of runs whose sent messages were forgotten because `history_bytes` was reached."""
+        return self._engine.histories_forgotten
 
     @property
     def circuit(self) -> str:

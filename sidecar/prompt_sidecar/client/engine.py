@@ -29,6 +29,7 @@ from prompt_sidecar.client.arguments import (
     annotated,
     check_order,
 )
+from prompt_sidecar.client.continuing import SentMessages, SentPrompt, prepared, whole
 from prompt_sidecar.client.errors import (
     BAD_ANSWER,
     BAD_EDITS,
@@ -59,6 +60,8 @@ _MASK: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\u27e6)[a-z][a-z0-9_]{0,63}:[a-z0-
 """A mask of the guard in JSON."""
 EDITS: Final = 2
 """RESPONSE_MODE_EDITS in the protos."""
+_SENT_AGAIN: Final = frozenset({REVISION_UNKNOWN, BAD_EDITS})
+"""Reasons for which a prompt of which only the newest messages were sent is sent whole, at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,9 @@ class Engine:
         self._logged: set[str] = set()
         """Reasons logged since a prompt was last trimmed."""
         self._fallback = Fallbacks(options.fallback_bytes)
+        self._histories = ValuesByRun[SentMessages](lambda sent: sent.weight, options.history_bytes)
+        self._sent_new_only = 0
+        self._sent_again_whole = 0
         self._metric = PromptCounter()
 
     @property
@@ -127,6 +133,21 @@ class Engine:
         return self._fallback.forgotten
 
     @property
+    def sent_new_only(self) -> int:
+        """Number of prompts of which only the newest messages were sent."""
+        return self._sent_new_only
+
+    @property
+    def sent_again_whole(self) -> int:
+        """Number of prompts that were sent whole after that, as the sidecar did not know the messages before."""
+        return self._sent_again_whole
+
+    @property
+    def histories_forgotten(self) -> int:
+        """Number of runs whose sent messages were evicted for others'."""
+        return self._histories.forgotten
+
+    @property
     def unreported(self) -> int:
         """Number of usage reports of the loop that did not reach the sidecar."""
         return self._unreported
@@ -143,14 +164,24 @@ class Engine:
     def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
         """Trim a prompt: bytes or text of a body, or native objects."""
         call = FallbackCall(run_id, prompt, format, options)
-        # An answer after a revision cannot be edited in place: it is longer than the request.
+        # An answer after the caller's own base cannot be edited in place: it is longer than the request.
         request = self._request(call, "edits" if call.native and not call.base else "full")
-        body = b""
+        last = self._histories.of(run_id)
+        sent = SentPrompt(b"")
         try:
-            body = request.json.body = _body(prompt)
-            answer = yield Rpc("TrimPrompt", request)
-            trimmed = _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
+            sent = self._prepared(call, last)
+            try:
+                answer, trimmed = yield from _sent(request, sent, prompt)
+            except ClientError as error:
+                if not sent.base or error.reason not in _SENT_AGAIN:
+                    raise
+                with self._lock:
+                    self._sent_again_whole += 1
+                sent = whole(prompt, sent)
+                answer, trimmed = yield from _sent(request, sent, prompt)
         except ClientError as error:
+            self._histories.forget(run_id)
+            body = sent.body if not sent.base else whole(prompt, sent).body
             known = self._fallback.history(call, body)
             if call.base and known is None:
                 raise  # the newest messages alone are not a prompt
@@ -163,8 +194,33 @@ class Engine:
             self._check_unmasked(run_id, error)
             return self._gave_up(self._fallback.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
-        self._watch_masks(run_id, body, answer)
-        return self._fallback.remembered(call, body, answer, trimmed)
+        if call.changes:
+            self._remember(run_id, sent, trimmed.revision, last)
+        self._watch_masks(run_id, sent.body, answer)
+        return self._fallback.remembered(call, sent, answer, trimmed)
+
+    def _prepared(self, call: FallbackCall, last: SentMessages | None) -> SentPrompt:
+        """Return a prompt as it is sent. Raises InvalidRequest if it cannot be written as JSON."""
+        prompt, shape = call.prompt, MESSAGES.get(call.format)
+        try:
+            if shape is None or call.base or not (call.changes and self.options.history_bytes):
+                return SentPrompt(_body(prompt))
+            mine = last is not None and last.format == call.format and last.newest == self._revisions.of(call.run_id)
+            return prepared(prompt, call.format, shape, last if mine and "revision" not in call.options else None)
+        except (TypeError, ValueError, RecursionError) as error:
+            # Only the error's type, as its text may quote the prompt.
+            message = f"the prompt cannot be written as JSON ({type(error).__name__})"
+            raise InvalidRequest(message, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
+
+    def _remember(self, run_id: str, sent: SentPrompt, revision: bytes, last: SentMessages | None) -> None:
+        """Remember what was sent, for the next prompt; if another call has changed the run meanwhile, nothing."""
+        if sent.base:
+            with self._lock:
+                self._sent_new_only += 1
+        if sent.sent is None or not revision or self._histories.of(run_id) is not last:
+            self._histories.forget(run_id)
+        else:
+            self._histories.keep(run_id, sent.sent.answered(revision))
 
     def trim_keywords(
         self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
@@ -218,12 +274,14 @@ class Engine:
         self._revisions.forget(run_id)
         self._masked.forget(run_id)
         self._fallback.forget(run_id)
+        self._histories.forget(run_id)
 
     def forget_all(self) -> None:
         """Forget all runs."""
         self._revisions.forget_all()
         self._masked.forget_all()
         self._fallback.forget_all()
+        self._histories.forget_all()
 
     def refused(self, run_id: str) -> None:
         """Record that the provider refused a run's last prompt as too long."""
@@ -314,12 +372,18 @@ def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
 def _body(prompt: Any) -> bytes:
     if isinstance(prompt, bytes):
         return prompt
+    return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
+
+
+def _sent(request: Any, sent: SentPrompt, prompt: Any) -> Steps[tuple[Any, Trimmed[Any]]]:
+    """Ask for a prompt as it is sent; return the answer, and the prompt that it makes."""
+    request.json.body, given = sent.body, request.base_revision
+    request.base_revision = sent.base or given
     try:
-        return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
-    except (TypeError, ValueError, RecursionError) as error:
-        # Only the error's type, as its text may quote the prompt.
-        message = f"the prompt cannot be written as JSON ({type(error).__name__})"
-        raise InvalidRequest(message, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
+        answer = yield Rpc("TrimPrompt", request)
+    finally:
+        request.base_revision = given
+    return answer, _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
 
 
 def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prompt_sidecar.client import native
-from prompt_sidecar.client.sent import LastPrompt
+from prompt_sidecar.client.sent import LastPrompt, Piece, decoded
 from prompt_sidecar.providers.messages import FormatMessages, Message, leads, unmarked
 
 LAST_PROMPT: Final = "last_prompt"
@@ -126,7 +126,7 @@ def fall_back(
     return Fallback(made.json(), kind, total, len(new), remembered)
 
 
-def history(bodies: Sequence[bytes], shape: FormatMessages, newest: Any = None) -> Any:
+def history(bodies: Sequence[Piece], shape: FormatMessages, newest: Any = None) -> Any:
     """Return one prompt for a history that was sent in pieces: all messages, and the newest piece's other members.
 
     Args:
@@ -134,7 +134,7 @@ def history(bodies: Sequence[bytes], shape: FormatMessages, newest: Any = None) 
         shape: how their messages are read.
         newest: the last piece, as JSON types.
     """
-    pieces = [JsonPrompt.of(json.loads(body), shape) for body in bodies]
+    pieces = [JsonPrompt.of(decoded(body), shape) for body in bodies]
     last = JsonPrompt.of(newest, shape) if newest is not None else pieces[-1]
     if last is None:
         return newest

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from prompt_sidecar.client import native
 from prompt_sidecar.client.arguments import TrimOptions, annotated
+from prompt_sidecar.client.continuing import SentPrompt
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.fallback_rules import (
     AS_GIVEN,
@@ -25,7 +26,7 @@ from prompt_sidecar.client.fallback_rules import (
 )
 from prompt_sidecar.client.kept import ValuesByRun
 from prompt_sidecar.client.schema import enum_name
-from prompt_sidecar.client.sent import LastPrompt
+from prompt_sidecar.client.sent import LastPrompt, Piece, UntrimmedPrompt, decoded
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 
@@ -168,8 +169,8 @@ class Fallbacks:
             thinking_removed=made.thinking_removed,
         )
 
-    def remembered(self, call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
-        """Remember a prompt that the sidecar trimmed.
+    def remembered(self, call: FallbackCall, prompt: SentPrompt, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
+        """Remember a prompt that the sidecar trimmed, as it was sent.
 
         If earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that is
         bound to them is removed, now and in all later prompts.
@@ -177,12 +178,13 @@ class Fallbacks:
         if not call.changes or call.format not in MESSAGES:
             return trimmed
         last = self._known(call)
-        sent = _sent(call, body, answer, trimmed, last)
+        sent = _sent(call, _asked(call, prompt, last, answer), answer, trimmed, last)
         mismatched = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
         if last is not None and (mismatched or last.removed):
             # A prompt that cannot be parsed here is sent as the sidecar returned it.
             with suppress(LookupError, TypeError, ValueError, RecursionError):
-                sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if mismatched else None)
+                given = decoded(sent.asked[-1])
+                sent, trimmed = _still_valid(call, given, sent, trimmed, before=last if mismatched else None)
         self._last.keep(call.run_id, sent)
         return trimmed
 
@@ -197,11 +199,24 @@ def edits_of(answer: Any) -> list[tuple[str, str, bytes]]:
     return [(enum_name(operation, edit.operation), edit.pointer, edit.value) for edit in answer.edits]
 
 
-def _sent(call: FallbackCall, body: bytes, answer: Any, trimmed: Trimmed[Any], last: LastPrompt | None) -> LastPrompt:
-    asked: tuple[bytes, ...] = (body,)
+def _asked(call: FallbackCall, prompt: SentPrompt, last: LastPrompt | None, answer: Any) -> tuple[Piece, ...]:
+    """Return the whole untrimmed history of a prompt that was sent."""
+    body, span, sent = prompt.body, prompt.span, prompt.sent
     if call.base:
         # A client that has not seen the beginning of the history uses the trimmed prompt instead, as an agent may.
-        asked = (*last.covered, body) if last is not None and last.revision == call.base else (answer.json_body,)
+        return (*last.covered, body) if last is not None and last.revision == call.base else (answer.json_body,)
+    if not prompt.base or sent is None:
+        return (body,)
+    if span is None:
+        return (sent.raw,)
+    members = body[: span[0]] + b"[]" + body[span[1] :]
+    member = MESSAGES[call.format].messages if sent.in_body else ""
+    return (UntrimmedPrompt(members, member, sent.messages, sent.size),)
+
+
+def _sent(
+    call: FallbackCall, asked: tuple[Piece, ...], answer: Any, trimmed: Trimmed[Any], last: LastPrompt | None
+) -> LastPrompt:
     edited = call.native and not call.base
     return LastPrompt(
         call.format,

@@ -31,6 +31,10 @@ images."""
 DEFAULT_FALLBACK_BYTES: Final = 67_108_864
 """Bytes of prompts that are remembered for times when the sidecar is down: 64 runs of a megabyte, sent and returned
 prompt together. The runs that were idle for longest are forgotten first, and would then be sent untrimmed."""
+DEFAULT_HISTORY_BYTES: Final = 67_108_864
+"""Bytes of sent messages that are remembered, so that prompts that go on from them are sent as what is new: 64 runs of
+a megabyte, as for `DEFAULT_FALLBACK_BYTES`. Texts are shared with the agent as long as it keeps them. The runs that
+were idle for longest are forgotten first; their next prompt is sent whole."""
 RETRIES: Final[Mapping[str, Any]] = {
     "maxAttempts": 3,
     "initialBackoff": "0.05s",
@@ -80,6 +84,9 @@ class Options:
     fallback_bytes: int = DEFAULT_FALLBACK_BYTES
     """Bytes of prompts that are remembered, over all runs; the newest run's prompt is kept in any case. 0: none is
     kept, and a prompt that the sidecar does not trim is sent to the model as it was given."""
+    history_bytes: int = DEFAULT_HISTORY_BYTES
+    """Bytes of sent messages that are remembered, over all runs, to send only the messages since; the newest run's are
+    kept in any case. 0: none are kept, and each prompt is sent whole."""
     fail_open_guard: bool = False
     """Whether a prompt that the guard or a ceiling refused is sent to the model anyway, if the client fails open."""
     fail_open_masked: bool = False
@@ -107,6 +114,8 @@ class Options:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}; it must be 1 to 2,147,483,647")
         if not self.fallback_bytes >= 0:
             raise ValueError(f"fallback_bytes is {self.fallback_bytes}; it must be 0 or more")
+        if not self.history_bytes >= 0:
+            raise ValueError(f"history_bytes is {self.history_bytes}; it must be 0 or more")
         if not self.target:
             raise ValueError("target is empty; it may be such as 127.0.0.1:7717 or unix:/run/sidecar.sock")
         if not self.target.isprintable():
@@ -190,6 +199,7 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
     ("clock", Callable, "a function that returns seconds"),
     ("max_message_bytes", int, "a whole number from 1 to 2,147,483,647"),
     ("fallback_bytes", int, "a whole number, 0 or more"),
+    ("history_bytes", int, "a whole number, 0 or more"),
 )
 
 
