@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import pytest
@@ -23,7 +23,10 @@ from prompt_sidecar.prompt.members import Members
 from prompt_sidecar.prompt.structure import (
     FREE_BYTES,
     MAX_MEMBERS,
+    MEMBER_LEAST,
+    SLICE_LEAST,
     Shape,
+    are_more,
     check_decoding,
     check_slices,
     members_of_object,
@@ -283,3 +286,20 @@ def test_brackets_that_are_nested_oddly_are_counted_in_linear_time(unit: tuple[b
     with pytest.raises(TooLarge) as refused:
         members_of_object((b"[:" * 40 + b"]" * 40) * 10_000, "json.body")
     assert ("json.members", "json.body") == (refused.value.bound, refused.value.field)
+
+
+@given(
+    numbers=st.lists(st.integers(0, 99) | st.text(alphabet=",:", max_size=9), max_size=60),
+    most=st.integers(0, 60),
+    window=st.integers(1, 40),
+)
+def test_what_is_counted_is_what_could_be_too_much(numbers: list[Any], most: int, window: int) -> None:
+    """No text with more elements or members passes uncounted, and none is looked at that has no more of the mark."""
+    objects = {f"{number}": each for number, each in enumerate(numbers)}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(structure, "WINDOW", window)
+        for value, mark, least in ((numbers, b",", SLICE_LEAST), (objects, b":", MEMBER_LEAST)):
+            raw = orjson.dumps(value)
+            counted = are_more(raw, mark, most, least)
+            assert counted or len(numbers) <= most + 1
+            assert not counted or raw.count(mark) > most

@@ -42,6 +42,10 @@ MAX_MEMBERS: Final = 10_000
 """Most members of a body in addition to its messages; providers' bodies have some tens. Each takes ten microseconds,
 before the call's deadline is checked."""
 MEMBERS_BOUND: Final = "json.members"
+SLICE_LEAST: Final = 2
+"""Least bytes of an element of an array, or of a member, with its comma."""
+MEMBER_LEAST: Final = 5
+"""Least bytes of a member of an object: two quotation marks, a colon, a value, a comma or a bracket."""
 MEMBERS_DECODED: Final = 50_000
 """Members that are decoded before they are counted, as that is cheaper: a thousand take almost a millisecond."""
 _EMPTIED: Final = (b"{:}", b"{::}", b"{:::}", b"{::::}", b"[]", b"{}")
@@ -138,7 +142,7 @@ def check_slices(raw: bytes, field: str) -> None:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
     """
     most = max(FREE_BYTES, FACTOR * len(raw))
-    if SLICE_BYTES * len(raw) // 2 > most and SLICE_BYTES * _count(raw, b",") > most:
+    if are_more(raw, b",", most // SLICE_BYTES, SLICE_LEAST):
         taken = shape(raw).elements_bytes
         if taken > most:
             raise TooLarge(
@@ -157,7 +161,7 @@ def check_members(raw: bytes, field: str, check: Callable[[], None] = never) -> 
     Raises:
         TooLarge: it has more; names `field`.
     """
-    if _count(raw, b":") > MEMBERS_DECODED:
+    if are_more(raw, b":", MEMBERS_DECODED, MEMBER_LEAST):
         refuse_members(members_of_object(raw, field, check), field)
 
 
@@ -221,6 +225,20 @@ def _at_most(raw: bytes) -> int:
 def _count(raw: bytes, mark: bytes) -> int:
     """Count a character."""
     return sum(raw.count(mark, at, at + COUNTED_AT_ONCE) for at in range(0, len(raw), COUNTED_AT_ONCE))
+
+
+def are_more(raw: bytes, mark: bytes, most: int, least: int) -> bool:
+    """Whether a text has more than `most` of a character, or could have, each within `least` bytes of its own.
+
+    The rest of a text that is too short for more is not looked at.
+    """
+    counted = at = 0
+    while counted + (len(raw) - at) // least > most:
+        if at >= len(raw):
+            return True
+        counted += raw.count(mark, at, at + WINDOW)
+        at += WINDOW
+    return False
 
 
 def _outside(raw: bytes | memoryview) -> Iterator[tuple[range, bytes, int]]:
