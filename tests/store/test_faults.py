@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from prompt_sidecar.errors import StoreUnavailable
@@ -18,11 +20,14 @@ from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.trim.ids import caller_key
+from prompt_sidecar.v1 import retrieve_pb2
 from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, send
 from tests.lab.harness.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica, running_valkey
+from tests.store.test_killed import Replica, shared
+from tests.waiting import until
 
 ITERATIONS = 12
 
@@ -150,6 +155,31 @@ def test_an_id_that_a_full_store_did_not_take_is_not_said_to_be_unknown() -> Non
         assert before.original(lacking) == first.original(lacking)
         for engine in (first, second, before):
             assert Outcome.NOT_FOUND is engine.retrieve("nowhere000").outcome
+
+
+def test_what_a_killed_process_could_not_write_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+    """The store was full, has room again, and the only process that had the original is dead."""
+    with running_valkey(config={"maxmemory-policy": "noeviction"}) as valkey, ExitStack() as stack:
+        settings = shared(valkey, STORE__DURABILITY="local")
+        first = Replica(stack, tmp_path / "first", **settings)
+        second = Replica(stack, tmp_path / "second", **settings)
+        first.trim(OPENAI_CHAT, 1)
+        until_written(valkey)
+        (run,) = valkey.client.keys("ps:*")
+        assert valkey.client.hexists(run, "c")
+        valkey.client.config_set("maxmemory", 1)
+        ids = [trim.stash_id for trim in first.trim(OPENAI_CHAT, ITERATIONS).trims if trim.stash_id]
+        until(lambda: not valkey.client.hexists(run, "c"))
+        lost = next(each for each in ids if not valkey.client.hexists(run, f"o{each}"))
+        first.kill()
+        valkey.client.config_set("maxmemory", 0)
+        request = retrieve_pb2.RetrieveContentRequest(run_id="r", stash_id=lost)
+        with pytest.raises(grpc.RpcError) as refused:
+            second.stub.RetrieveContent(request)
+        assert grpc.StatusCode.UNAVAILABLE is refused.value.code()
+        assert "is lost if that process has ended" in str(refused.value.details())
+        second.trim(OPENAI_CHAT, ITERATIONS)
+        assert second.original(lost)
 
 
 def test_an_acknowledged_answer_says_that_the_store_is_full() -> None:

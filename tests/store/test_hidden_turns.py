@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from prompt_sidecar.doors.http.prompting import Modes
 from prompt_sidecar.engine.runs.pace import Clocks
 from prompt_sidecar.engine.runs.service import Runs
 from prompt_sidecar.facts.archived import StoreLoss
@@ -96,7 +97,8 @@ def doors(
             archive = Stepped(valkey.url, **(store or {}))
             limits = CoreLimits(Limits(default_window=WINDOW))
             core = Runs(counter(), Keys(KEY), guarded(None, guard), Clocks(time.time), limits, archive)
-            door = stack.enter_context(opened(options(upstream.url, **more), core))
+            modes = Modes(restores=bool(guard and guard.restore))
+            door = stack.enter_context(opened(options(upstream.url, **more), core, modes=modes))
             made.append(Door(Proxied(door, upstream, core), archive))
         yield made
 

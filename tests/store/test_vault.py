@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,14 +18,20 @@ from prompt_sidecar.facts.archived import StoreLoss
 from prompt_sidecar.facts.guard_calls import RestoreAnswer, RestoreCall, RestoredArguments, ToolArguments
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.v1 import guard_pb2, run_pb2, trim_pb2
+from tests.client.provider import Says
+from tests.doors.http.agents import TOOL
+from tests.doors.http.agents import Agent as Speaking
+from tests.doors.http.upstream import scripted
 from tests.engine.runs.making import OPENAI_CHAT
 from tests.guard.test_refusing import ENFORCE, KEY, chat
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.promises.engine import KEY as SIDECARS_KEY
-from tests.store.sharing import Stepped, Valkey, replica
+from tests.store.sharing import Stepped, Valkey
+from tests.store.test_hidden_turns import doors
 from tests.store.test_killed import Replica, shared
 
 OTHER_KEY: Final = KEY[:-4] + "Zzz9"
+MASK: Final = re.compile("⟦github_token:[a-z0-9]+⟧")
 WORD: Final = "FaKe0rNoTrEaL1bUt"
 """A value that a rule finds in its place, and nowhere else."""
 
@@ -192,6 +199,26 @@ def test_a_door_fills_what_another_replica_found(valkey: Valkey) -> None:
     assert 1 == one(filled(second, later, waits=False)).restored
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_http_door_fills_calls_after_a_move(valkey: Valkey, *, stream: bool) -> None:
+    """The history that the second door gets has no value any more; the model still knows its mask."""
+    guard = replace(ENFORCE, restore=(f"{TOOL}:github_token",))
+    headers = {"x-prompt-sidecar-run": RUN_ID}
+    with doors(valkey, guard=guard, store={"vault": True}) as (first, second):
+        first.here.upstream.model = scripted(Says("Done."))
+        Speaking(OPENAI_CHAT, stream, first.here.url, [{"role": "user", "content": f"Use {KEY}."}], headers).ask()
+        (mask,) = {each for sent in first.here.upstream.sent for each in MASK.findall(sent.raw.decode())}
+        first.archive.drain()
+        second.here.upstream.model = scripted(Says("", [("c1", TOOL, {"token": f"a {mask} b"})]), Says("Done."))
+        summary = [{"role": "user", "content": "A summary."}]
+        agent = Speaking(OPENAI_CHAT, stream, second.here.url, summary, headers)
+        agent.answer(agent.ask(), lambda _: "deployed")
+        (call,) = agent.history[1]["tool_calls"]
+        assert {"token": f"a {KEY} b"} == json.loads(call["function"]["arguments"])
+        agent.ask()
+        assert KEY.encode() not in b"".join(sent.raw for sent in second.here.upstream.sent)
+
+
 def test_what_is_lent_masks_only_once_it_was_given(valkey: Valkey) -> None:
     """What is masked must not depend on when the store replies; what the agent was given here may come back."""
     first, writing = sharing(valkey)
@@ -209,7 +236,6 @@ def test_what_is_lent_masks_only_once_it_was_given(valkey: Valkey) -> None:
 
 def test_a_store_that_is_away_is_said() -> None:
     """The masks stay, and the answer says that the same call may fill them later."""
-    second, _ = replica(Valkey("valkey://127.0.0.1:1/0", None))
     second = Engine(
         limit=5_000,
         guard=replace(ENFORCE, restore=("deploy:*",)),
