@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from prompt_sidecar.answers import answer_json
 from prompt_sidecar.answers.answer_json import read, write
 
 
@@ -35,3 +40,11 @@ def test_integers_keep_all_digits_and_numbers_that_are_too_large_are_the_largest
 
     assert [int(digits), -int(digits), 2**64, large, -large, large] == found["a"]
     assert found == json.loads(write(found))
+
+
+@given(st.text("0123456789-.ax ", max_size=60).map(str.encode), st.integers(1, 24))
+def test_long_numbers_are_found_as_by_an_expression(text: bytes, at_once: int) -> None:
+    """Wherever the bytes that are searched at once end."""
+    with patch.object(answer_json, "_SEARCHED_AT_ONCE", at_once):
+        found = answer_json._has_long_number(text)  # noqa: SLF001 - what it decides shows in large integers alone
+    assert (re.search(rb"[0-9]{19}", text) is not None) == found

@@ -16,8 +16,6 @@ from prompt_sidecar.providers.byte_queue import ByteQueue
 _END: Final = re.compile(rb"[\r\n](?:(?<=\r)\n)?+(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
 """A line's end and an empty line, each with any of the three line ends. A carriage return after a line feed may begin a
 CRLF: the next byte decides. The expression takes some ten milliseconds for a megabyte."""
-_IN_ENDS: Final = (b"\n\n", b"\n\r", b"\r\r")
-"""Each end of an event contains one of these, which are found ten times as fast."""
 _LONGEST_END: Final = 4
 
 
@@ -73,9 +71,21 @@ class EventBytes:
 
 
 def _may_end(searched: bytes) -> bool:
-    return any(each in searched for each in _IN_ENDS)
+    """Whether bytes contain an event's end, or what may be one with the next byte. Takes a tenth of the time."""
+    with_feed, with_return = b"\n" in searched, b"\r" in searched
+    return (
+        (with_feed and b"\n\n" in searched)
+        or (with_feed and with_return and b"\n\r" in searched)
+        or (with_return and b"\r\r" in searched)
+    )
 
 
 def _ends(searched: bytes) -> Iterator[int]:
     """Yield where events end."""
-    return (found.end() for found in _END.finditer(searched)) if _may_end(searched) else iter(())
+    if b"\r" not in searched:  # the only end is found much faster
+        end = searched.find(b"\n\n")
+        while end >= 0:
+            yield end + 2
+            end = searched.find(b"\n\n", end + 2)
+    elif _may_end(searched):
+        yield from (found.end() for found in _END.finditer(searched))
