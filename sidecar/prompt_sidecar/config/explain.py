@@ -15,7 +15,7 @@ from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.providers import catalogue
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.condense.condensing import LEAST_BYTES, LEAST_TOKENS
-from prompt_sidecar.trim.entries import HEAVY, LARGE, Ageing, Feedback
+from prompt_sidecar.trim.entries import HEAVY, LARGE, SMALL, Ageing, Feedback
 from prompt_sidecar.trim.oldest import FEWEST_NEWEST
 from prompt_sidecar.trim.policy import (
     AS_GENERAL,
@@ -75,7 +75,7 @@ def sentences(policy: Policy, limit: int) -> Sequence[str]:
 
 
 _TAKEN_OUT: Final = {
-    Condense.EXACT: "what a terminal would not show and what can be read back from the text",
+    Condense.EXACT: "what a terminal would not show and what repeats the line above",
     Condense.SAFE: "what a terminal would not show, what can be read back from the text, and tests that passed",
     Condense.FULL: "what a terminal would not show, what can be read back from the text, tests that passed, padding, "
     "the middle of long outputs, and the markup of pages",
@@ -154,7 +154,10 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
     if policy.age_stage is not AgeStage.OFF:
         large = ""
         if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE:
-            large = f", and of results those of more than {LARGE:,} tokens before smaller ones"
+            large = (
+                f", and of results those of more than {LARGE:,} tokens before smaller ones, while those of up to "
+                f"{SMALL} stay with their iteration"
+            )
         steps.append(
             f"old items are clipped, oldest first, arguments and text before results{large}; a result that holds more "
             "than must go is elided"

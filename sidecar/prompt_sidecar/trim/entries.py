@@ -73,6 +73,9 @@ HEAVY: Final = (Ageing.RESULTS, Ageing.SNAPSHOTS, Ageing.IMAGES)
 LARGE: Final = 1_000
 """Tokens of a result above which it is clipped before smaller ones, however old those are: some hundred lines. For each
 token, what the model refers to later is in short results more often; and a label takes much of what those free."""
+SMALL: Final = 125
+"""Tokens of a result up to which a cut leaves it whole as long as its iteration is in the prompt: its label takes a
+fifth of that, and of each token of such results the next action uses most (docs/when-to-cut.md)."""
 QUEUE_OF: Final = {
     ItemKind.ARGUMENTS: Ageing.ARGUMENTS,
     ItemKind.TEXT: Ageing.TEXT,

@@ -34,6 +34,8 @@ _TAG: Final = 16
 RULES: Final = 9
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
+LINES_STAY: Final = 9
+"""First version of which a run condenses by version 2, and leaves small results whole at cuts."""
 COMPACTED: Final = 7
 """First version that does not change what precedes a provider's compaction."""
 WINDOWED: Final = 7
@@ -89,8 +91,9 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     supersedes: bool = False
     """Whether texts that frameworks inject in mid-run are clipped once a later one supersedes them. Before version 8
     they were not, and a run that began then keeps it so."""
-    condensing: int = 1
-    """The version of condensing that the run began with, and keeps for new results. Before version 9 there was one."""
+    began_under: int = 8
+    """Version of the rules that the run began under: it keeps what has changed since. Before version 9 it was not
+    saved, and nothing that has changed since depends on which it was."""
 
 
 # Created before threads start: msgspec crashes the process where two threads decode a type for the first time at once.

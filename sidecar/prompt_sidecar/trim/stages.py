@@ -12,6 +12,8 @@ and above the high-water mark these steps are taken in order, each only as far a
        the low-water mark: arguments and text       low-water mark
        before results, and results of more
        than `LARGE` tokens before smaller ones;
+       those of up to `SMALL` stay until their
+       iteration is dropped;
        the last is elided if that is enough.
        Results of the oldest iterations, and
        arguments and text of the newest, are
@@ -71,7 +73,7 @@ from typing import Final, Protocol
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Condensing, Entry, Feedback, Reason
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, SMALL, Action, Ageing, Condensing, Entry, Feedback, Reason
 from prompt_sidecar.trim.inputs import Inputs, aim, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.ledger.queues import Largest, Queue
@@ -152,6 +154,8 @@ class Evaluation:
         texts: Texts,
         count: Callable[[str], int],
         count_many: Callable[[Sequence[str]], Sequence[int]] | None = None,
+        *,
+        small_stay: bool = True,
     ) -> None:
         self._ledger = ledger
         self._inputs = inputs
@@ -167,6 +171,11 @@ class Evaluation:
         """The most newest groups that are not clipped; see `_newest_below`."""
         self._aim = inputs.limit
         """Tokens that marks and shares refer to: the limit, or a ceiling below it."""
+        batches = self._policy.fit_stage is FitStage.OLDEST_FIRST and self._policy.age_stage is AgeStage.PRESSURE
+        self._small_stay = small_stay and batches
+        """Whether cuts leave small results whole; not in a run that began under rules before 9."""
+        self._passes_small = False
+        """Whether the step that is taken does."""
         self._whole = False
         """Whether condensed results count with their original size; see `used`."""
         self._changed = False
@@ -392,6 +401,7 @@ class Evaluation:
         policy, ledger = self._policy, self._ledger
         low = policy.fit_low * self._aim
         middle = (low + high) / 2
+        self._passes_small = self._small_stay
         if policy.age_stage is AgeStage.PRESSURE:
             self._light_from = newest_light(ledger, policy.fit_keep_light * self._aim)
             if policy.fit_stage is FitStage.OLDEST_FIRST and self._has_room_for_unseen(high):
@@ -423,7 +433,9 @@ class Evaluation:
                 # Done now, as the same prompt sent again has nothing else to cut.
                 self._changed |= self._reasoning.remove_from(0)
             ledger.release()
+            self._passes_small = False
             self._clip_old(high, keep=1)
+            self._clip_small(high)
             while self.used > high and self._residue.drop_next(newest, Reason.FIT):
                 pass
             if self.used > high:
@@ -473,6 +485,8 @@ class Evaluation:
             while self.used > target:
                 queue = self._oldest(kinds, keep, least)
                 if queue is None:
+                    if drop:  # small results may be all that is left
+                        self._residue.drop(self._carry)
                     break
                 entry = queue.entries[queue.done]
                 if drop and self._shorten(entry, target):
@@ -501,6 +515,21 @@ class Evaluation:
                     break
                 self._clip(entry, Reason.FIT)
                 self._residue.drop(self._carry)
+            queue.advance()
+
+    def _clip_small(self, target: float) -> None:
+        """Clip small results that cuts have left whole, oldest first, until the target is met; not the newest."""
+        ledger, queue = self._ledger, self._ledger.queues.small
+        while self.used > target and (entry := queue.head) is not None:
+            if ledger.records[entry.message].group >= len(ledger.groups) - 1:
+                break
+            self._clip(entry, Reason.FIT)
+            queue.advance()
+
+    def _pass_small(self, queue: Queue, newest: int) -> None:
+        """Leave small results at the head of a queue whole, up to group `newest`."""
+        records = self._ledger.records
+        while (head := queue.head) is not None and _is_small(head) and records[head.message].group < newest:
             queue.advance()
 
     def _keep(self, kind: Ageing) -> int:
@@ -543,12 +572,14 @@ class Evaluation:
         oldest = (len(ledger), 0)
         for kind in kinds:
             queue = ledger.queues.by_age[kind]
+            newest = len(ledger.groups) - max(self._keep(kind) if keep is None else keep, least)
+            if self._passes_small:
+                self._pass_small(queue, newest)
             head = queue.head
             if head is None or (head.message, head.item) >= oldest:
                 continue
             if keep is None and kind in LIGHT and head.message >= self._light_from:
                 continue
-            newest = len(ledger.groups) - max(self._keep(kind) if keep is None else keep, least)
             if ledger.records[head.message].group < newest:
                 found, oldest = queue, (head.message, head.item)
         return found
@@ -671,6 +702,7 @@ class Evaluation:
         if (first.message, first.item) in self._clipped_tokens or first.kind in _NOT_AHEAD:
             return
         ahead = queue.entries[queue.done : queue.done + COUNT_AHEAD]
+        ahead = [entry for entry in ahead if not (self._passes_small and _is_small(entry))]
         texts = [self._placeholder(entry) or "" for entry in ahead]
         for entry, tokens in zip(ahead, self._count_many(texts), strict=True):
             self._clipped_tokens[entry.message, entry.item] = tokens
@@ -697,3 +729,8 @@ class Evaluation:
     def _label(self, entry: Entry) -> str:
         advertised = entry.advertised if entry.action is not None else self._inputs.recall
         return entry.stash_id if advertised else ""
+
+
+def _is_small(entry: Entry) -> bool:
+    """Whether a cut leaves a result whole while its iteration stays."""
+    return entry.kind is ItemKind.RESULT and entry.full_tokens <= SMALL

@@ -15,9 +15,8 @@ from prompt_sidecar.facts.trim_calls import EditOperation, TrimAnswer
 from prompt_sidecar.facts.untrimmed import Untrimmed
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.trim.condense import calls as reading
-from prompt_sidecar.trim.condense.condensing import VERSION
 from prompt_sidecar.trim.entries import Action, Reason
-from prompt_sidecar.trim.revision import seal, unseal
+from prompt_sidecar.trim.revision import RULES, seal, unseal
 from tests.promises.engine import KEY, Engine
 
 WINDOW: Final = 200_000
@@ -421,8 +420,8 @@ def test_a_run_of_earlier_rules_goes_on_with_its_reductions() -> None:
     sent = history("openai_chat", shape, 3)
     opened = unseal(KEY, bare().trim("openai_chat", raw(shape, sent)).prompt.revision)
     assert opened is not None
-    assert VERSION == opened.condensing
-    before = seal(KEY, msgspec.structs.replace(opened, condensing=1, version=8))
+    assert RULES == opened.began_under
+    before = seal(KEY, msgspec.structs.replace(opened, began_under=8, version=8))
     sent += shape.call("call_9", "rg -n value_ src", FOUND)
     answer = bare().trim("openai_chat", raw(shape, sent), revision=before)
     assert texts(answer, shape)[-1].startswith("src/app/config/settings.py\n0:")

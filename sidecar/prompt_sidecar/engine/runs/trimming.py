@@ -473,7 +473,7 @@ class Trimming:
                 ceiling=self._ceiling(run, opened),
                 results_by_name=not opened.format.numbers_as_sent,
                 supersedes=memory.recorder.supersedes,
-                condensing=memory.condensing,
+                began_under=memory.began_under,
             ),
         )
 

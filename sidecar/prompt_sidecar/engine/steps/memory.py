@@ -28,12 +28,12 @@ from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.prompt.jsontext import canonical, digest
 from prompt_sidecar.providers.messages import unmarked
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.condense.condensing import VERSION
 from prompt_sidecar.trim.entries import Entry
 from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
 from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.revision import RULES
 
 PIECE: Final = 4_096
 """Messages that are freed at once: a few milliseconds."""
@@ -116,8 +116,8 @@ class Memory:
     """Lengths of the untrimmed histories whose prompts were returned, on the present branch; ascending. A length that
     was returned several times is listed twice, which shows that there was nothing in between: so the list grows only
     with the history."""
-    condensing: int = VERSION
-    """The version of condensing that the run began with."""
+    began_under: int = RULES
+    """Version of the rules that the run began under."""
 
     def fresh(self) -> Memory:
         """Return an empty memory of the same run, which the next prompt fills again."""
@@ -125,7 +125,7 @@ class Memory:
         recorder = Recorder(
             known.of_run, known.hold_bytes, known.other_keys, ids=known.ids, supersedes=known.supersedes
         )
-        return Memory(recorder, self.format, condensing=self.condensing)
+        return Memory(recorder, self.format, began_under=self.began_under)
 
     @property
     def long(self) -> bool:

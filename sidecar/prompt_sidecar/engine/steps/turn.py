@@ -36,6 +36,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.tokens.weigh import Weight, weigh
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.condense.condensing import VERSION
 from prompt_sidecar.trim.elide import KeptBytes, refitted
 from prompt_sidecar.trim.entries import CUTS, Condensing, Entry, Record
 from prompt_sidecar.trim.first_sight import Condenser
@@ -43,7 +44,7 @@ from prompt_sidecar.trim.inputs import aim, too_little_left
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, Revision, apply_state, pack_state
+from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, LINES_STAY, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
 RECORD_AT_ONCE: Final = 128
@@ -139,7 +140,7 @@ class _Turn:
         self._rows: list[MessageRow] = []
         if work.revision is not None:
             memory.recorder.supersedes = work.revision.supersedes
-            memory.condensing = work.revision.condensing
+            memory.began_under = work.revision.began_under
             memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
         self._use_memory()
         memory.format = opened.format
@@ -148,7 +149,7 @@ class _Turn:
         memory, opened = self._memory, self._opened
         self._ledger, self._rendered = memory.ledger, memory.rendered
         self._sent = PromptMessages(opened.body, opened.reads, memory.sent_at)
-        recall, version = self._work.inputs.recall, memory.condensing
+        recall, version = self._work.inputs.recall, VERSION if memory.began_under >= LINES_STAY else 1
         condenser = Condenser.of(opened.policy, self._work.count, recall=recall, version=version)
         memory.recorder.repeated.looks = condenser.level is not None
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format, condenser)
@@ -331,7 +332,10 @@ class _Turn:
     def _extend(self) -> bool | None:
         """Add the new messages, some at a time; see `_fold` for the result."""
         memory, work, reads = self._memory, self._work, self._reads
-        evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many)
+        small_stay = memory.began_under >= LINES_STAY
+        evaluation = Evaluation(
+            self._ledger, work.inputs, self._sources, self._count, work.count_many, small_stay=small_stay
+        )
         first_new, last = len(self._rows), len(reads)
         self._long = last - first_new > TOGETHER  # a prompt with a few new messages is taken whole or not at all
         forget_texts(reads, self._body.same, first_new)

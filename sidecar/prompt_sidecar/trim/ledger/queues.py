@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 import msgspec
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, QUEUE_OF, Action, Ageing, Entry, Record
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, QUEUE_OF, SMALL, Action, Ageing, Entry, Record
 from prompt_sidecar.trim.ledger.decisions import is_words
 from prompt_sidecar.trim.ledger.messages import Messages
 
@@ -95,6 +95,8 @@ class Queues:
         self.by_age = {ageing: Queue() for ageing in Ageing}
         self.large = Queue()
         """Results of more than `LARGE` tokens, which are clipped before smaller ones."""
+        self.small = Queue()
+        """Results of up to `SMALL` tokens, which are clipped last."""
         self.largest = Largest(messages.records)
         """Results; `pop_largest` takes from it."""
         self.longest = Largest(messages.records)
@@ -122,6 +124,8 @@ class Queues:
                 self.largest.offer(entry)
                 if entry.full_tokens > LARGE:
                     self.large.entries.append(entry)
+                elif entry.full_tokens <= SMALL:
+                    self.small.entries.append(entry)
 
     def _append_words(self, record: Record) -> None:
         for entry in filter(is_words, record.entries if record.words else ()):
@@ -155,7 +159,7 @@ class Queues:
                 queue.remove(entry)
 
     def _all(self) -> Iterable[Queue]:
-        return (*self.by_age.values(), self.large)
+        return (*self.by_age.values(), self.large, self.small)
 
     def rewind(self, length: int) -> None:
         """Forget the messages from `length` on, after `Messages` did."""
@@ -180,8 +184,8 @@ class Queues:
     def load(self, state: QueuesState) -> None:
         """Load how far the queues were processed elsewhere.
 
-        Annotations and pins may have changed their entries. The position in the queue of large results is not saved: it
-        is found again.
+        Annotations and pins may have changed their entries. The positions in the queues of large and of small results
+        are not saved: they are found again.
         """
         for queue in self._all():
             queue.entries.clear()
