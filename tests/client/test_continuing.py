@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.calls.options import ServerOptions
 from prompt_sidecar.client import Client, Trimmed
-from prompt_sidecar.client.continuing import MOST_REVISIONS, prepared, whole
+from prompt_sidecar.client.continuing import MOST_REVISIONS, MOST_WAIT, prepared, sent_again, whole_body
 from prompt_sidecar.client.native import dumped
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.providers.table import MESSAGES
@@ -247,6 +247,41 @@ def test_a_run_that_moves_between_two_replicas() -> None:
             assert (12, 3) == (client.sent_new_only, client.sent_again_whole)
 
 
+def test_replicas_that_take_calls_in_turn() -> None:
+    """Where no call finds its revision, ever more of them are not tried: a prompt takes little more than one call."""
+    with serving() as one, serving() as other:
+        client, moved = (Client(each.address, deadline=PATIENT) for each in (one, other))
+        moved._engine = client._engine  # noqa: SLF001  # as above
+        with client, moved:
+            for number, messages in enumerate(_grown(range(3, 23))):
+                assert (client, moved)[number % 2].trim("r", messages, **OPTIONS).trimmed
+            assert 4 == client.sent_again_whole
+            assert not client.sent_new_only
+
+
+@pytest.mark.parametrize("shaped", [lambda messages: messages, dumped])
+def test_waiting_ends(shaped: Callable[[Any], Any]) -> None:
+    """After each miss twice as many prompts are sent whole, up to a bound; one that is known ends that."""
+    shape, sent, waits = MESSAGES["openai_chat"], None, []
+    number = 0
+    for number in range(1, 150):
+        messages = shaped([{"role": "user"}] * number)
+        after = prepared(messages, "openai_chat", shape, sent)
+        after = sent_again(messages, after, sent) if after.base else after
+        assert messages == after.body or dumped(messages) == after.body
+        assert after.sent is not None
+        waits += [after.sent.wait] if sent is None or after.sent.misses > sent.misses else []
+        sent = after.sent.answered(b"r")
+    assert [0, 0, 2, 6, 14, MOST_WAIT, MOST_WAIT] == waits[:7]
+    while not (
+        after := prepared(messages := shaped([{"role": "user"}] * (number := number + 1)), "openai_chat", shape, sent)
+    ).base:
+        assert after.sent is not None
+        sent = after.sent.answered(b"r")
+    assert after.sent is not None
+    assert (0, 0) == (after.sent.misses, after.sent.wait)
+
+
 @pytest.mark.parametrize("shape", ["native", "list", "bytes"])
 def test_without_the_sidecar_the_same_is_sent(shape: str) -> None:
     """What is kept of a prompt serves the fallback as its whole bytes do, and leaves the agent's objects alone."""
@@ -374,7 +409,7 @@ def test_bytes_and_objects_go_on_alike(values: list[Any], data: st.DataObject) -
         assert sent.sent is not None
         after = prepared(second, "openai_chat", shape, sent.sent.answered(b"r"))
         assert (b"r", dumped({"m": "é", "messages": [*values[known:], {"x": []}], **tail})) == (after.base, after.body)
-        assert whole(second, after).body == prepared(second, "openai_chat", shape, None).body
+        assert whole_body(second) == prepared(second, "openai_chat", shape, None).body
 
 
 @given(one=values, other=values)

@@ -27,6 +27,9 @@ MOST_REVISIONS: Final = 8
 takes about 2 kB at 500 trimmed items."""
 OWN_CALL: Final = 1
 """Times that the model has spoken beyond the last prompt if it has answered that one and no other."""
+MOST_WAIT: Final = 30
+"""Most prompts that are sent whole after the sidecar has not known the messages before several times in a row. A run
+whose calls reach any of several replicas would else pay for two calls each time."""
 ALIKE: Final = 0.5
 """Share of the last prompt's bytes that one has to begin with to be read as its continuation. Reading takes some
 milliseconds a megabyte, once a run; what differs earlier is another conversation."""
@@ -68,6 +71,10 @@ class SentMessages:
     """Bytes of the messages as JSON."""
     revisions: tuple[Covered, ...] = ()
     """Those that cover its beginnings, the shortest first."""
+    misses: int = 0
+    """How often in a row the sidecar has not known the messages before."""
+    wait: int = 0
+    """Prompts that are sent whole before the newest messages are sent alone again."""
 
     @property
     def weight(self) -> int:
@@ -118,7 +125,39 @@ def prepared(prompt: Any, format: str, shape: FormatMessages, last: SentMessages
         TypeError, ValueError, RecursionError: it contains a value that JSON has no form for.
     """
     if isinstance(prompt, bytes | str):
-        return _prepared_bytes(prompt if isinstance(prompt, bytes) else prompt.encode(), format, shape, last)
+        made = _prepared_bytes(prompt if isinstance(prompt, bytes) else prompt.encode(), format, shape, last)
+    else:
+        made = _prepared_objects(prompt, format, shape, last)
+    if last is None or made.sent is None or not last.misses:
+        return made
+    if not made.base:
+        return replace(made, sent=replace(made.sent, misses=last.misses, wait=last.wait))
+    if not last.wait:
+        return made
+    waiting = replace(made.sent, misses=last.misses, wait=last.wait - 1)
+    return SentPrompt(whole_body(prompt), sent=waiting)
+
+
+def sent_again(prompt: Any, sent: SentPrompt, last: SentMessages | None) -> SentPrompt:
+    """Return a prompt in its whole form after the sidecar has not known the messages before those that were `sent`.
+
+    At the second time in a row and later the run's next prompts are sent whole as well, twice as many each time.
+    """
+    kept = sent.sent
+    if kept is not None:
+        misses = last.misses + 1 if last is not None else 1
+        kept = replace(kept, revisions=(), misses=misses, wait=min(2**misses - 2, MOST_WAIT))
+    return SentPrompt(whole_body(prompt), sent=kept)
+
+
+def whole_body(prompt: Any) -> bytes:
+    """Return a prompt in JSON. Raises as `prepared`."""
+    if isinstance(prompt, bytes):
+        return prompt
+    return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
+
+
+def _prepared_objects(prompt: Any, format: str, shape: FormatMessages, last: SentMessages | None) -> SentPrompt:
     messages, in_body = _messages(prompt, shape.messages), isinstance(prompt, Mapping)
     if not messages:
         return SentPrompt(native.dumped(prompt))
@@ -136,15 +175,6 @@ def prepared(prompt: Any, format: str, shape: FormatMessages, last: SentMessages
     revisions = last.within(max(common, since))
     sent = SentMessages(format, in_body, kept, size=base.size + span[1] - span[0], revisions=revisions)
     return SentPrompt(body, base.revision, span, sent)
-
-
-def whole(prompt: Any, sent: SentPrompt) -> SentPrompt:
-    """Return a prompt whose newest messages were `sent` in its whole form. Raises as `prepared` does."""
-    if isinstance(prompt, bytes | str):
-        body = prompt if isinstance(prompt, bytes) else prompt.encode()
-    else:
-        body = native.dumped(prompt)
-    return SentPrompt(body, sent=None if sent.sent is None else replace(sent.sent, revisions=()))
 
 
 def _calls(messages: Sequence[Any], shape: FormatMessages) -> int:

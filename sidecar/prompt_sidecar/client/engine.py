@@ -29,7 +29,7 @@ from prompt_sidecar.client.arguments import (
     annotated,
     check_order,
 )
-from prompt_sidecar.client.continuing import SentMessages, SentPrompt, prepared, whole
+from prompt_sidecar.client.continuing import SentMessages, SentPrompt, prepared, sent_again, whole_body
 from prompt_sidecar.client.errors import (
     BAD_ANSWER,
     BAD_EDITS,
@@ -177,11 +177,11 @@ class Engine:
                     raise
                 with self._lock:
                     self._sent_again_whole += 1
-                sent = whole(prompt, sent)
+                sent = sent_again(prompt, sent, last)
                 answer, trimmed = yield from _sent(request, sent, prompt)
         except ClientError as error:
             self._histories.forget(run_id)
-            body = sent.body if not sent.base else whole(prompt, sent).body
+            body = sent.body if not sent.base else whole_body(prompt)
             known = self._fallback.history(call, body)
             if call.base and known is None:
                 raise  # the newest messages alone are not a prompt
@@ -204,7 +204,7 @@ class Engine:
         prompt, shape = call.prompt, MESSAGES.get(call.format)
         try:
             if shape is None or call.base or not (call.changes and self.options.history_bytes):
-                return SentPrompt(_body(prompt))
+                return SentPrompt(whole_body(prompt))
             mine = last is not None and last.format == call.format and last.newest == self._revisions.of(call.run_id)
             return prepared(prompt, call.format, shape, last if mine and "revision" not in call.options else None)
         except (TypeError, ValueError, RecursionError) as error:
@@ -367,12 +367,6 @@ class Engine:
 def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
     answer = yield Rpc(method, make(f"{method}Request", **values))
     return read(fact, answer)
-
-
-def _body(prompt: Any) -> bytes:
-    if isinstance(prompt, bytes):
-        return prompt
-    return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
 
 
 def _sent(request: Any, sent: SentPrompt, prompt: Any) -> Steps[tuple[Any, Trimmed[Any]]]:
