@@ -9,7 +9,7 @@ from functools import cache
 
 from prompt_sidecar.guard import scanner
 from prompt_sidecar.guard.checks import CHECKS, DECODED, decoded
-from prompt_sidecar.guard.rule import Find, Rule, RuleAction, RuleGroup
+from prompt_sidecar.guard.rule import BY_NAME, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.rules import RULES
 
 MASK = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
@@ -41,6 +41,11 @@ def scan(rules: Sequence[Rule], text: str) -> Sequence[Find]:
     values = [find for find in finds if find.rule.group is not RuleGroup.LOOKALIKES]
     for masked in (True, False):
         left = [find for find in values if (find.rule.action is RuleAction.MASK) is masked]
+        left = [
+            find
+            for find in left
+            if find.rule.kind not in BY_NAME or not any(_is_form_in(other, find) for other in left)
+        ]
         taken = [find for find in kept if find.rule.group is not RuleGroup.LOOKALIKES] if not masked else []
         while left:
             best = min(left, key=lambda find: (find.start, -find.end))
@@ -93,6 +98,11 @@ def _of(rule: Rule, page: scanner.ScannedText) -> Iterator[Find]:
             found = not rule.check or CHECKS[rule.check](value, before, after)
         if found:
             yield Find(*span, rule)
+
+
+def _is_form_in(one: Find, other: Find) -> bool:
+    """Whether a value with a form is all of a value by its name but the signs of a sentence after it."""
+    return one.rule.kind not in BY_NAME and one.start == other.start and 0 < other.end - one.end <= scanner.SIGNS
 
 
 def _overlap(one: Find, other: Find) -> bool:

@@ -38,12 +38,36 @@ def _masked(text: str) -> str:
         (f'get(url, auth=("bob", "{_VALUE}"))', 'get(url, auth=("bob", "#"))'),
         (f"htpasswd -bc .htpasswd admin {_VALUE}", "htpasswd -bc .htpasswd admin #"),
         ("AKID" + fake(32), "#"),
+        (f"- **Redis Token**: `{_HEX}`", "- **Redis Token**: `#`"),
+        (f"new db password -> {_VALUE}", "new db password -> #"),
+        (f"$conf{{admin_password}} = '{_VALUE}';", "$conf{admin_password} = '#';"),
+        (f"| `db_password` | `{_VALUE}` | ops |", "| `db_password` | `#` | ops |"),
+        (f"&lt;dbPassword&gt;{_HEX}&lt;/dbPassword&gt;", "&lt;dbPassword&gt;#&lt;/dbPassword&gt;"),
+        (f"requirepass {_HEX}", "requirepass #"),
+        (f"acme_production_{fake(32)}, please", "#, please"),
+        (f"%70assword%3D{_HEX}", "%70assword%3D#"),
+        (f"%64%62%5f%70%61%73%73%77%6f%72%64%3d{_HEX}", "%64%62%5f%70%61%73%73%77%6f%72%64%3d#"),
         (f"Private-Lines: 1\n{fake(48)}\nPrivate-MAC: 00", "Private-Lines: 1\n#Private-MAC: 00"),
     ],
 )
 def test_a_value_by_its_name(text: str, masked: str) -> None:
     """What a name, a command or a sentence calls a secret is masked, and nothing else."""
     assert masked == _masked(text)
+
+
+@pytest.mark.parametrize("sign", [".", ",", ".)", "!", ";"])
+@pytest.mark.parametrize("name", ["TOKEN=", "password: ", "Authorization: Bearer "])
+def test_a_form_behind_a_name_keeps_its_kind(name: str, sign: str) -> None:
+    """The sign after it ends the sentence and is no part of the value, although a password may have one."""
+    text = f"Set {name}ghp_{fake(36)}{sign} Then go on."
+    found = [(find.rule.kind, text[find.start : find.end]) for find in _RULES.scan([text])[0]]
+    assert [("github_token", "ghp_" + fake(36))] == found
+
+
+def test_a_longer_value_is_masked_whole() -> None:
+    """A value by its name that only begins with a form, and goes on."""
+    text = f"password: ghp_{fake(36)}.{_VALUE}"
+    assert "password: #" == _masked(text)
 
 
 @pytest.mark.parametrize("joint", ['" "', '" + "', '" +\n  "', '"\n    "', "'\\\n'"])
@@ -76,6 +100,22 @@ def test_a_private_key_with_numbered_lines(number: str) -> None:
         "end_token = 'e5f6a7b8c9d0'",
         f'hostKey = ("AAAAB3NzaC1yc2E" + "{fake(60)}")',
         "token: kubernetesserviceaccount",
+        "if (authctxt->krb5_ctx == NULL) krb5_free_principal(authctxt->krb5_ctx, authctxt->krb5_user);",
+        "  --mocha-test-pass-color: #007f6a;",
+        'pkcs8_key["privateKey"] = pkcs1_key',
+        "auth = rsa-sha512",
+        'set_configurator(req_auth, "dns-rfc2136")',
+        "Legacy RSA private key PKCS8-to-PKCS1 conversion",
+        "HMAC_AUTH_TAG = {A128CBC_HS256, A192CBC_HS384}",
+        'SID = "S-1-" IdentifierAuthority 1*SubAuthority',
+        "auth_header = urllib3.util.make_headers(basic_auth=1)",
+        "var defaultEscapeKeys = []byte{16, 17}",
+        "oauthConfig = &oauth2.Config{",
+        'CREDENTIAL_EMPTY_VALUE = "__acme_EMPTY_VALUE_7b1af746-3729-4c60-9b9b-e08eb29e58da"',
+        "apt-key adv --recv-keys 573BFD6B3D8FBC641079A6ABABF5BD827BD9BF62",
+        'names = ["foreignKeyColumn","draftIdsChunks","id"]',
+        "import from KeePass 1-Datenbank&quot; now",
+        "{url:`http://localhost:9999`,storageKey:`acme.auth.token`,autoRefreshToken:!0,persistSession:!0}",
     ],
 )
 def test_what_is_no_secret(text: str) -> None:

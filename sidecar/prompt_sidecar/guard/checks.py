@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 4
+GENERATION: Final = 5
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
@@ -99,12 +99,31 @@ _UUID_TOKEN: Final = re.compile(
 _CODE: Final = re.compile(
     r"^[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*[(\[]|[)\]]\.|::|->|=>|&&|\|\||(?<![A-Za-z0-9+/]{16})==|\$\{|\$\(|%\(|\{\{|^\$[A-Za-z_]\w*$|^\$[a-z]+[.\-]|</?[a-z]|"
     r"^(?:toolu|call|msg|req|resp|chatcmpl)[_-]|://|@v?[0-9]+\.[0-9]|^[a-z0-9-]+(?:\.[a-z0-9-]+)+/|^\.{0,2}/(?![A-Za-z0-9/]*[+=])|~/|^--|\.[A-Za-z]{2,4}(?::[0-9]+)*$|^AAAA[A-G][0-9A-Za-z]{2}[NVjrz]|^ssh-|^(?:self|this|os|process|window|module|exports|config|settings)\."
-    r"|\.[a-z]\w{2,}\(|[:=]![01][,})]|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
-    r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|^RFC[0-9]|^![01](?![A-Za-z0-9])|^#[0-9A-Fa-f]{3,8};|;--[a-z]|\{[a-z-]+:"
+    r"|\.[a-z]\w{2,}\(|[:=]![01](?:[,})]|$)|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
+    r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|^RFC[0-9]|^![01](?![A-Za-z0-9])|^#[0-9A-Fa-f]{3,8}(?:;|$)|;--[a-z]|\{[a-z-]+:"
     r"|^,?[a-z]\.[A-Za-z]\w|^[a-z]\?[a-z]\.|^\{[a-z]\w*\.|\}=[a-z];|[;}](?:const|return|let|class|case|else|break|void|var|if)\b|"
-    r"\b(?:application|text|image)/[a-z]|^urn:"
+    r"\b(?:application|text|image)/[a-z]|^urn:|^\[\]\w|^&\w[\w.:]*[({]|^__[A-Za-z0-9]+_|^\{\w+:\w"
 )
 """What code, paths and templates have after the name of a secret, and public keys of SSH."""
+_TERMS: Final = re.compile(
+    r"(?i)(?<![a-z0-9])(?:(?:pkcs|rfc|krb|sha|hs|rs|es|ps|aes|a|x|md|hmac|rsa|ecdsa|ed|ecp|modp|curve|oauth|http|tls|ssl|"
+    r"utf|ipv|base|iso|pbes|pbkdf|scram|ntlm|mschapv|hkdf|blake|cha|salsa|rc|des|k|s|v|p|int|uint|float)[_-]?[0-9]{1,4})"
+    r"(?![0-9])"
+)
+"""Names of algorithms, standards and versions that have a number."""
+_TERM_JOINTS: Final = re.compile(r"[A-Za-z0-9_./:,;(){}\[\]-]+")
+"""What names with such terms consist of: characters that separate words, and no marks of passwords."""
+_SNAKE: Final = re.compile(
+    r"_{0,2}(?:[a-z]{2,}[0-9]{0,2}(?:_[a-z]{2,}[0-9]{0,2})+|[A-Z]{2,}[0-9]{0,3}(?:_[A-Z]{2,}[0-9]{0,3})+)"
+)
+"""A name of several words with underscores."""
+_CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,})+")
+_LETTER_RUNS: Final = re.compile(r"[A-Za-z]+")
+_NO_ARGUMENT: Final = re.compile(
+    r"(?i:auth(?:or(?:s|ity|ities|ization)?|entic[a-z]*)|keepass(?:xc)?|bypass|compass|keywords?|recv-keys?|keyserver)"
+    r"[\s=:\"'`]{1,40}$"
+)
+"""Words before a value that have a word for secrets as a part of them and name none."""
 _PLAIN_KEY: Final = re.compile(r"(?<![A-Za-z0-9_.-])[Kk]ey[^A-Za-z0-9]{1,40}$")
 """A name that consists of the word alone: as often the name of an object in a store as of a secret."""
 _ASSIGNS: Final = re.compile(r"([A-Za-z][\w.-]*)=[^=]")
@@ -219,6 +238,12 @@ def key(value: str, before: str, after: str) -> bool:
     return _TEMPLATE.search(body) is None and entropy(body) >= 2.5
 
 
+def header(value: str, before: str, after: str) -> bool:
+    """Whether a value of an authorization header is random, and not a call in code."""
+    del before
+    return after[:1] != "(" and is_random(value[:_EXAMINED])
+
+
 def random(value: str, before: str, after: str) -> bool:
     """Whether a value of no known form is as random as keys are, and not a placeholder."""
     del before, after
@@ -241,7 +266,7 @@ def url_password(value: str, before: str, after: str) -> bool:
 def assignment(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: random, and not code, a path or a placeholder."""
     whole, value = value, value.rstrip(".,;:=&?!")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith("urn:"):
+    if after[:1] in {"(", "[", "{"} or whole.endswith("...") or value.startswith(("urn:", "__")):
         return False
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
         return False
@@ -250,7 +275,21 @@ def assignment(value: str, before: str, after: str) -> bool:
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
     if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8) or is_identifier(value):
         return False
-    return is_random(value) and _NO_SECRET.search(before) is None
+    return is_random(value) and not is_term(value) and not is_unrelated(before)
+
+
+def prefixed(value: str, before: str, after: str) -> bool:
+    """Whether what follows a prefix that a service has given its keys is random in letters of both cases and digits."""
+    body = re.split("[_-]", value)[-1]
+    return (
+        after[:1] not in {".", "(", "="}
+        and not before.endswith(("/", ".", "-"))
+        and len(body) >= 20
+        and is_generated(body)
+        and any(map(str.isdigit, body))
+        and not body.isdigit()
+        and is_random(body)
+    )
 
 
 def listed(value: str, before: str, after: str) -> bool:
@@ -262,7 +301,7 @@ def listed(value: str, before: str, after: str) -> bool:
 def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or is_code(value) or _NO_SECRET.search(before):
+    if after[:1] in {"(", "[", "{"} or is_code(value) or is_unrelated(before):
         return False
     if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
         return False
@@ -275,7 +314,7 @@ def named(value: str, before: str, after: str) -> bool:
 
 def line(value: str, before: str, after: str) -> bool:
     """Whether the rest of a line after the name of a secret is one: of all characters, and not code."""
-    return named(value, before, after) or (_NO_SECRET.search(before) is None and not is_code(value) and is_mixed(value))
+    return named(value, before, after) or (not is_unrelated(before) and not is_code(value) and is_mixed(value))
 
 
 def column(value: str, before: str, after: str) -> bool:
@@ -287,7 +326,7 @@ def argument(value: str, before: str, after: str) -> bool:
     """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
-    if len(value) < 6 or is_code(value) or _NO_SECRET.search(before):
+    if len(value) < 6 or is_code(value) or is_term(value) or is_unrelated(before):
         return False
     if (_DOTTED.search(value) and _TYPE.search(value)) or (
         value.startswith("(") and ")" not in value and not is_typed(value)  # a remark after a name in prose
@@ -313,7 +352,30 @@ def is_member(value: str) -> bool:
     """Whether a value is a name of code, or such names with dots between them."""
     dotted = _DOTTED.search(value) is not None
     of_type = _TYPE.search(value) is not None
-    return (dotted and (is_wordlike(value, 0.5) or of_type)) or (of_type and value.isalpha()) or is_identifier(value)
+    return (
+        (dotted and (is_wordlike(value, 0.5) or of_type))
+        or (of_type and value.isalpha())
+        or is_identifier(value)
+        or is_term(value)
+    )
+
+
+def is_term(value: str) -> bool:
+    """Whether a value consists of words and of names of algorithms and standards, such as `rsa-sha512`."""
+    value = value[:_EXAMINED]
+    if _TERM_JOINTS.fullmatch(value) is None:
+        return False
+    rest, count = _TERMS.subn("", value)
+    return (
+        count > 0
+        and not any(map(str.isdigit, rest))
+        and all(len(word) <= 3 or is_wordlike(word, 0.6) for word in _LETTER_RUNS.findall(rest))
+    )
+
+
+def is_unrelated(before: str) -> bool:
+    """Whether the text before a value names no secret although a word in it does, or is code that follows a pointer."""
+    return before.endswith("->") or _NO_SECRET.search(before) is not None or _NO_ARGUMENT.search(before) is not None
 
 
 def is_placeholder(value: str) -> bool:
@@ -372,6 +434,8 @@ def is_identifier(value: str) -> bool:
     """Whether a value is an identifier of code, perhaps with a number in it: words make up most of it."""
     if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
         return False
+    if _SNAKE.fullmatch(value[:_EXAMINED]) or _CAMEL.fullmatch(value[:_EXAMINED]):
+        return True
     words = _WORDS.findall(value[:_EXAMINED])
     told = [word for word in words if not word.isupper()] or words
     pairs = [pair for word in told for pair in _LETTER_PAIRS.findall(word.lower())]
@@ -410,9 +474,11 @@ def entropy(value: str) -> float:
 
 CHECKS: Final[Mapping[str, Check]] = {
     "key": key,
+    "header": header,
     "random": random,
     "assignment": assignment,
     "listed": listed,
+    "prefixed": prefixed,
     "named": named,
     "line": line,
     "column": column,

@@ -109,7 +109,7 @@ _CLOUD: Final = (
         "vcp_" + fake(56),
         "vcp_short",
     ),
-    secret("netlify_token", r"\bnf[pcoub]_[A-Za-z0-9]{36,40}\b", "nfp_" + fake(36), "nfp_" + fake(12)),
+    secret("netlify_token", r"\b(?P<value>nf[pcoub]_[A-Za-z0-9_-]{36,40})" + END, "nfp_" + fake(36), "nfp_" + fake(12)),
     secret(
         "flyio_token",
         r"\bfm[12][ar]?_[A-Za-z0-9+/=,_-]{100,}",
@@ -158,7 +158,7 @@ _SOURCE: Final = (
     secret("github_token", r"\bgh[pousr]_[A-Za-z0-9]{36,}\b", "ghp_" + fake(36), "ghp_" + fake(20)),
     secret(
         "github_fine_token",
-        r"\bgithub_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}\b",
+        r"\bgithub_pat_[A-Za-z0-9_]{60,}\b",
         "github_pat_" + fake(22) + "_" + fake(59),
         "github_pat_" + fake(22),
         kind="github_token",
@@ -179,15 +179,16 @@ _SOURCE: Final = (
     ),
     secret(
         "bitbucket_token",
-        r"\b(?:ATBB[A-Za-z0-9]{32}\b|ATCTT3xFfG[A-Za-z0-9_=-]{60,})",
+        r"\b(?:ATBB[A-Za-z0-9]{32}\b|ATCTT3xFfG[A-Za-z0-9+/_=-]{36,})",
         "ATBB" + fake(32),
         "ATBB" + fake(12),
     ),
     secret(
         "atlassian_token",
-        r"\bATATT3xFfG[A-Za-z0-9_=-]{60,}",
+        r"\bATATT?[A-Za-z0-9+/_=-]{36,}",
         "ATATT3xFfG" + fake(180),
         "ATATT3",
+        check="random",
     ),
     secret(
         "sentry_token", r"\bsntry(?:s_[A-Za-z0-9+/=_]{60,}|u_[a-f0-9]{64}\b)", "sntryu_" + fake(64, "hex"), "sntryu_x"
@@ -195,24 +196,29 @@ _SOURCE: Final = (
     secret("linear_key", r"\blin_(?:api|oauth)_[A-Za-z0-9]{40,64}\b", "lin_api_" + fake(40), "lin_api_" + fake(8)),
     secret(
         "postman_key",
-        r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}\b",
+        r"\bPMAK-[A-Fa-f0-9]{24}-[A-Fa-f0-9]{34}\b",
         "PMAK-" + fake(24, "hex") + "-" + fake(34, "hex"),
         "PMAK-1",
     ),
     secret(
         "grafana_token",
-        r"\b(?:glsa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}\b|glc_[A-Za-z0-9+/]{32,}={0,2})",
+        r"\b(?:glsa_[A-Za-z0-9_]{41}\b|glc_[A-Za-z0-9+/=]{32,})",
         "glsa_" + fake(32) + "_" + fake(8, "hex"),
         "glsa_" + fake(8),
     ),
-    secret("newrelic_key", r"\bNRAK-[A-Z0-9]{27}\b", "NRAK-" + fake(27, "upper"), "NRAK-" + fake(5, "upper")),
+    secret(
+        "newrelic_key",
+        r"\b(?P<value>NRAK-[A-Z0-9]{27}|NRI[IQ]-[A-Za-z0-9_-]{25,32})" + END,
+        "NRAK-" + fake(27, "upper"),
+        "NRAK-" + fake(5, "upper"),
+    ),
     secret(
         "notion_token",
         r"\b(?:ntn_[A-Za-z0-9]{40,50}|secret_[A-Za-z0-9]{43})\b",
         "ntn_" + fake(46),
         "secret_" + fake(20),
     ),
-    secret("figma_token", r"\b(?P<value>figd_[A-Za-z0-9_-]{38,44})" + END, "figd_" + fake(40), "figd_" + fake(9)),
+    secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{38,44})" + END, "figd_" + fake(40), "figd_" + fake(9)),
     secret(
         "hubspot_token",
         r"\bpat-(?:na|eu)[0-9]-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
@@ -246,7 +252,7 @@ _SOURCE: Final = (
     ),
     secret(
         "artifactory_key",
-        r"\b(?:AKCp[A-Za-z0-9]{60,75}|cmVmd[A-Za-z0-9]{59})\b",
+        r"\b(?:AKC[A-Za-z0-9]{60,76}|cmVmd[A-Za-z0-9]{59})\b",
         "AKCp" + fake(69),
         "AKCp" + fake(9),
     ),
@@ -261,13 +267,13 @@ _PAYMENT: Final = (
     secret("stripe_webhook_secret", r"\bwhsec_[A-Za-z0-9+/=]{32,}", "whsec_" + fake(32), "whsec_" + fake(9)),
     secret(
         "square_token",
-        r"\b(?P<value>sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,60}|EAAA[A-Za-z0-9_-]{60})" + END,
+        r"\b(?P<value>sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,60}|EAAA[A-Za-z0-9+=_-]{60})" + END,
         "sq0atp-" + fake(22),
         "sq0atp-" + fake(5),
     ),
     secret(
         "shopify_token",
-        r"\bshp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}\b",
+        r"\bshp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,40}\b",
         "shpat_" + fake(32, "hex"),
         "shpat_" + fake(8, "hex"),
     ),
@@ -281,7 +287,7 @@ _PAYMENT: Final = (
 _CHAT: Final = (
     secret(
         "slack_token",
-        r"\b(?P<value>xox[abeoprs](?:\.xox[bp])?-(?:[A-Za-z0-9]+-)*[A-Za-z0-9]{10,}|xapp-[0-9]-[A-Z0-9]{5,}-[0-9]{3,}-[A-Za-z0-9]{10,}|xox[cos](?:-[0-9]{2,15}){3}-[A-Fa-f0-9]{6,}|xoxd-[A-Za-z0-9%/+_-]{100,}={0,2})"
+        r"\b(?P<value>xox[abeoprs][0-9]?(?:\.xox[bp])?-(?:[A-Za-z0-9]+-{1,2})*[A-Za-z0-9]{10,}|xapp-[0-9]+-[A-Za-z0-9]{5,}-(?:[A-Za-z0-9]+-)?[A-Za-z0-9]{10,}|xox[cos](?:-[0-9]{2,15}){3}-[A-Fa-f0-9]{6,}|xoxd-[A-Za-z0-9%/+_-]{100,}={0,2})"
         + END,
         "xoxb-" + fake(12, "digits") + "-" + fake(24),
         "xoxb-token",
@@ -307,7 +313,7 @@ _CHAT: Final = (
     ),
     secret(
         "facebook_token",
-        r"\b(?:EAA[MC][A-Za-z0-9]{100,}|[0-9]{15,16}\|[A-Za-z0-9_-]{27,40})\b",
+        r"\b(?:EAA[MC][A-Za-z0-9]{100,}|EAACEdEose0cBA[A-Za-z0-9]{20,}|[0-9]{15,16}\|[A-Za-z0-9_-]{27,40})\b",
         "EAAM" + fake(150),
         "EAAM" + fake(20),
         near=r"\bEAA[MC][A-Za-z0-9]{20}|[0-9]\|[A-Za-z0-9_-]{27}",
@@ -323,11 +329,17 @@ _CHAT: Final = (
     secret("twilio_account", r"\bAC[a-f0-9]{32}\b", "AC" + fake(32, "hex"), "AC" + fake(20, "hex")),
     secret(
         "sendgrid_key",
-        r"\b(?P<value>SG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50})" + END,
+        r"\b(?P<value>SG\.[A-Za-z0-9_=.-]{60,75})" + END,
         "SG." + fake(22) + "." + fake(43),
         "SG." + fake(5) + ".x",
+        check="random",
     ),
-    secret("mailgun_key", r"\b(?:key|pubkey)-[a-f0-9]{32}\b", "key-" + fake(32, "hex"), "key-" + fake(12, "hex")),
+    secret(
+        "mailgun_key",
+        r"\b(?:key|pubkey)-(?:[a-f0-9]{32}|[A-Za-z0-9]{64})\b",
+        "key-" + fake(32, "hex"),
+        "key-" + fake(12, "hex"),
+    ),
     secret(
         "mailchimp_key",
         r"\b[a-f0-9]{32}-us[0-9]{1,2}\b",
@@ -358,12 +370,18 @@ _MODELS: Final = (
         "sk-ant-" + fake(9),
     ),
     secret("openrouter_key", r"\bsk-or-v1-[a-f0-9]{64}\b", "sk-or-v1-" + fake(64, "hex"), "sk-or-v1-" + fake(9, "hex")),
-    secret("model_key", r"\bsk-[A-Za-z0-9]{32,64}\b", "sk-" + fake(48), "sk-" + fake(20), check="random"),
+    secret(
+        "model_key",
+        r"\b(?P<value>sk-(?:[a-z0-9]{2,12}-)?[A-Za-z0-9]{32,64}|sk-[a-z]{2,12}-[A-Za-z0-9_-]{64,160})" + END,
+        "sk-" + fake(48),
+        "sk-" + fake(20),
+        check="random",
+    ),
     secret(
         "huggingface_token", r"\b(?:hf_|api_org_)[A-Za-z0-9]{34,37}\b", "hf_" + fake(34, "letters"), "hf_" + fake(12)
     ),
     secret("groq_key", r"\bgsk_[A-Za-z0-9]{48,56}\b", "gsk_" + fake(52), "gsk_" + fake(12)),
-    secret("xai_key", r"\bxai-[A-Za-z0-9]{70,90}\b", "xai-" + fake(80), "xai-" + fake(9)),
+    secret("xai_key", r"\b(?P<value>xai-[A-Za-z0-9_-]{70,90})" + END, "xai-" + fake(80), "xai-" + fake(9)),
     secret("perplexity_key", r"\bpplx-[A-Za-z0-9]{40,64}\b", "pplx-" + fake(48), "pplx-" + fake(9)),
     secret("replicate_token", r"\br8_[A-Za-z0-9]{37,40}\b", "r8_" + fake(37), "r8_" + fake(12)),
     secret(
@@ -389,7 +407,7 @@ _REGISTRIES: Final = (
         "pypi-AgEIcHlwaS5vcmc" + fake(150),
         "pypi-attestations",
     ),
-    secret("rubygems_key", r"\brubygems_[a-f0-9]{48}\b", "rubygems_" + fake(48, "hex"), "rubygems_update"),
+    secret("rubygems_key", r"\brubygems_[a-z0-9]{40,64}\b", "rubygems_" + fake(48, "hex"), "rubygems_update"),
     secret(
         "dockerhub_token",
         r"\b(?P<value>dckr_(?:pat_[A-Za-z0-9_-]{27}|oat_[A-Za-z0-9_-]{32}))" + END,
@@ -430,7 +448,7 @@ _GENERAL: Final = (
     ),
     secret(
         "age_key",
-        r"\bAGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}\b",
+        r"\bAGE-SECRET-KEY-1[0-9A-Z]{58}\b",
         "AGE-SECRET-KEY-1" + fake(9, "digits").replace("1", "2") + "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7LQPZRY9X8GF2TVDW0S",
         "AGE-SECRET-KEY-1",
         check="",
@@ -467,7 +485,7 @@ _GENERAL: Final = (
         r"(?P<value>[A-Za-z0-9._~+/=-]{16,})",
         "Authorization: Bearer " + fake(40),
         "Authorization: Bearer $TOKEN",
-        check="random",
+        check="header",
         names=r"(?i:authorization|auth[_-]?header)",
     ),
     secret(

@@ -20,13 +20,14 @@ WORDS: Final = (
     r"(?:(?i:passw(?:or)?d|passphrase|passwd|secret|token|pwd|credentials?|"
     r"(?:[_.-]|\b)(?:pass|pw|psk|cookie)|(?:[a-z0-9][_.-]|(?:hash|api|access|secret|private|admin|signing|encryption|"
     r"master|shared|account|auth|client|service|license|unseal|storage|app|db|hec|write) ?)key|"
+    r"(?:bind|root|user|admin|require|db|sql|http|ftp|smtp|mail|store)(?:pass|pw)|"
     r"api_?hash|hash_?key|authtoken|key_?base|auth)|[a-z0-9](?:Key|Pass|Pwd|Pw|Psk)|\bKey)"
 )
 """Words that end the names of secrets, or are part of them."""
 _TAIL: Final = r"[A-Za-z0-9_-]{0,24}"
-_QUOTES: Final = r"[\"'`\\]{0,9}"
+_QUOTES: Final = r"[\"'`\\*]{0,9}"
 _BLANKS: Final = "[ \t\x7f]{0,24}"
-_SET: Final = _QUOTES + r"\]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANKS
+_SET: Final = _QUOTES + r"[\]}]?" + _BLANKS + r"(?:=>|:{0,3}=|\?=|\|\||:)" + _BLANKS
 _PLAIN: Final = r"[!#$%&*+./0-9:;=?@A-Z^_a-z~-]"
 _PRINTABLE: Final = r"[!#-&(-\[\]-_a-~]"
 """All printable characters except blanks, quotes and the backslash."""
@@ -59,7 +60,8 @@ _FOREIGN: Final = (
 
 
 _BEFORE_QUOTED: Final = (
-    _QUOTES + r"\]?[ \t\r\n\x7f]{0,16}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
+    _QUOTES
+    + r"[\]}]?[ \t\r\n\x7f]{0,16}(?:=>|:{0,3}=|\?=|\|\||\?\?|:|:[ \t]?[A-Za-z\[\]| .]{1,24}=|\()[ \t\r\n\x7f(]*",
     r"[\"']?,[ \t]*",
     r"[ \t]+--body[ \t=]+",
     r"[\"']\)[ \t]*(?:or|\|\||\?\?)[ \t]*",
@@ -74,10 +76,12 @@ _BEFORE_PLAIN: Final = (
     _SET,
     r"[\"']?:[ \t]*[>|][+-]?[ \t]*\n[ \t]+",
     r"[\"']?[ \t\r]*\n[ \t-]*(?i:value)[ \t]*:[ \t]*[\"']?",
-    ">",
+    "(?:   )?>",
+    r"[ \t]->[ \t]{1,2}[\"'`]?",
     r"[ \t]+--body[ \t=]+",
 )
-"""The same for an unquoted value: an operator, a folded text of YAML, the next member, the end of a tag, an option."""
+"""The same for an unquoted value: an operator, a folded text of YAML, the next member, the end of a tag (with blanks where it was
+an entity), an arrow, an option."""
 _SAMPLE: Final = "q7Xk2v" + "ZpR9w"
 """A made-up password."""
 
@@ -119,7 +123,7 @@ RULES: Final[Sequence[Rule]] = (
     ),
     _named(
         "column_secret",
-        WORDS + r"[A-Za-z0-9_-]{0,12}[\"']?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
+        WORDS + r"[A-Za-z0-9_-]{0,12}[\"'`]?(?:[ \t\x7f]*\|[ \t\x7f]*|,|\t[ \t]*|[ ]{2,40})"
         r"[`\"']?(?P<value>[!#$%&*+./0-9?@A-Z^_a-z~-]" + _PLAIN + r"{7,})[`\"']?(?:[ \t\x7f]*(?:[|,]|$))",
         "| DB_PASSWORD | " + _SAMPLE + " |",
         "| DB_PASSWORD | from the vault |",
@@ -128,7 +132,7 @@ RULES: Final[Sequence[Rule]] = (
     _named(
         "line_secret",
         WORDS
-        + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|>)(?P<value>"
+        + r"[A-Za-z0-9_-]{0,12}(?:[ \t\x7f]*[:=][ \t\x7f]*|(?:   )?>)(?P<value>"
         + _PRINTABLE
         + r"{8,}?)(?:[ \t\x7f]*$|[ \t]|;|</)",
         "DB_PASSWORD=" + _SAMPLE + ",}>4x",

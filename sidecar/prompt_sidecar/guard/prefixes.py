@@ -20,6 +20,7 @@ _CLASSES: Final = {
     "base64": "A-Za-z0-9+/",
     "signs": "A-Za-z0-9_=.-",
     "listed": "A-Za-z0-9+/_=,-",
+    "wide": "A-Za-z0-9+/_=.-",
 }
 
 
@@ -52,10 +53,10 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("aikido_secret", "AIK_(?:CI|SECRET)_", "word", 20, 64, shown="AIK_CI_"),
     _row("brave_search_key", "BSA", "dashed", 24, 32, check="random"),
     _row("buildkite_agent_token", "bk(?:ua|aa|aj|ar|ct|pt|pat|ps)_", "dashed", 40, shown="bkct_"),
-    _row("checkout_key", "sk_(?:sbox_)?[a-f0-9]{8}-", "dashed", 27, 27, shown="sk_" + fake(8, "hex") + "-"),
+    _row("checkout_key", "sk_(?:sbox_|test_)?[A-Fa-f0-9]{8}-", "dashed", 27, 27, shown="sk_" + fake(8, "hex") + "-"),
     _row("cloudsmith_key", "csa_[a-f0-9]{30}", "word", 6, 6, shown="csa_" + fake(30, "hex")),
     _row("deno_token", "dd[op]_", "word", 36, 36, shown="ddp_"),
-    _row("devcycle_key", "dvc_server_", "word", 16, 48),
+    _row("devcycle_key", "dvc_(?:server|client|mobile)_", "dashed", 12, 64, shown="dvc_server_"),
     _row("devin_key", "apk_(?:user_)?", "base64", 80, shown="apk_"),
     _row(
         "docker_swarm_token", r"SWMTKN-1-[a-z0-9]{50,60}-", "lower", 24, 30, shown="SWMTKN-1-" + fake(50, "lower") + "-"
@@ -92,6 +93,37 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("samsara_token", "samsara_api_", "word", 26, 32),
     _row("thunderstore_token", "tss_", "dashed", 24, 80, check="random"),
     _row("unkey_key", "unkey_", "word", 20, 32, check="random"),
+    _row("canva_secret", "cnvca", "dashed", 51, 51),
+    _row("cockroach_key", "CCDB1_[A-Za-z0-9]{22}_", "word", 40, 40, shown="CCDB1_" + fake(22) + "_"),
+    _row("dfuse_key", "(?:web|server)_", "lower", 32, 32, shown="web_", check="random"),
+    _row("exoscale_key", "EXO", "word", 27, 27, check="random"),
+    _row("iex_key", "T?sk_", "lower", 32, 32, shown="sk_", check="random"),
+    _row("lob_key", "(?:live|test)_", "hex", 35, 35, shown="live_"),
+    _row("mem_key", "m0-", "word", 28, 48, check="random"),
+    _row("mergify_key", "mergify_application_key_", "dashed", 40, 64),
+    _row("miro_token", "eyJtaXJv", "dashed", 32),
+    _row("packagist_token", "packagist_[a-z]{3}_", "hex", 64, 72, shown="packagist_out_"),
+    _row("persona_key", "persona_(?:production|sandbox)_", "dashed", 28, 40, shown="persona_production_"),
+    _row("ramp_secret", "ramp_sec_", "word", 40, 56),
+    _row("salesforce_token", r"(?:5AEP861|3MVG9)", "wide", 75, 128, shown="5AEP861"),
+    _row("shutterstock_token", "v2/", "word", 200, check="random"),
+    _row("teamwork_token", r"tkn\.v1_", "base64", 60, 80, shown="tkn.v1_"),
+    _row("telnyx_key", "KEY", "dashed", 55, 55, check="random"),
+    _row("trufflehog_key", "thog-(?:key|secret)-", "hex", 16, 32, shown="thog-key-"),
+    _row("wakatime_key", "waka_", "dashed", 36, 48),
+    _row("workato_token", r"wrka[a-z]{0,4}-eyJ", "signs", 40, shown="wrka-" + "eyJ"),
+    _row("xendit_key", "xnd_(?:production|development)_", "word", 40, 72, shown="xnd_production_"),
+    _row("zoho_token", r"1000\.[a-f0-9]{32}\.", "hex", 32, 32, shown="1000." + fake(32, "hex") + "."),
+    secret(
+        "prefixed_key",
+        r"\b(?P<value>[a-z][a-z0-9]{1,15}[_-](?:api|key|apikey|token|tok|pat|secret|sec|sk|live|prod|production|sandbox|"
+        r"oauth|access|svc)[_-](?:[a-z]{2,8}[_-])?[A-Za-z0-9_]{24,120})" + END,
+        "acme_live_" + fake(32),
+        "acme_live_" + fake(12),
+        check="prefixed",
+        near=r"[a-z0-9][_-](?:api|key|apikey|token|tok|pat|secret|sec|sk|live|prod|production|sandbox|oauth|access|svc)"
+        r"[_-](?:[a-z]{2,8}[_-])?[A-Za-z0-9]{20}",
+    ),
     _row("flyio_macaroon", r"FlyV1[ \t]+(?:fm[12][ar]?_)?", "listed", 60, shown="FlyV1 fm2_"),
 )
 """Each rule with its action under `guard.mode = enforce`."""

@@ -41,13 +41,14 @@ _WRITTEN: Final = re.compile(
     + _RUN
     + r"(?:u00(?P<unicode>[2-7][0-9A-Fa-f])|u\{0{0,4}(?P<braced>[2-7][0-9A-Fa-f])\}|x(?P<hex>[2-7][0-9A-Fa-f]))"
 )
-_HOLDS_WRITTEN: Final = re.compile(r"\\(?:u00[2-7]|u\{|x[2-7])|%3[Aa]%2[Ff]%2[Ff]")
-"""Texts that need `written`: percent codes only in whole addresses, as others stay part of values."""
+_HOLDS_WRITTEN: Final = re.compile(r"\\(?:u00[2-7]|u\{|x[2-7])|%3[Aa]%2[Ff]%2[Ff]|%(?:[46][1-9A-Fa-f]|[57][0-9Aa])")
+"""Texts that need `written`: percent codes only in whole addresses and of letters, as others stay part of values."""
 HIDDEN: Final = (
     r"[A-Za-z0-9]\\+u(?:00|\{0*)(?:5[fF]|2[b-fB-F])\}?[A-Za-z0-9]|"
-    r"%3[Aa]%2[Ff]%2[Ff][^\s\"'&]*(?:hook|%40|%3[DdFf])"
+    r"%3[Aa]%2[Ff]%2[Ff][^\s\"'&]*(?:hook|%40|%3[DdFf])|%(?:[46][1-9A-Fa-f]|[57][0-9Aa])[A-Za-z0-9_%.-]*%3[AaDd]"
 )
-"""Where a value may continue after a code that `written` reads, and where an address is wholly encoded. RE2."""
+"""Where a value may continue after a code that `written` reads, where an address is wholly encoded, and where a name has
+codes for letters. RE2."""
 _DASHES: Final = re.compile(r"[-+|: \t]+")
 _NAME: Final = re.compile(r"[ \t]*[A-Za-z0-9_.-]+[ \t]*")
 _CELL: Final = re.compile(r"[ \t]*[^\s|()]+[ \t]*")
@@ -167,7 +168,7 @@ def joined(text: str) -> Joined | None:
 
 def written(text: str) -> Written | None:
     """Return a text with one character for each code, or None if it has no codes that hide values."""
-    if ("\\" not in text and "%3" not in text) or _HOLDS_WRITTEN.search(text) is None:
+    if ("\\" not in text and "%" not in text) or _HOLDS_WRITTEN.search(text) is None:
         return None
     pieces, ends, lengths = _without(text, _WRITTEN, lambda code: chr(int(code[code.lastgroup or 0], 16)))
     return Written(read("".join(pieces).encode("utf-8", "replace")).decode(), ends, lengths) if ends else None

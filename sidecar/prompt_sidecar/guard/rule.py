@@ -14,6 +14,10 @@ BEGIN: Final = r"(?:\b|_)"
 """How the pattern of a value with a form of its own begins: such a value may also follow an underscore."""
 
 
+BY_NAME: Final = frozenset({"named_secret", "authorization_header"})
+"""Kinds of values without a form of their own: what is before them identifies them."""
+
+
 class RuleAction(StrEnum):
     """The action for a find of a rule."""
 

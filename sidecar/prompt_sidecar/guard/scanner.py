@@ -28,7 +28,7 @@ import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
 from prompt_sidecar.guard.reading import HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
-from prompt_sidecar.guard.rule import BEGIN, VALUE, Find, Rule, RuleAction, RuleGroup
+from prompt_sidecar.guard.rule import BEGIN, BY_NAME, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
 
 _SEPARATOR: Final = "\n\0\n"
@@ -467,6 +467,8 @@ def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
     return [find for find in finds if find.rule.group is RuleGroup.LOOKALIKES or not inside(find)]
 
 
+SIGNS: Final = 2
+"""Characters after a value with a form that a rule for names takes for a part of it: the last signs of a sentence."""
 _FIRST: Final = ({RuleAction.REFUSE}, {RuleAction.MASK}, {*RuleAction} - {RuleAction.REFUSE, RuleAction.MASK})
 """Actions in the order of precedence of their finds."""
 
@@ -481,10 +483,20 @@ def resolved(finds: Iterable[Find]) -> Sequence[Find]:
     values.sort(key=lambda find: (find.start, -find.end))
     taken: Sequence[Find] = ()
     for group in _FIRST:
-        of_group = _apart([find for find in values if find.rule.action in group], taken)
+        of_group = _apart(_with_forms([find for find in values if find.rule.action in group]), taken)
         taken = sorted((*taken, *of_group), key=lambda find: find.start)
     kept += taken
     return sorted(kept, key=lambda find: (find.start, -find.end, find.rule.name))
+
+
+def _with_forms(values: Sequence[Find]) -> Sequence[Find]:
+    """Return the finds without values by their names that are a value with a form and the signs of a sentence."""
+    formed = {find.start: find.end for find in values if find.rule.kind not in BY_NAME}
+    return [
+        find
+        for find in values
+        if find.rule.kind not in BY_NAME or not 0 < find.end - formed.get(find.start, find.end) <= SIGNS
+    ]
 
 
 def _apart(values: Sequence[Find], taken: Sequence[Find]) -> Sequence[Find]:

@@ -19,7 +19,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("cerebras_key", r"\bcsk-[a-z0-9]{48}\b", "csk-" + fake(48, "lower"), "csk-" + fake(8, "lower")),
     secret(
         "circleci_token",
-        r"\bCCI(?:PAT|PRJ)_[A-Za-z0-9]{22}_[a-f0-9]{40}\b",
+        r"\bCCI(?:PAT|PRJ)_[A-Za-z0-9]{20,26}_[a-z0-9]{40}\b",
         "CCIPAT_" + fake(22) + "_" + fake(40, "hex"),
         "CCIPAT_" + fake(22),
     ),
@@ -32,7 +32,7 @@ SERVICES: Final[Sequence[Rule]] = (
     ),
     secret(
         "dynatrace_token",
-        r"\bdt0[a-z][0-9]{2}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}\b",
+        r"\bdt0[A-Za-z][0-9]{2}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}\b",
         "dt0c01." + fake(24, "upper") + "." + fake(64, "upper"),
         "dt0c01." + fake(24, "upper"),
     ),
@@ -50,7 +50,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("frameio_token", r"\b(?P<value>fio-u-[A-Za-z0-9_=-]{64})" + END, "fio-u-" + fake(64), "fio-u-" + fake(9)),
     secret(
         "grafana_api_key",
-        r"\bey" + r"JrIjoi[A-Za-z0-9+/]{44,400}={0,3}",
+        r"\bey" + r"JrIjoi[A-Za-z0-9+/]{36,400}={0,3}",
         "ey" + "JrIjoi" + fake(90),
         "ey" + "JrIjoi" + fake(12),
         kind="grafana_token",
@@ -75,7 +75,13 @@ SERVICES: Final[Sequence[Rule]] = (
         "jina_" + fake(32, "hex"),
     ),
     secret("langfuse_key", r"\bsk-lf-" + _UUID + r"\b", "sk-lf-" + fake_uuid(), "pk-lf-" + fake_uuid()),
-    secret("launchdarkly_key", r"\b(?:sdk|api|mob)-" + _UUID + r"\b", "sdk-" + fake_uuid(), "sdk-" + fake(8, "hex")),
+    secret(
+        "launchdarkly_key",
+        r"\b(?:sdk|api|mob)-[a-z0-9]{8}(?:-[a-z0-9]{4}){3}-[a-z0-9]{12}\b",
+        "sdk-" + fake_uuid(),
+        "sdk-" + fake(8, "hex"),
+        check="random",
+    ),
     secret(
         "mapbox_token",
         r"\b(?P<value>sk\.ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22})" + END,
@@ -140,9 +146,10 @@ SERVICES: Final[Sequence[Rule]] = (
     ),
     secret(
         "tailscale_key",
-        r"\btskey-(?:api|auth|client|scim|webhook)-[A-Za-z0-9]{10,20}-[A-Za-z0-9]{20,40}\b",
+        r"\btskey-[a-z]{3,32}-[A-Za-z0-9_-]{16,80}\b",
         "tskey-auth-" + fake(12) + "-" + fake(32),
-        "tskey-auth-" + fake(12),
+        "tskey-auth-" + fake(8),
+        check="random",
     ),
     secret(
         "tavily_key",
@@ -150,7 +157,7 @@ SERVICES: Final[Sequence[Rule]] = (
         "tvly-dev-" + fake(32),
         "tvly-" + fake(9),
     ),
-    secret("typeform_token", r"\btfp_[A-Za-z0-9_.=-]{59}", "tfp_" + fake(59), "tfp_" + fake(9)),
+    secret("typeform_token", r"\btfp_[A-Za-z0-9_.=-]{40,64}", "tfp_" + fake(59), "tfp_" + fake(9)),
     secret("voyage_key", r"\b(?P<value>pa-[A-Za-z0-9_-]{43})" + END, "pa-" + fake(43), "pa-" + fake(9), check="random"),
     secret(
         "yandex_key",
@@ -208,10 +215,10 @@ LATER: Final[Sequence[Rule]] = (
     ),
     secret(
         "newrelic_license",
-        r"\b[a-f0-9]{36}(?:NRAL|FFFF[A-Z]{4})\b",
+        r"\b[a-f0-9]{32,36}(?:FFFF)?NRAL\b",
         fake(36, "hex") + "NRAL",
         "NRAL",
-        near=r"[a-f0-9]NRAL\b",
+        near=r"[A-Fa-f0-9]NRAL\b",
     ),
     secret(
         "kubeconfig_key",
