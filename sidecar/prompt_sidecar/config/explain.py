@@ -75,7 +75,8 @@ def sentences(policy: Policy, limit: int) -> Sequence[str]:
 
 
 _TAKEN_OUT: Final = {
-    Condense.EXACT: "what a terminal would not show and what repeats the line above",
+    Condense.EXACT: "what a terminal would not show, what repeats the line above, and, where it makes half of the "
+    "result, what else can be read back from the text",
     Condense.SAFE: "what a terminal would not show, what can be read back from the text, and tests that passed",
     Condense.FULL: "what a terminal would not show, what can be read back from the text, tests that passed, padding, "
     "the middle of long outputs, and the markup of pages",

@@ -80,8 +80,8 @@ _BEFORE_PLAIN: Final = (
     r"[ \t]->[ \t]{1,2}[\"'`]?",
     r"[ \t]+--body[ \t=]+",
 )
-"""The same for an unquoted value: an operator, a folded text of YAML, the next member, the end of a tag (with blanks where it was
-an entity), an arrow, an option."""
+"""The same for an unquoted value: an operator, a folded text of YAML, the next member, the end of a tag (with blanks
+where it was an entity), an arrow, an option."""
 _SAMPLE: Final = "q7Xk2v" + "ZpR9w"
 """A made-up password."""
 

@@ -47,8 +47,8 @@ HIDDEN: Final = (
     r"[A-Za-z0-9]\\+u(?:00|\{0*)(?:5[fF]|2[b-fB-F])\}?[A-Za-z0-9]|"
     r"%3[Aa]%2[Ff]%2[Ff][^\s\"'&]*(?:hook|%40|%3[DdFf])|%(?:[46][1-9A-Fa-f]|[57][0-9Aa])[A-Za-z0-9_%.-]*%3[AaDd]"
 )
-"""Where a value may continue after a code that `written` reads, where an address is wholly encoded, and where a name has
-codes for letters. RE2."""
+"""Where a value may continue after a code that `written` reads, where an address is wholly encoded, and where a name
+has codes for letters. RE2."""
 _DASHES: Final = re.compile(r"[-+|: \t]+")
 _NAME: Final = re.compile(r"[ \t]*[A-Za-z0-9_.-]+[ \t]*")
 _CELL: Final = re.compile(r"[ \t]*[^\s|()]+[ \t]*")

@@ -122,11 +122,12 @@ class Policy:
         Condense.EXACT,
         choice(*Condense),
         "What is taken out of a tool result when it is first seen: nothing (off), what a terminal would not show, "
-        "and lines that repeat the one above (exact), also paths and beginnings that lines share, names in JSON, and "
-        "tests that passed (safe), also padding, the middle of long outputs and the markup of pages (full). "
+        "lines that repeat the one above, and, where the result becomes half as long, paths and beginnings that lines "
+        "share and names in JSON (exact), also the latter wherever that saves something, and tests that passed "
+        "(safe), also padding, the middle of long outputs and the markup of pages (full). "
         "The exact original stays in reach of recall and search.",
-        "What was never sent rewrites no cache, and exact hides nothing and leaves lines whole, as agents quote them "
-        "and search for them. No live model has judged a result without its passed tests yet.",
+        "What was never sent rewrites no cache, and exact hides nothing and mostly leaves lines whole, as agents quote "
+        "them and search for them. No live model has judged a result without its passed tests yet.",
     )
     condense_skip_tools: tuple[str, ...] = setting(
         (),

@@ -166,11 +166,11 @@ class _CondenseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Condense.Val
     CONDENSE_OFF: _Condense.ValueType  # 1
     """Nothing."""
     CONDENSE_EXACT: _Condense.ValueType  # 2
-    """What a terminal would not show either; identical lines in a row are counted. Lines stay whole."""
-    CONDENSE_SAFE: _Condense.ValueType  # 3
-    """Paths and beginnings that lines share and rows of JSON in a form from which they can be read back; tests that
-    passed, counted.
+    """What a terminal would not show either, and lines that repeat the one above. Where the result becomes half as long
+    also paths and beginnings that lines share and names in rows of JSON: the text can be read back.
     """
+    CONDENSE_SAFE: _Condense.ValueType  # 3
+    """The latter wherever that saves something; tests that passed, counted."""
     CONDENSE_FULL: _Condense.ValueType  # 4
     """Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
 
@@ -182,11 +182,11 @@ CONDENSE_UNSPECIFIED: Condense.ValueType  # 0
 CONDENSE_OFF: Condense.ValueType  # 1
 """Nothing."""
 CONDENSE_EXACT: Condense.ValueType  # 2
-"""What a terminal would not show either; identical lines in a row are counted. Lines stay whole."""
-CONDENSE_SAFE: Condense.ValueType  # 3
-"""Paths and beginnings that lines share and rows of JSON in a form from which they can be read back; tests that
-passed, counted.
+"""What a terminal would not show either, and lines that repeat the one above. Where the result becomes half as long
+also paths and beginnings that lines share and names in rows of JSON: the text can be read back.
 """
+CONDENSE_SAFE: Condense.ValueType  # 3
+"""The latter wherever that saves something; tests that passed, counted."""
 CONDENSE_FULL: Condense.ValueType  # 4
 """Padding before line numbers, the middle of long outputs, the markup of fetched pages."""
 Global___Condense: _TypeAlias = Condense  # noqa: Y015

@@ -24,6 +24,7 @@ RED: Final = "".join(f"\x1b[31mFAIL\x1b[0m src/case_{number}.ts: expected {numbe
 PLAIN: Final = RED.replace("\x1b[31m", "").replace("\x1b[0m", "")
 LONG: Final = RED * 40
 FOUND: Final = "".join(f"src/app/config/settings.py:{number}:    value_{number} = {number}\n" for number in range(90))
+SHORT: Final = FOUND.replace("src/app/config/settings.py", "src/a.py")
 SAFE: Final = {"condense": "safe"}
 
 Prompt = Callable[[str, str, str], list[Any]]
@@ -406,11 +407,17 @@ def test_a_revision_that_was_made_without() -> None:
 
 
 def test_lines_of_a_search_stay_whole() -> None:
-    """By default what grep found is returned as it came, to be quoted and searched for; with `safe` it is grouped."""
+    """By default what grep found is returned as it came, to be quoted and searched for; with `safe` it is grouped.
+
+    Where the path is half of what was found it is grouped by default, too.
+    """
     shape = SHAPES["openai_chat"][1]
-    sent = raw(shape, history("openai_chat", shape, 2, FOUND, "rg -n value_ src"))
+    sent = raw(shape, history("openai_chat", shape, 2, SHORT, "rg -n value_ src"))
     assert sent == bare().trim("openai_chat", sent).prompt.body
     (text,) = texts(bare(SAFE).trim("openai_chat", sent), shape)
+    assert text.startswith("src/a.py\n0:")
+    sent = raw(shape, history("openai_chat", shape, 2, FOUND, "rg -n value_ src"))
+    (text,) = texts(bare().trim("openai_chat", sent), shape)
     assert text.startswith("src/app/config/settings.py\n0:")
 
 
@@ -422,10 +429,10 @@ def test_a_run_of_earlier_rules_goes_on_with_its_reductions() -> None:
     assert opened is not None
     assert RULES == opened.began_under
     before = seal(KEY, msgspec.structs.replace(opened, began_under=8, version=8))
-    sent += shape.call("call_9", "rg -n value_ src", FOUND)
+    sent += shape.call("call_9", "rg -n value_ src", SHORT)
     answer = bare().trim("openai_chat", raw(shape, sent), revision=before)
-    assert texts(answer, shape)[-1].startswith("src/app/config/settings.py\n0:")
-    sent += shape.call("call_10", "rg -n value_ src", FOUND)
+    assert texts(answer, shape)[-1].startswith("src/a.py\n0:")
+    sent += shape.call("call_10", "rg -n value_ src", SHORT)
     fresh = bare().trim("openai_chat", raw(shape, sent), revision=answer.prompt.revision)
     assert messages_of(answer, shape) == messages_of(fresh, shape)[: len(sent) - 2]
     grouped = [text.partition("\n[condensed")[0] for text in texts(fresh, shape)[1:]]

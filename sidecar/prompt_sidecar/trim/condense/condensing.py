@@ -7,13 +7,15 @@ bytes, also in another process or with other escapes. The original can be recall
 A reduction removes what a reader does not miss, and describes it in a line in square brackets, unless a terminal would
 not have shown it anyway. There are three levels, each including those before it:
 
-    exact   what a terminal would show: its lines stay whole, and identical lines in a row are counted
-    safe    lines in another form, from which they can be read back (a path or a common beginning once, rows of JSON as
-            a table); tests that passed, counted
+    exact   what a terminal would show; identical lines in a row, counted; and lines in another form, from which they
+            can be read back (a path or a common beginning once, rows of JSON as a table), where it takes half as much
+    safe    lines in another form wherever it saves something; tests that passed, counted
     full    padding, the middle of long outputs, markup of pages
 
-Lines stay whole in `exact` because agents quote them and search for them as they are: in recorded runs of Codex, four
-fifths of what the next actions used of results of grep stood only in lines that had lost their path (docs/evidence.md).
+`exact` asks that much of another form because agents quote lines and search for them as they are: in recorded runs of
+Codex, four fifths of what the next actions used of results of grep stood only in lines that had lost their path
+(docs/evidence.md). Of 44 results in eight runs that another form would have made smaller, 34 by less than two fifths
+held nearly all of that, and the others, by more than half, saved more than all of these.
 
 In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text that
 already has a line such as reductions write: it may have been reduced before, and a reduced text is never reduced again.
@@ -42,6 +44,8 @@ LEAST_BYTES: Final = 2_048
 """Smaller results are not condensed: they have 17 % of all tokens, and 4 % of what can be saved (27 recorded runs)."""
 LEAST_TOKENS: Final = 24
 """Least tokens that condensing must save: twice what the label of a condensed result takes."""
+_FORM_SHARE: Final = 0.5
+"""Share of a text that another form of its lines may take to be used in `exact`, see above."""
 _LABEL: Final = "[condensed"
 _LINE_END: Final = "\n"
 
@@ -70,25 +74,29 @@ class Reduction:
     """Whether lines of the result represent others. A text that already has such lines must then be left alone."""
     marker: str = ""
     """Part of each text that the reduction has made; empty if it writes nothing of its own."""
+    exact_share: float = 0.0
+    """Share of the text that the smaller one may take to be used in `exact`, too; 0: it is not."""
+
+    def most(self, level: Level) -> float:
+        """Return the share of the text that the smaller one may take at this level; 0: it is not used there."""
+        return 1.0 if self.level <= level else self.exact_share
 
 
 REDUCTIONS: Final = (
     Reduction("codes", Level.EXACT, without_codes, folds=False),
     Reduction("overwritten", Level.EXACT, without_overwritten, folds=False),
-    Reduction("rows", Level.SAFE, json_rows.as_tables, True, marker=json_rows.OPENING),
-    Reduction("grep", Level.SAFE, grep.grouped, True),
+    Reduction("rows", Level.SAFE, json_rows.as_tables, True, marker=json_rows.OPENING, exact_share=_FORM_SHARE),
+    Reduction("grep", Level.SAFE, grep.grouped, True, exact_share=_FORM_SHARE),
     Reduction("identical_lines", Level.EXACT, repeats.counted, True, marker=repeats.COUNTED),
     Reduction("passed_tests", Level.SAFE, passed_tests.without_passed, marker=passed_tests.LEFT_OUT),
-    Reduction("prefix", Level.SAFE, repeats.with_prefix_once, True, marker=repeats.BEGIN),
+    Reduction("prefix", Level.SAFE, repeats.with_prefix_once, True, marker=repeats.BEGIN, exact_share=_FORM_SHARE),
     Reduction("padding", Level.FULL, without_padding, kinds=(ResultKind.SOURCE,), folds=False),
     Reduction("page", Level.FULL, html_text.as_text, kinds=(ResultKind.PAGE,), marker=html_text.OPENING),
     Reduction("long_output", Level.FULL, long_output.ends_and_trouble, marker=long_output.LEFT_OUT),
 )
 """In the order in which they are tried: first those for what a terminal would not show, then those that count lines."""
-_EXACT_BEFORE: Final = frozenset({"rows", "grep", "prefix"})
-"""Reductions of level `safe` that version 1 made at level `exact`."""
 VERSIONS: Final[Mapping[int, Sequence[Reduction]]] = {
-    1: tuple(replace(each, level=Level.EXACT) if each.name in _EXACT_BEFORE else each for each in REDUCTIONS),
+    1: tuple(replace(each, level=Level.EXACT) if each.exact_share else each for each in REDUCTIONS),
     VERSION: REDUCTIONS,
 }
 """The reductions of each version that a revision may name."""
@@ -134,7 +142,7 @@ def condensed(
 
     Args:
         text: the result after the guard.
-        call: the call that it answers; None: unknown, so only `exact` reductions are made.
+        call: the call that it answers; None: unknown, so only those of `exact` are made.
         level: which reductions may be made.
         count: tokens of a text.
         fetch_tools: names of the tools whose results are pages.
@@ -164,10 +172,11 @@ def reduced(
     all_can_be_read_back = True
     folds = False
     for reduction in reductions:
-        if reduction.level > most or kind not in reduction.kinds:
+        share = reduction.most(most)
+        if not share or kind not in reduction.kinds:
             continue
         text = reduction.reduce(output)
-        if text is None or len(text) >= len(output.text):
+        if text is None or len(text) >= len(output.text) or len(text) > share * len(output.text):
             continue
         if reduction.folds and not folds and _is_marked(output.text):
             break
