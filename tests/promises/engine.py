@@ -74,6 +74,8 @@ class Engine:
     rules: Rules | None = None
     """What holds for whom; None: no ceilings."""
     archive: Archive | None = None
+    first_wait: float = FIRST_WAIT
+    """Seconds that a prompt waits for the archive."""
     journal_entries: int = 0
     models: Models = field(default_factory=Models)
     runs: Runs = field(init=False)
@@ -88,7 +90,7 @@ class Engine:
             Clocks(self.clock),
             CoreLimits(self.limits, self.search_limits, self.recall_limits, self.journal_entries, self.models),
             self.archive,
-            FIRST_WAIT,
+            self.first_wait,
         )
 
     def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from random import Random
+from time import sleep
 from typing import Any, Final
 
 from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer
@@ -18,10 +19,13 @@ from prompt_sidecar.facts.usage_calls import UsageCall
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.store.server import Server
+from prompt_sidecar.store.shared import SharedArchive
 from tests.conformance.case import Case
 from tests.engine.runs.making import ROOM
-from tests.promises.engine import CALLER, Engine
-from tests.store.sharing import Stepped, Valkey
+from tests.promises.engine import CALLER, FIRST_WAIT, Engine
+from tests.store.sharing import LIFE, Stepped, Valkey
 
 LIMIT: Final = 12_000
 """Tokens: so few that a short history passes it several times."""
@@ -123,6 +127,7 @@ def play(
     masked: bool = False,
     seed: int = 1,
     limit: int = LIMIT,
+    pause: float | None = None,
     **options: Any,
 ) -> Played:
     """Send a run's prompts to replicas that share a server, or to some that share nothing.
@@ -135,11 +140,16 @@ def play(
         masked: whether the guard masks.
         seed: of the noise and of the routing.
         limit: tokens that a prompt may take.
+        pause: seconds from an answer to the next prompt, while what it brought is written behind it and a prompt waits
+            for the store as by default; None: all is written before the next prompt, which waits for the store.
         options: of the store.
     """
     guard = GuardOptions(mode="enforce") if masked else GuardOptions()
-    archives = [Stepped(valkey.url, **options) if valkey else None for _ in range(REPLICAS)]
-    engines = [Engine(limit=limit, policy=ROOM, archive=archive, guard=guard) for archive in archives]
+    behind = [_threaded(valkey.url, **options) for _ in range(REPLICAS)] if valkey and pause is not None else []
+    stepped = [Stepped(valkey.url, **options) for _ in range(REPLICAS)] if valkey and pause is None else []
+    archives: Sequence[SharedArchive | None] = behind or stepped or [None] * REPLICAS
+    wait = FIRST_WAIT if pause is None else StoreOptions().first_wait
+    engines = [Engine(limit=limit, policy=ROOM, archive=archive, guard=guard, first_wait=wait) for archive in archives]
     noise, chance = Random(f"noise {seed}"), Random(f"routing {seed}")
     played = Played()
     before: list[bytes] = []
@@ -161,9 +171,19 @@ def play(
         engines[at].runs.report_usage(
             UsageCall(CALLER, engines[at].run_id, input_tokens=real, revision=answer.prompt.revision)
         )
-        if (archive := archives[at]) is not None:
-            archive.drain()
+        if stepped:
+            stepped[at].drain()
+        if pause:
+            sleep(pause)
+    for archive in behind:
+        archive.close()
     return played
+
+
+def _threaded(url: str, **options: Any) -> SharedArchive:
+    """An archive that writes by itself, with default settings but for `options`."""
+    settings = StoreOptions(url=url, **options)
+    return SharedArchive(settings, Server(settings), LIFE)
 
 
 def _read(format: str, body: bytes) -> Iterator[bytes]:

@@ -80,6 +80,8 @@ BIRTH_BYTES: Final = 8
 """Bytes that tell one birth of a run from another."""
 NAME_BYTES: Final = 8
 """Bytes that tell one value of a run's hidden turns from another."""
+VALUES_BOUND: Final = "store.vault_values"
+BYTES_BOUND: Final = "store.vault_bytes"
 UNWRITTEN_SECONDS: Final = 1.0
 """After which a store that is still too full for a run is told so again."""
 FAILED_PAUSE: Final = 0.05
@@ -696,7 +698,7 @@ class SharedArchive:
 
     def _count_refused(self, refused: Sequence[bytes | None]) -> None:
         """Count the values behind masks that the store did not take, by the bound that they would have passed."""
-        for bound, number in zip(("store.vault_values", "store.vault_bytes"), refused, strict=True):
+        for bound, number in zip((VALUES_BOUND, BYTES_BOUND), refused, strict=True):
             if number and number != b"0" and number.isdigit():
                 self._commands.lose(StoreLoss.VAULT_FULL, int(number))
                 self._bounds.add(bound)
