@@ -261,6 +261,27 @@ def test_a_pattern_without_groups(pattern: str, without: str) -> None:
     re2.compile(without)
 
 
+@pytest.mark.parametrize("text", ["secret-12", "SECRET-12", "a-12", "~-12", "cafe-12", "kelvin-12", "x", "q-12"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(?i:\u017fecret)-[0-9]+", "(?i:\u212aelvin)-[0-9]+", "[a-\u00e9]-[0-9]+", "[^\u00e9]-[0-9]+"),
+        *("(?i:[\u00e0-\u0180])ecret", "caf(?:e|\u00e9)-?", "\u00e9?a-", "[\u00e9q]-", r"\p{L}-", r"[\x{7a}-\x{17f}]-"),
+    ],
+)
+def test_patterns_with_other_letters_find_the_same_in_ascii(text: str, pattern: str) -> None:
+    """Of a text in ASCII the expressions read bytes: a rule for other letters finds in it what it finds in any text."""
+    rules = RuleSet([Rule("r", "k", RuleGroup.LOOKALIKES, pattern, action=RuleAction.OBSERVE)])
+    beside = [find for find in _seen(rules.scan([f"{text} \u0416"])[0]) if find[0] <= len(text)]
+    assert beside == _seen(rules.scan([text])[0])
+
+
+def test_the_sidecars_own_rules_read_text_in_ascii_as_bytes() -> None:
+    """That takes half the memory, so no rule of the sidecar's own may prevent it."""
+    _, in_ascii = default_rules(GuardOptions())._scanner._gates  # noqa: SLF001
+    assert {re2.Options.Encoding.LATIN1} == {expression.options.encoding for expression in in_ascii.any}
+
+
 def test_the_expressions_of_all_rules_capture_nothing() -> None:
     """The library makes a result for each group of an expression at each search."""
     for gate in _RULES._scanner._gates:  # noqa: SLF001
