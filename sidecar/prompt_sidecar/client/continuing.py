@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from prompt_sidecar.client import native
+from prompt_sidecar.client.sent import Edit
 from prompt_sidecar.providers.messages import FormatMessages, unmarked
 
 MOST_REVISIONS: Final = 8
@@ -71,6 +72,8 @@ class SentMessages:
     """Bytes of the messages as JSON."""
     revisions: tuple[Covered, ...] = ()
     """Those that cover its beginnings, the shortest first."""
+    edits: Mapping[str, tuple[Edit, ...]] | None = None
+    """Those of messages in the answer to the last prompt, by the beginning of their pointers; None: not known."""
     misses: int = 0
     """How often in a row the sidecar has not known the messages before."""
     wait: int = 0
@@ -79,7 +82,8 @@ class SentMessages:
     @property
     def weight(self) -> int:
         """Bytes of memory."""
-        return self.size + sum(len(known.revision) for known in self.revisions)
+        edits = sum(len(value) for each in (self.edits or {}).values() for _, _, value in each)
+        return self.size + edits + sum(len(known.revision) for known in self.revisions)
 
     @property
     def newest(self) -> bytes:
@@ -175,6 +179,35 @@ def _prepared_objects(prompt: Any, format: str, shape: FormatMessages, last: Sen
     revisions = last.within(max(common, since))
     sent = SentMessages(format, in_body, kept, size=base.size + span[1] - span[0], revisions=revisions)
     return SentPrompt(body, base.revision, span, sent)
+
+
+def merged(kept: Mapping[str, tuple[Edit, ...]], new: Sequence[Edit], member: str) -> list[Edit]:
+    """Return all edits of a prompt, from those that were kept of the last one and those that have changed.
+
+    Args:
+        kept: see `SentMessages.edits`.
+        new: the answer's.
+        member: the body's member for the messages; empty if there is no body.
+    """
+    messages, others = by_message(new, member)
+    together = {**kept, **messages}
+    places = sorted(together, key=lambda pointer: int(pointer.rpartition("/")[2]), reverse=True)
+    return [*(edit for place in places for edit in together[place]), *others]
+
+
+def by_message(edits: Sequence[Edit], member: str) -> tuple[dict[str, tuple[Edit, ...]], list[Edit]]:
+    """Split an answer's edits into those of messages, by the beginning of their pointers, and the others, in order."""
+    base = f"/{member}/" if member else "/"
+    messages: dict[str, tuple[Edit, ...]] = {}
+    others: list[Edit] = []
+    for edit in edits:
+        operation, pointer, _ = edit
+        if operation == native.INSERT or not pointer.startswith(base):
+            others.append(edit)
+            continue
+        place = base + pointer[len(base) :].partition("/")[0]
+        messages[place] = (*messages.get(place, ()), edit)
+    return messages, others
 
 
 def _calls(messages: Sequence[Any], shape: FormatMessages) -> int:

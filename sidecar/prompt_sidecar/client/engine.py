@@ -29,7 +29,15 @@ from prompt_sidecar.client.arguments import (
     annotated,
     check_order,
 )
-from prompt_sidecar.client.continuing import SentMessages, SentPrompt, prepared, sent_again, whole_body
+from prompt_sidecar.client.continuing import (
+    SentMessages,
+    SentPrompt,
+    by_message,
+    merged,
+    prepared,
+    sent_again,
+    whole_body,
+)
 from prompt_sidecar.client.errors import (
     BAD_ANSWER,
     BAD_EDITS,
@@ -50,6 +58,7 @@ from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.pieces import WithoutHalves
 from prompt_sidecar.client.schema import make, unknown
+from prompt_sidecar.client.sent import Edit
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.table import MESSAGES
 
@@ -167,18 +176,19 @@ class Engine:
         # An answer after the caller's own base cannot be edited in place: it is longer than the request.
         request = self._request(call, "edits" if call.native and not call.base else "full")
         last = self._histories.of(run_id)
-        sent = SentPrompt(b"")
+        sent, shape = SentPrompt(b""), MESSAGES.get(format)
+        member = "" if shape is None else shape.messages
         try:
             sent = self._prepared(call, last)
             try:
-                answer, trimmed = yield from _sent(request, sent, prompt)
+                answer, trimmed, edits = yield from _asked_for(request, sent, prompt, last, member)
             except ClientError as error:
                 if not sent.base or error.reason not in _SENT_AGAIN:
                     raise
                 with self._lock:
                     self._sent_again_whole += 1
                 sent = sent_again(prompt, sent, last)
-                answer, trimmed = yield from _sent(request, sent, prompt)
+                answer, trimmed, edits = yield from _asked_for(request, sent, prompt, None, member)
         except ClientError as error:
             self._histories.forget(run_id)
             body = sent.body if not sent.base else whole_body(prompt)
@@ -195,9 +205,9 @@ class Engine:
             return self._gave_up(self._fallback.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
         if call.changes:
-            self._remember(run_id, sent, trimmed.revision, last)
+            self._remember(call, sent, trimmed.revision, edits, last)
         self._watch_masks(run_id, sent.body, answer)
-        return self._fallback.remembered(call, sent, answer, trimmed)
+        return self._fallback.remembered(call, sent, answer, trimmed, edits)
 
     def _prepared(self, call: FallbackCall, last: SentMessages | None) -> SentPrompt:
         """Return a prompt as it is sent. Raises InvalidRequest if it cannot be written as JSON."""
@@ -212,15 +222,20 @@ class Engine:
             message = f"the prompt cannot be written as JSON ({type(error).__name__})"
             raise InvalidRequest(message, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
 
-    def _remember(self, run_id: str, sent: SentPrompt, revision: bytes, last: SentMessages | None) -> None:
+    def _remember(
+        self, call: FallbackCall, sent: SentPrompt, revision: bytes, edits: Sequence[Edit], last: SentMessages | None
+    ) -> None:
         """Remember what was sent, for the next prompt; if another call has changed the run meanwhile, nothing."""
+        run_id = call.run_id
         if sent.base:
             with self._lock:
                 self._sent_new_only += 1
         if sent.sent is None or not revision or self._histories.of(run_id) is not last:
             self._histories.forget(run_id)
         else:
-            self._histories.keep(run_id, sent.sent.answered(revision))
+            member = MESSAGES[call.format].messages if isinstance(call.prompt, Mapping) else ""
+            kept = by_message(edits, member)[0] if call.native else None
+            self._histories.keep(run_id, replace(sent.sent.answered(revision), edits=kept))
 
     def trim_keywords(
         self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
@@ -369,15 +384,27 @@ def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
     return read(fact, answer)
 
 
-def _sent(request: Any, sent: SentPrompt, prompt: Any) -> Steps[tuple[Any, Trimmed[Any]]]:
-    """Ask for a prompt as it is sent; return the answer, and the prompt that it makes."""
-    request.json.body, given = sent.body, request.base_revision
-    request.base_revision = sent.base or given
+def _asked_for(
+    request: Any, sent: SentPrompt, prompt: Any, last: SentMessages | None, member: str
+) -> Steps[tuple[Any, Trimmed[Any], list[Edit]]]:
+    """Ask for a prompt as it is sent; return the answer, the prompt that it makes, and the edits that make it."""
+    kept = last.edits if last is not None and sent.base and sent.base == last.newest else None
+    whole_base = request.base_revision
+    request.json.body, request.base_revision = sent.body, sent.base or whole_base
+    request.changed_edits_only = kept is not None
     try:
         answer = yield Rpc("TrimPrompt", request)
     finally:
-        request.base_revision = given
-    return answer, _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
+        request.base_revision, request.changed_edits_only = whole_base, False
+    if request.response_mode != EDITS:
+        return answer, _whole(prompt, answer), []
+    edits = edits_of(answer)
+    if answer.edits_since_base and kept is not None:
+        try:
+            edits = merged(kept, edits, member if isinstance(prompt, Mapping) else "")
+        except ValueError:
+            raise _not_applied("ValueError") from None
+    return answer, _patched(prompt, answer, edits), edits
 
 
 def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
@@ -409,14 +436,17 @@ def _are_definitions(text: bytes) -> bool:
     return isinstance(read, list) and all(isinstance(each, dict) for each in read)
 
 
-def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
+def _patched(prompt: Any, answer: Any, edits: Sequence[Edit]) -> Trimmed[Any]:
     try:
-        made = native.edited(prompt, edits_of(answer))
+        made = native.edited(prompt, edits)
         _check_kind(prompt, made)
     except (LookupError, TypeError, ValueError, RecursionError) as error:
-        message = f"the answer's edits do not fit the prompt ({type(error).__name__})"
-        raise Refused(message, code="INTERNAL", reason=BAD_EDITS) from None
+        raise _not_applied(type(error).__name__) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)
+
+
+def _not_applied(error: str) -> Refused:
+    return Refused(f"the answer's edits do not fit the prompt ({error})", code="INTERNAL", reason=BAD_EDITS)
 
 
 def _names_option(error: ClientError) -> bool:

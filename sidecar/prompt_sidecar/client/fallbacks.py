@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -26,7 +26,7 @@ from prompt_sidecar.client.fallback_rules import (
 )
 from prompt_sidecar.client.kept import ValuesByRun
 from prompt_sidecar.client.schema import enum_name
-from prompt_sidecar.client.sent import LastPrompt, Piece, UntrimmedPrompt, decoded
+from prompt_sidecar.client.sent import Edit, LastPrompt, Piece, UntrimmedPrompt, decoded
 from prompt_sidecar.providers.claude import is_bound
 from prompt_sidecar.providers.table import MESSAGES
 
@@ -169,8 +169,10 @@ class Fallbacks:
             thinking_removed=made.thinking_removed,
         )
 
-    def remembered(self, call: FallbackCall, prompt: SentPrompt, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
-        """Remember a prompt that the sidecar trimmed, as it was sent.
+    def remembered(
+        self, call: FallbackCall, prompt: SentPrompt, answer: Any, trimmed: Trimmed[Any], edits: Sequence[Edit]
+    ) -> Trimmed[Any]:
+        """Remember a prompt that the sidecar trimmed, as it was sent, and the edits that made it.
 
         If earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that is
         bound to them is removed, now and in all later prompts.
@@ -178,7 +180,7 @@ class Fallbacks:
         if not call.changes or call.format not in MESSAGES:
             return trimmed
         last = self._known(call)
-        sent = _sent(call, _asked(call, prompt, last, answer), answer, trimmed, last)
+        sent = _sent(call, _asked(call, prompt, last, answer), answer, trimmed, last, edits)
         mismatched = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
         if last is not None and (mismatched or last.removed):
             # A prompt that cannot be parsed here is sent as the sidecar returned it.
@@ -214,14 +216,19 @@ def _asked(call: FallbackCall, prompt: SentPrompt, last: LastPrompt | None, answ
     return (UntrimmedPrompt(members, member, sent.messages, sent.size),)
 
 
-def _sent(
-    call: FallbackCall, asked: tuple[Piece, ...], answer: Any, trimmed: Trimmed[Any], last: LastPrompt | None
+def _sent(  # noqa: PLR0917 - what is remembered
+    call: FallbackCall,
+    asked: tuple[Piece, ...],
+    answer: Any,
+    trimmed: Trimmed[Any],
+    last: LastPrompt | None,
+    edits: Sequence[Edit],
 ) -> LastPrompt:
     edited = call.native and not call.base
     return LastPrompt(
         call.format,
         asked,
-        edits=tuple(edits_of(answer)) if edited else None,
+        edits=tuple(edits) if edited else None,
         made=b"" if edited else answer.json_body,
         notes=frozenset(own.message_index for own in trimmed.own_text if own.kind == "note"),
         revision=trimmed.revision,

@@ -108,6 +108,8 @@ class TrimCall:
     revision: bytes = b""
     edits: bool = False
     """Answer with edits in place of the prompt."""
+    changed_edits_only: bool = False
+    """See TrimPromptRequest.changed_edits_only."""
     in_place: bool = False
     """With `edits`: dropped messages are clipped instead of removed, as the agent has a place for each message it sent.
     """
@@ -278,6 +280,8 @@ class ReturnedPrompt:
     messages: Sequence[bytes] | None = None
     """The typed messages, each serialised; None for JSON prompts and in edits mode."""
     edits: Sequence[Edit] = ()
+    edits_since_base: bool = False
+    """See TrimPromptResponse.edits_since_base."""
     own_text: Sequence[OwnText] = ()
     revision: bytes = b""
     thinking_invalid_from: int | None = None

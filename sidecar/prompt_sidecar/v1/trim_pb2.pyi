@@ -554,7 +554,7 @@ class Annotation(_message.Message):
     MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     message_index: _builtins.int
-    """Index of the message among those sent."""
+    """Index of the message among those sent; with base_revision, in the whole prompt that these complete."""
     kind: Global___AnnotationKind.ValueType
     """Its kind."""
     def __init__(
@@ -593,6 +593,7 @@ class TrimPromptRequest(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     ACCEPT_BYTES_FIELD_NUMBER: _builtins.int
     SERVED_ITERATIONS_FIELD_NUMBER: _builtins.int
+    CHANGED_EDITS_ONLY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run: 1 to 256 bytes of printable text, unique to one agent invocation."""
     model: _builtins.str
@@ -622,6 +623,10 @@ class TrimPromptRequest(_message.Message):
     returned them. It matters for models that bind thinking to the prompt that it was produced under: the thinking of
     later calls is removed. Not set: all of them, or where a revision is sent those up to it. 0 for an agent that
     begins to use the sidecar in the middle of a run.
+    """
+    changed_edits_only: _builtins.bool
+    """With base_revision and EDITS: the agent has kept the edits of the answer with that revision, by message. The answer may
+    then leave out those that have not changed; see TrimPromptResponse.edits_since_base.
     """
     @_builtins.property
     def json(self) -> Global___JsonPrompt:
@@ -658,10 +663,11 @@ class TrimPromptRequest(_message.Message):
         revision: _builtins.bytes = ...,
         accept_bytes: _builtins.int = ...,
         served_iterations: _builtins.int | None = ...,
+        changed_edits_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "_served_iterations", b"_served_iterations", "conversation", b"conversation", "json", b"json", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "served_iterations", b"served_iterations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "_served_iterations", b"_served_iterations", "accept_bytes", b"accept_bytes", "annotations", b"annotations", "base_revision", b"base_revision", "context_window", b"context_window", "conversation", b"conversation", "dry_run", b"dry_run", "json", b"json", "model", b"model", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "recall_unavailable", b"recall_unavailable", "response_mode", b"response_mode", "revision", b"revision", "run_id", b"run_id", "served_iterations", b"served_iterations", "side_call", b"side_call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "_served_iterations", b"_served_iterations", "accept_bytes", b"accept_bytes", "annotations", b"annotations", "base_revision", b"base_revision", "changed_edits_only", b"changed_edits_only", "context_window", b"context_window", "conversation", b"conversation", "dry_run", b"dry_run", "json", b"json", "model", b"model", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "recall_unavailable", b"recall_unavailable", "response_mode", b"response_mode", "revision", b"revision", "run_id", b"run_id", "served_iterations", b"served_iterations", "side_call", b"side_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_reserve: _TypeAlias = _typing.Literal["output_reserve"]  # noqa: Y015
     _WhichOneofArgType__output_reserve: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve"]  # noqa: Y015
@@ -1090,6 +1096,7 @@ class TrimPromptResponse(_message.Message):
     COMPARISON_FIELD_NUMBER: _builtins.int
     UNTRIMMED_FIELD_NUMBER: _builtins.int
     PROTECTED_TEXT_LEAVES_FIELD_NUMBER: _builtins.int
+    EDITS_SINCE_BASE_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -1124,6 +1131,11 @@ class TrimPromptResponse(_message.Message):
     """Tokens that the protected text (system prompt, tools, opening, users' words, pinned messages, newest call, own text)
     leaves of the limit, or of the policy's ceiling, where that is less than a cut is meant to free. The prompt may fit, but
     each cut frees little and the next one follows soon. Not set: it leaves enough, or the run has had no cut.
+    """
+    edits_since_base: _builtins.bool
+    """Edits of messages that are the same as in the answer with base_revision are left out. An agent applies, from the last
+    message to the first, of each message the REPLACE and REMOVE edits of the newest answer that had any; then, in their
+    order, this answer's INSERT edits and those of other members than the messages. Not set: the edits are all.
     """
     @_builtins.property
     def conversation(self) -> _conversation_pb2.Conversation:
@@ -1217,10 +1229,11 @@ class TrimPromptResponse(_message.Message):
         comparison: _comparison_pb2.Comparison | None = ...,
         untrimmed: _builtins.str = ...,
         protected_text_leaves: _builtins.int | None = ...,
+        edits_since_base: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves", "_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "comparison", b"comparison", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "protected_text_leaves", b"protected_text_leaves", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves", "_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "protected_text_leaves", b"protected_text_leaves", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims", "untrimmed", b"untrimmed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves", "_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "edits_since_base", b"edits_since_base", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "protected_text_leaves", b"protected_text_leaves", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims", "untrimmed", b"untrimmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__protected_text_leaves: _TypeAlias = _typing.Literal["protected_text_leaves"]  # noqa: Y015
     _WhichOneofArgType__protected_text_leaves: _TypeAlias = _typing.Literal["_protected_text_leaves", b"_protected_text_leaves"]  # noqa: Y015

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prompt_sidecar.client.continuing import by_message, merged
 from prompt_sidecar.facts.trim_calls import Edit, EditOperation, OwnTextKind, TrimAnswer
 from prompt_sidecar.prompt.body import Split
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, Engine, body, grown, history
@@ -148,3 +149,27 @@ def test_old_messages_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None
         assert [] == list(answer.trimmed.trims)
         revision, sent, found[iterations] = answer.prompt.revision, upto, len(cut_out)
     assert found[10] == found[40]
+
+
+@formats
+def test_edits_that_have_not_changed_are_left_out(format: str) -> None:
+    """With those that the agent has kept by message they are all edits; most answers have only those of what is new."""
+    plain, engine, messages = Engine(limit=LIMIT), Engine(limit=LIMIT), history(format, 60)
+    revision, sent, counts = b"", 0, []
+    kept: dict[str, tuple[tuple[str, str, bytes], ...]] = {}
+    for iterations in range(1, 61):
+        upto = len(history(format, iterations))
+        expected = plain.trim(format, body(format, messages[:upto]), edits=True)
+        answer = engine.trim(
+            format, body(format, messages[sent:upto]), edits=True, base_revision=revision, changed_edits_only=True
+        )
+        assert answer.prompt.edits_since_base == (sent > 0)
+        new = [(str(edit.operation), edit.pointer, edit.value) for edit in answer.prompt.edits]
+        edits = merged(kept, new, "messages")
+        kept = by_message(edits, "messages")[0]
+        assert [(str(edit.operation), edit.pointer, edit.value) for edit in expected.prompt.edits] == edits
+        revision, sent = answer.prompt.revision, upto
+        counts.append((len(new), len(edits)))
+    assert sum(few for few, _ in counts) < sum(many for _, many in counts) // 4
+    older = engine.trim(format, body(format, messages[:sent]), edits=True, revision=revision, changed_edits_only=True)
+    assert not older.prompt.edits_since_base

@@ -191,6 +191,10 @@ class LearnedUsage:
         """Whether a revision was returned with one of the last prompts of this process."""
         return revision[:TAG_BYTES] in self._prompts
 
+    def returned_last(self, revision: bytes) -> bool:
+        """Whether a revision was returned with the last prompt of this process."""
+        return bool(revision) and revision[:TAG_BYTES] == next(reversed(self._prompts), None)
+
     @property
     def _last_prompt(self) -> _ReportedPrompt | None:
         return next(reversed(self._prompts.values()), None)

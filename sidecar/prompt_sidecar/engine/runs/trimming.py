@@ -247,7 +247,9 @@ class Trimming:
         findings = [*self._guarding.findings(run, opened, opened.call), *_unanswered(run, opened)]
         if result.revision_applied is False:
             use = RevisionUse.MISMATCHED if opened.call.revision else RevisionUse.NONE
-        raw = answer_of(work, result, use, self._seal(run, opened, entered.factors, metered.carried), run_key=run.key)
+        revision = self._seal(run, opened, entered.factors, metered.carried)
+        follows = run.usage.returned_last(opened.call.base_revision)
+        raw = answer_of(work, result, use, revision, run_key=run.key, follows=follows)
         watch.mark()
         answer = replace(
             calibrated(raw, in_force, entered.factors.text),

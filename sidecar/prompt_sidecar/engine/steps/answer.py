@@ -49,9 +49,24 @@ BYTES_AROUND: Final = 65_536
 
 
 def answer_of(
-    work: PromptWork, result: Result, use: RevisionUse, revision: bytes, *, run_key: bytes = b""
+    work: PromptWork,
+    result: Result,
+    use: RevisionUse,
+    revision: bytes,
+    *,
+    run_key: bytes = b"",
+    follows: bool = False,
 ) -> TrimAnswer:
-    """Build the answer, with raw figures. `run_key` is the run's key; empty: it belongs to no run."""
+    """Build the answer, with raw figures.
+
+    Args:
+        work: the prompt.
+        result: what was done with it.
+        use: how the revision that was sent was used.
+        revision: the revision that is returned.
+        run_key: the run's key; empty: it belongs to no run.
+        follows: whether the prompt's base is the revision of the last answer.
+    """
     opened, memory = work.opened, work.opened.memory
     prompt = ReturnedPrompt(
         own_text=result.framed.own,
@@ -59,7 +74,13 @@ def answer_of(
         thinking_invalid_from=_invalid_from(opened, result.framed),
     )
     return TrimAnswer(
-        prompt=_with_messages(prompt, opened, result.framed, with_caching(opened, result.framed, run_key)),
+        prompt=_with_messages(
+            prompt,
+            opened,
+            result.framed,
+            with_caching(opened, result.framed, run_key),
+            result.rewritten if follows and _keeps_edits(opened) else None,
+        ),
         trimmed=Trimmed(memory.listed.trims, memory.own.entries, result.compacted, memory.ledger.messages.not_holdable),
         tokens=result.tokens,
         no_fit=None if result.tokens.after <= work.inputs.limit else _why_not(memory, work.inputs),
@@ -144,17 +165,26 @@ def _first_masked(opened: OpenedPrompt) -> Sequence[int]:
     return [max(place, 0) for place in places][:1]
 
 
+def _keeps_edits(opened: OpenedPrompt) -> bool:
+    """Whether the agent has kept the edits of the answer before, and all messages of that prompt are as they were."""
+    return opened.call.changed_edits_only and opened.continues and opened.body.same == opened.guard.sent.same
+
+
 def _with_messages(
-    prompt: ReturnedPrompt, opened: OpenedPrompt, framed: FramedPrompt, cached: FramedPrompt | None
+    prompt: ReturnedPrompt,
+    opened: OpenedPrompt,
+    framed: FramedPrompt,
+    cached: FramedPrompt | None,
+    rewritten: frozenset[int] | None,
 ) -> ReturnedPrompt:
     """Add the prompt in the requested form: edits, a body, or typed messages.
 
     An unchanged body is returned as sent, with the space between its messages. `cached`: the prompt with marks and key
-    for its provider's cache; None if it gets none.
+    for its provider's cache; None if it gets none. `rewritten`: see `edits_of`.
     """
     split, listed = opened.body, opened.memory.listed
     if opened.call.edits:
-        return replace(prompt, edits=edits_of(opened, framed))
+        return replace(prompt, edits=edits_of(opened, framed, rewritten), edits_since_base=rewritten is not None)
     if not opened.format.is_json:
         return replace(prompt, messages=framed.parts)
     if cached is not None:
@@ -203,32 +233,25 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 
-def edits_of(opened: OpenedPrompt, framed: FramedPrompt) -> list[Edit]:
+def edits_of(opened: OpenedPrompt, framed: FramedPrompt, rewritten: frozenset[int] | None = None) -> list[Edit]:
     """Return the edits that turn the sent prompt into the returned one.
 
-    A message without a decision is returned unchanged, and not examined.
+    A message without a decision is returned unchanged, and not examined. `rewritten`: the records that may have other
+    edits than in the last answer, with which the prompt goes on: those of other known messages are left out; None: all
+    are returned.
     """
-    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.guard.sent
-    if received is None:
+    split, memory = opened.guard.sent, opened.memory
+    if memory.received is None:
         return []
-    records, unmasked = opened.memory.ledger.records, split is opened.body
     base = pointer_base(split, opened.format)
     edits: list[Edit] = []
-    for index in range(len(split) - 1, -1, -1):
-        place = received.rows[index].place
-        if unmasked and (place == SYSTEM or (place >= 0 and not records[place].touched)):
-            continue
-        now = slices[place] if place >= 0 else opened.body.message(index) if place == SYSTEM else None
-        if now is None and opened.call.in_place and place >= 0:
-            now = clipped_whole(opened, index, place)
-            if now != split.message(index):
-                edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
-        elif now is None:
-            edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
-        elif now == opened.body.message(index):
-            edits += masking_edits(opened, index, base)
-        elif now != split.message(index):
-            edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
+    known = split.same if rewritten is not None else 0
+    for index in range(len(split) - 1, known - 1, -1):
+        edits += _message_edits(opened, index, base)
+    for index in sorted((memory.sent_at[place] for place in rewritten or ()), reverse=True):
+        if 0 <= index < known:  # one that had an edit, and has none now, gets its own bytes again
+            whole = Edit(EditOperation.REPLACE, f"{base}{index}", split.message(index))
+            edits += _message_edits(opened, index, base) or [whole]
     edits.extend(
         Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index])
         for own in framed.own
@@ -240,6 +263,23 @@ def edits_of(opened: OpenedPrompt, framed: FramedPrompt) -> list[Edit]:
         operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
         edits.append(Edit(operation, f"/{name}", value))
     return edits
+
+
+def _message_edits(opened: OpenedPrompt, index: int, base: str) -> Sequence[Edit]:
+    """Return the edits of one message that was sent."""
+    split, body, memory = opened.guard.sent, opened.body, opened.memory
+    assert memory.received is not None
+    place = memory.received.rows[index].place
+    if split is body and (place == SYSTEM or (place >= 0 and not memory.ledger.records[place].touched)):
+        return ()
+    now = memory.rendered.slices[place] if place >= 0 else body.message(index) if place == SYSTEM else None
+    if now is None and opened.call.in_place and place >= 0:
+        now = clipped_whole(opened, index, place)
+    elif now is None:
+        return (Edit(EditOperation.REMOVE, f"{base}{index}", b""),)
+    elif now == body.message(index):
+        return masking_edits(opened, index, base)
+    return (Edit(EditOperation.REPLACE, f"{base}{index}", now),) if now != split.message(index) else ()
 
 
 def clipped_whole(opened: OpenedPrompt, index: int, place: int) -> bytes:

@@ -104,6 +104,8 @@ class Result:
     size: HistorySize
     compacted: bool
     news: News
+    rewritten: frozenset[int]
+    """Records whose returned bytes may differ from those in the last returned prompt; new ones may be missing."""
     revision_applied: bool | None
     """None if no revision was sent, or this process knew the run."""
 
@@ -175,6 +177,7 @@ class _Turn:
         rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
+        rewritten_now = frozenset(ledger.decisions.dirty | self._brought.respelled)
         if not memory.own.chosen:
             memory.own.note_waits = self._opened.model.breakpoints
         if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
@@ -218,6 +221,7 @@ class _Turn:
             if applied is True
             else not all(ledger.records[index].only_condensed for index in dirty),
             news=news,
+            rewritten=rewritten_now,
             revision_applied=applied,
         )
         memory.returned(inputs.recall)

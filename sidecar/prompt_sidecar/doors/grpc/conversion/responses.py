@@ -184,7 +184,10 @@ _MADE: Final[Mapping[type[Message], _Made]] = {
         "trims": None,
         "stash_entries": None,
         "edits": None,
-        **{name: f"prompt.{name}" for name in ("own_text", "revision", "thinking_invalid_from", "observed_only")},
+        **{
+            name: f"prompt.{name}"
+            for name in ("own_text", "revision", "thinking_invalid_from", "observed_only", "edits_since_base")
+        },
         **{name: f"trimmed.{name}" for name in ("compacted", "not_stashable")},
         **{name: f"guard.{name}" for name in ("findings", "ceilings")},
         "no_fit_reason": "no_fit",

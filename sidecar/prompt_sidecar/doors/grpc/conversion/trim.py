@@ -88,6 +88,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None
         base_revision=request.base_revision,
         revision=request.revision,
         edits=mode == "edits",
+        changed_edits_only=request.changed_edits_only,
         in_place=False,
         accept_bytes=min(request.accept_bytes or CLIENT_BYTES, most_bytes),
         **optional,
