@@ -25,6 +25,7 @@ from prompt_sidecar.guard.ceilings import (
 from prompt_sidecar.trim.presets import preset
 from tests.engine.runs.making import LIMIT, ROOM, Engine, body, history, send
 from tests.promises.engine import CALLER, RUN_ID
+from tests.steps import growth
 
 CHAT = "openai_chat"
 REFUSE = CeilingAction.REFUSE
@@ -146,6 +147,20 @@ def test_a_refused_first_prompt_leaves_no_run() -> None:
         send(asked, CHAT, 3)
     assert 0 == len(asked.runs)
     assert NOTHING == asked.runs._meter.callers.of(CALLER)  # noqa: SLF001
+
+
+def test_messages_of_a_refused_prompt_cost_linear_work() -> None:
+    """Steps of the interpreter, which are the same on a busy machine. No limit makes the longer prompt shorter."""
+    pair = '{"role":"user","content":"%d"},{"role":"assistant","content":"ok %d"},'
+
+    def refused(count: int) -> None:
+        messages = "".join(pair % (number, number) for number in range(count)) + '{"role":"user","content":"x"}'
+        asked = Engine(limit=10**9, rules=rules(run_input_tokens=1, run_input_tokens_action=REFUSE))
+        for _ in range(2):
+            with pytest.raises(RunCeiling):
+                asked.trim(CHAT, f'{{"messages":[{messages}]}}'.encode())
+
+    assert growth(refused, 50) < 4.2
 
 
 def test_one_call_that_has_the_same_result_again() -> None:
