@@ -114,10 +114,19 @@ _TERMS: Final = re.compile(
 _TERM_JOINTS: Final = re.compile(r"[A-Za-z0-9_./:,;(){}\[\]-]+")
 """What names with such terms consist of: characters that separate words, and no marks of passwords."""
 _SNAKE: Final = re.compile(
-    r"_{0,2}(?:[a-z]{2,}[0-9]{0,2}(?:_[a-z]{2,}[0-9]{0,2})+|[A-Z]{2,}[0-9]{0,3}(?:_[A-Z]{2,}[0-9]{0,3})+)"
+    r"_{0,2}(?:[a-z]{2,}[0-9]{0,4}(?:_(?:[a-z]+[0-9]{0,3}|[0-9]{1,3}))+"
+    r"|[A-Z]{2,}[0-9]{0,6}(?:_(?:[A-Z]+[0-9]{0,4}|[0-9]{1,4}))+)"
 )
 """A name of several words with underscores."""
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,})+")
+_SIGIL: Final = re.compile(r"^[(*&%@{\[]{1,3}(?=[A-Za-z])")
+"""What precedes a name in code and its documentation: a pointer, an address, a reference."""
+_DOCUMENTED: Final = re.compile(
+    "SplxlOBeZQQYbYS6WxSbIA|2YotnFZFEjr1zCsicMWpAA|tGzv3JOkF0XG5Qx2TlKWIA|7Fjfp0ZBr1KtDRbnfVdmIw|gX1fBat3bV|"
+    "czZCaGRSa3F0MzpnWDFmQmF0M2JW|mF_9[.]B5f-4[.]1JqM|dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk|"
+    "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c|QWxhZGRpbjpvcGVuIHNlc2FtZQ"
+)
+"""Example values of RFC 6749, 6750, 7515, 7617 and of jwt.io, which documents and tests repeat."""
 _LETTER_RUNS: Final = re.compile(r"[A-Za-z]+")
 _NO_ARGUMENT: Final = re.compile(
     r"(?i:auth(?:or(?:s|ity|ities|ization)?|entic[a-z]*)|keepass(?:xc)?|bypass|compass|keywords?|recv-keys?|keyserver)"
@@ -185,7 +194,7 @@ def jwt(value: str, before: str, after: str) -> bool:
     """Whether the first part of a token is the header of a JWT (RFC 7519): a JSON object that names an algorithm."""
     del before, after
     header = value.split(".", 1)[0]
-    if len(header) > _EXAMINED:
+    if len(header) > _EXAMINED or _DOCUMENTED.search(value):
         return False
     try:
         decoded = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
@@ -256,7 +265,7 @@ def url_password(value: str, before: str, after: str) -> bool:
     user = re.search(r"//([^/:]*):$", before)
     return (
         _PLACEHOLDER.search(value) is None
-        and value.lower() not in {"pass", "pwd", "psw", "user", "token", "pw"}
+        and value.lower() not in {"pass", "pwd", "psw", "user", "token", "pw", "xyz", "abc", "123", "foo", "bar"}
         and not (user is not None and user[1].lower() == value.lower())
         and not value.startswith("key_")
         and not (len(value) < 7 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
@@ -326,7 +335,9 @@ def argument(value: str, before: str, after: str) -> bool:
     """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
-    if len(value) < 6 or is_code(value) or is_term(value) or is_unrelated(before):
+    if len(value) < 6 or is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
+        return False
+    if value.startswith(("((", "(&", "(*")) or (value[0] in "*&" and is_identifier(value[1:])):
         return False
     if (_DOTTED.search(value) and _TYPE.search(value)) or (
         value.startswith("(") and ")" not in value and not is_typed(value)  # a remark after a name in prose
@@ -356,8 +367,15 @@ def is_member(value: str) -> bool:
         (dotted and (is_wordlike(value, 0.5) or of_type))
         or (of_type and value.isalpha())
         or is_identifier(value)
+        or is_name(value)
         or is_term(value)
     )
+
+
+def is_name(value: str) -> bool:
+    """Whether a value is a name of several words as code has them, perhaps with a sign before it and after it."""
+    plain = _SIGIL.sub("", value[:_EXAMINED]).rstrip(".,;:)}]")
+    return _SNAKE.fullmatch(plain) is not None or _CAMEL.fullmatch(plain) is not None
 
 
 def is_term(value: str) -> bool:
@@ -383,7 +401,11 @@ def is_placeholder(value: str) -> bool:
     prefix = _PREFIX.match(value)
     value = value if prefix is None else value[prefix.end() :]
     dated = _DATED.search(value)
-    return _PLACEHOLDER_IN_ALL.search(value) is not None or (dated is not None and len(value) < 26)
+    return (
+        _PLACEHOLDER_IN_ALL.search(value) is not None
+        or (dated is not None and len(value) < 26)
+        or _DOCUMENTED.search(value) is not None
+    )
 
 
 def is_generated(value: str) -> bool:
@@ -434,8 +456,6 @@ def is_identifier(value: str) -> bool:
     """Whether a value is an identifier of code, perhaps with a number in it: words make up most of it."""
     if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
         return False
-    if _SNAKE.fullmatch(value[:_EXAMINED]) or _CAMEL.fullmatch(value[:_EXAMINED]):
-        return True
     words = _WORDS.findall(value[:_EXAMINED])
     told = [word for word in words if not word.isupper()] or words
     pairs = [pair for word in told for pair in _LETTER_PAIRS.findall(word.lower())]
