@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import aiohttp
@@ -76,7 +76,7 @@ class Case:
     megabytes: int
     """Of the container."""
     times: int
-    request: bytes
+    make_request: Callable[[], bytes]
     encoding: str = ""
     """Of the request."""
     kind: str = "application/json"
@@ -92,15 +92,15 @@ def _bomb(encoding: str) -> bytes:
 
 
 CASES: Final = [
-    *(Case(f"requests packed by {each}", 600, 4, _bomb(each), each) for each in PACKERS),
-    Case("streams of one event", 600, 2, _request("a", stream=True), kind="text/event-stream",
+    *(Case(f"requests packed by {each}", 600, 4, partial(_bomb, each), each) for each in PACKERS),
+    Case("streams of one event", 600, 2, partial(_request, "a", stream=True), kind="text/event-stream",
          answer=(EVENT, 100, b'"}}]}\n\ndata: [DONE]\n\n')),
-    Case("eight streams of one event", 1_200, 8, _request("a", stream=True), kind="text/event-stream",
+    Case("eight streams of one event", 1_200, 8, partial(_request, "a", stream=True), kind="text/event-stream",
          answer=(EVENT, 100, b'"}}]}\n\ndata: [DONE]\n\n')),
-    Case("streams packed by gzip", 600, 4, _request("a", stream=True), kind="text/event-stream",
+    Case("streams packed by gzip", 600, 4, partial(_request, "a", stream=True), kind="text/event-stream",
          answer=(EVENT, 300, b'"}}]}\n\ndata: [DONE]\n\n'), packed="gzip"),
-    Case("whole answers", 600, 4, _request("a"), answer=(BEFORE, 60, b'"}}]}')),
-    *(Case(f"answers packed by {each}", 600, 4, _request("a"), answer=(BEFORE, 1_000, b'"}}]}'), packed=each)
+    Case("whole answers", 600, 4, partial(_request, "a"), answer=(BEFORE, 60, b'"}}]}')),
+    *(Case(f"answers packed by {each}", 600, 4, partial(_request, "a"), answer=(BEFORE, 1_000, b'"}}]}'), packed=each)
       for each in PACKERS),
 ]  # fmt: skip
 
@@ -200,7 +200,7 @@ async def _ask(url: str, body: bytes, encoding: str = "") -> tuple[int, int]:
 
 
 async def _all(case: Case, url: str) -> Sequence[tuple[int, int]]:
-    return await asyncio.gather(*(_ask(url, case.request, case.encoding) for _ in range(case.times)))
+    return await asyncio.gather(*(_ask(url, case.make_request(), case.encoding) for _ in range(case.times)))
 
 
 @pytest.mark.parametrize("how", ["cgroup", "addresses"])
@@ -212,7 +212,7 @@ def test_what_becomes_much_more_than_its_bytes(case: Case, how: str) -> None:
         upstream.only_other, upstream.other = True, lambda request: _answer(now, request)
         with _limited(how, case.megabytes, upstream.url) as (served, url):
             got = asyncio.run(_all(case, url))
-            now = Case("small", 0, 1, b"")
+            now = Case("small", 0, 1, bytes)
             assert (200, len(SAYS)) == asyncio.run(_ask(url, _request("hello")))
             assert served.process.poll() is None
     begins, megabytes, ends = case.answer
@@ -229,12 +229,12 @@ def test_what_becomes_much_more_than_its_bytes(case: Case, how: str) -> None:
 def test_usual_bodies_and_answers_pass_in_little_memory(how: str) -> None:
     """A packed request of some hundred kilobytes is trimmed, and a packed answer is read."""
     text = " ".join(f"line {number} of the log" for number in range(20_000))
-    case = Case("usual", 600, 8, gzip.compress(_request(text)), "gzip", answer=(SAYS, 0, b""), packed="gzip")
+    case = Case("usual", 600, 8, partial(gzip.compress, _request(text)), "gzip", answer=(SAYS, 0, b""), packed="gzip")
 
     async def ask(url: str) -> list[str]:
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
         async with aiohttp.ClientSession() as session:
-            posts = [session.post(url + OPENAI, data=case.request, headers=headers) for _ in range(case.times)]
+            posts = [session.post(url + OPENAI, data=case.make_request(), headers=headers) for _ in range(case.times)]
             answers = await asyncio.gather(*posts)
             return [each.headers.get("x-prompt-sidecar-untrimmed", "") for each in answers if each.status == 200]
 

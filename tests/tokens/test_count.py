@@ -13,12 +13,12 @@ import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.tokens import ENCODINGS, Counter, VocabularyError, load, warm
+from prompt_sidecar.tokens import ENCODINGS, Counter, VocabularyError, warm
 from prompt_sidecar.tokens import count as counting
 from prompt_sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
+from tests.tokens.encodings import ENCODED
 
 BLOCK_CHARS = BLOCK_SLICES * SLICE_CHARS
-ENCODED: Mapping[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
 SHARED = Counter(ENCODED)
 """Kept over all examples of all properties, so that its cache is full of other texts' blocks."""
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import multiprocessing
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
 
 import pytest
-import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_counting
+from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load_counting
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
 from prompt_sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
 from prompt_sidecar.tokens.loading import load_slow
 from tests.lab.harness.servers import memory
+from tests.tokens.encodings import ENCODED
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 
-LOADED: Mapping[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
-SLOW = Counter(LOADED)
+SLOW = Counter(ENCODED)
 
 
 def refuse() -> NoReturn:
@@ -45,7 +44,7 @@ FAST = Counter({name: partial(fast_of, name) for name in ENCODINGS})
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_the_expected_counts_are_tiktokens(name: EncodingName) -> None:
     """What is written down for each probe is what the installed tiktoken counts."""
-    assert EXPECTED[name] == tuple(len(LOADED[name].encode_ordinary(probe)) for probe in PROBES)
+    assert EXPECTED[name] == tuple(len(ENCODED[name].encode_ordinary(probe)) for probe in PROBES)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
