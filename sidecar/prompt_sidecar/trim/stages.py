@@ -485,15 +485,16 @@ class Evaluation:
             while self.used > target:
                 queue = self._oldest(kinds, keep, least)
                 if queue is None:
-                    if drop:  # small results may be all that is left
-                        self._residue.drop(self._carry)
                     break
                 entry = queue.entries[queue.done]
                 if drop and self._shorten(entry, target):
                     break
-                self._count_ahead(queue)
+                stays = self._passes_small and _is_small(entry)
+                if not stays:
+                    self._count_ahead(queue)
                 queue.advance()
-                self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
+                if not stays:
+                    self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
                     self._residue.drop(self._carry)
 
@@ -524,12 +525,6 @@ class Evaluation:
             if ledger.records[entry.message].group >= len(ledger.groups) - 1:
                 break
             self._clip(entry, Reason.FIT)
-            queue.advance()
-
-    def _pass_small(self, queue: Queue, newest: int) -> None:
-        """Leave small results at the head of a queue whole, up to group `newest`."""
-        records = self._ledger.records
-        while (head := queue.head) is not None and _is_small(head) and records[head.message].group < newest:
             queue.advance()
 
     def _keep(self, kind: Ageing) -> int:
@@ -573,8 +568,6 @@ class Evaluation:
         for kind in kinds:
             queue = ledger.queues.by_age[kind]
             newest = len(ledger.groups) - max(self._keep(kind) if keep is None else keep, least)
-            if self._passes_small:
-                self._pass_small(queue, newest)
             head = queue.head
             if head is None or (head.message, head.item) >= oldest:
                 continue
