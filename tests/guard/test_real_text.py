@@ -117,7 +117,7 @@ def test_a_private_key_with_numbered_lines(number: str) -> None:
         "#define XkbAddKeyType\t\t\tSrvXkbAddKeyType",
         "typedef struct gnutls_x509_key_purposes_st *gnutls_x509_key_purposes_t;",
         "umac128_set_key (&ctx128, key);",
-        "new URL('https://abc:xyz@example.com')",
+        "new URL('https://abc:xyz@localhost/')",
         '"access_token":"2YotnFZFEjr1zCsicMWpAA", "Location: https://a.example/cb?code=SplxlOBeZQQYbYS6WxSbIA"',
         'names = ["foreignKeyColumn","draftIdsChunks","id"]',
         "import from KeePass 1-Datenbank&quot; now",
