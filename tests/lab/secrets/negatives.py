@@ -56,39 +56,142 @@ LAST_NODE: Final = (
     *("playwright-core@1.56.1", "@octokit/rest@22.0.1", "stripe@20.0.0", "twilio@5.10.5", "jest-worker@30.2.0"),
 )
 """Packages that no rule had seen when a set was read for the first time; then rules were tuned on them."""
-FOURTH_PYTHON: Final = (
-    "acme==5.9.0 alembic==1.20.1 asyncssh==2.24.1 botocore==1.44.8 bottle==0.13.4 buildbot==4.3.0 "
-    "certbot==5.8.0 click==8.5.1 dash==4.4.1 django_allauth==65.22.1 django_oauth_toolkit==3.4.1 "
-    "djangorestframework==3.18.3 dulwich==1.2.21 graphene==3.4.3 httpie==3.2.4 kafka_python==3.0.12 "
-    "langgraph==1.2.24 ldap3==2.9.1 litellm==1.110.2 locust==2.47.0 marshmallow==4.4.0 mitmproxy==11.0.2 "
-    "moto==5.2.5 networkx==3.6.1 passlib==1.7.4 pika==1.4.4 praw==8.0.3 prefect==3.9.1 psycopg2==2.9.13 "
-    "pygithub==2.10.0 pymysql==1.2.4 pysaml2==7.5.5 python_gitlab==8.6.0 python_jose==3.5.0 rich==15.0.0 "
-    "sanic==25.12.1 slack_sdk==3.48.0 trio==0.35.0 tweepy==4.17.0 twine==7.0.0 uvicorn==0.54.0 "
-    "werkzeug==3.1.9"
-).split()
-FOURTH_NODE: Final = (
-    "react-dom@19.3.1 vue@3.5.45 svelte@5.57.3 rollup@4.68.8 esbuild@0.28.2 @babel/core@7.29.13 "
-    "prettier@3.10.1 mocha@12.0.3 jest-cli@30.5.2 puppeteer-core@24.43.1 sequelize@6.37.8 typeorm@1.1.1 "
-    "knex@3.3.0 ioredis@6.0.0 bcryptjs@3.0.3 pm2@7.0.4 hexo@8.1.2 auth0-js@10.2.1 oidc-client-ts@3.5.0 "
-    "@azure/msal-browser@5.30.0 simple-oauth2@5.1.0 grant@5.4.24 aws-sdk@2.1693.0 googleapis@178.0.0 "
-    "@google-cloud/storage@7.22.0 @slack/web-api@8.2.0 discord.js@14.28.1 node-red@4.1.15 "
-    "n8n-workflow@2.41.0 @hapi/hapi@21.4.10 restify@11.1.0 swagger-ui-dist@5.35.0 mermaid@11.17.2 "
-    "highlight.js@11.12.0 codemirror@6.0.2 pdfjs-dist@5.6.205 monaco-editor@0.57.0 chart.js@4.6.1 "
-    "bootstrap@5.3.9 jquery@4.0.0 @strapi/core@5.54.0 ghost@5.130.6 keycloak-js@26.2.4 superagent@10.4.2 "
-    "got@14.6.6 nock@15.0.2 pouchdb@9.0.0 sails@1.5.18 meteor-node-stubs@1.2.30 cypress@15.3.0 "
-    "web3@4.16.0 ethers@6.17.0 firebase@13.2.0 supabase@3.1.0 @supabase/supabase-js@2.109.0 "
-    "langchain@1.5.14 @anthropic-ai/sdk@1.14.0 ai@6.0.326"
-).split()
-FOURTH_SOURCES: Final = (
-    "caddy=2.6.2 curl=7.88.1 docker.io=20.10.24+dfsg1 dovecot=2.3.19.1+dfsg1 etcd=3.4.23 "
-    "freeradius=3.2.1+dfsg gradle=4.4.1 keepassxc=2.7.4+dfsg.1 libspring-java=4.3.30 maven=3.8.7 "
-    "mosquitto=2.0.11 nginx=1.22.1 openssh=9.2p1 openvpn=2.6.14 php-laravel-framework=8.83.26+dfsg "
-    "phpmyadmin=5.2.1+dfsg prometheus=2.42.0+ds rabbitmq-server=3.10.8 rails=6.1.7.10+dfsg "
-    "rclone=1.60.1+dfsg redis=7.0.15 restic=0.14.0 ruby-devise=4.8.1 rust-ripgrep=13.0.0 squid=5.7 "
-    "strongswan=5.9.8 symfony=5.4.53+dfsg wordpress=6.1.9+dfsg1"
-).split()
-"""The fourth set, which `gather` does not fetch: of Python twelve source archives and thirty wheels, packages of npm, and
-the upstream parts of Debian's source packages; of each at most a megabyte, of files chosen by their names' checksums."""
+FOURTH_PYTHON: Final = [
+    "acme==5.9.0",
+    "alembic==1.20.1",
+    "asyncssh==2.24.1",
+    "botocore==1.44.8",
+    "bottle==0.13.4",
+    "buildbot==4.3.0",
+    "certbot==5.8.0",
+    "click==8.5.1",
+    "dash==4.4.1",
+    "django_allauth==65.22.1",
+    "django_oauth_toolkit==3.4.1",
+    "djangorestframework==3.18.3",
+    "dulwich==1.2.21",
+    "graphene==3.4.3",
+    "httpie==3.2.4",
+    "kafka_python==3.0.12",
+    "langgraph==1.2.24",
+    "ldap3==2.9.1",
+    "litellm==1.110.2",
+    "locust==2.47.0",
+    "marshmallow==4.4.0",
+    "mitmproxy==11.0.2",
+    "moto==5.2.5",
+    "networkx==3.6.1",
+    "passlib==1.7.4",
+    "pika==1.4.4",
+    "praw==8.0.3",
+    "prefect==3.9.1",
+    "psycopg2==2.9.13",
+    "pygithub==2.10.0",
+    "pymysql==1.2.4",
+    "pysaml2==7.5.5",
+    "python_gitlab==8.6.0",
+    "python_jose==3.5.0",
+    "rich==15.0.0",
+    "sanic==25.12.1",
+    "slack_sdk==3.48.0",
+    "trio==0.35.0",
+    "tweepy==4.17.0",
+    "twine==7.0.0",
+    "uvicorn==0.54.0",
+    "werkzeug==3.1.9",
+]
+FOURTH_NODE: Final = [
+    "react-dom@19.3.1",
+    "vue@3.5.45",
+    "svelte@5.57.3",
+    "rollup@4.68.8",
+    "esbuild@0.28.2",
+    "@babel/core@7.29.13",
+    "prettier@3.10.1",
+    "mocha@12.0.3",
+    "jest-cli@30.5.2",
+    "puppeteer-core@24.43.1",
+    "sequelize@6.37.8",
+    "typeorm@1.1.1",
+    "knex@3.3.0",
+    "ioredis@6.0.0",
+    "bcryptjs@3.0.3",
+    "pm2@7.0.4",
+    "hexo@8.1.2",
+    "auth0-js@10.2.1",
+    "oidc-client-ts@3.5.0",
+    "@azure/msal-browser@5.30.0",
+    "simple-oauth2@5.1.0",
+    "grant@5.4.24",
+    "aws-sdk@2.1693.0",
+    "googleapis@178.0.0",
+    "@google-cloud/storage@7.22.0",
+    "@slack/web-api@8.2.0",
+    "discord.js@14.28.1",
+    "node-red@4.1.15",
+    "n8n-workflow@2.41.0",
+    "@hapi/hapi@21.4.10",
+    "restify@11.1.0",
+    "swagger-ui-dist@5.35.0",
+    "mermaid@11.17.2",
+    "highlight.js@11.12.0",
+    "codemirror@6.0.2",
+    "pdfjs-dist@5.6.205",
+    "monaco-editor@0.57.0",
+    "chart.js@4.6.1",
+    "bootstrap@5.3.9",
+    "jquery@4.0.0",
+    "@strapi/core@5.54.0",
+    "ghost@5.130.6",
+    "keycloak-js@26.2.4",
+    "superagent@10.4.2",
+    "got@14.6.6",
+    "nock@15.0.2",
+    "pouchdb@9.0.0",
+    "sails@1.5.18",
+    "meteor-node-stubs@1.2.30",
+    "cypress@15.3.0",
+    "web3@4.16.0",
+    "ethers@6.17.0",
+    "firebase@13.2.0",
+    "supabase@3.1.0",
+    "@supabase/supabase-js@2.109.0",
+    "langchain@1.5.14",
+    "@anthropic-ai/sdk@1.14.0",
+    "ai@6.0.326",
+]
+FOURTH_SOURCES: Final = [
+    "caddy=2.6.2",
+    "curl=7.88.1",
+    "docker.io=20.10.24+dfsg1",
+    "dovecot=2.3.19.1+dfsg1",
+    "etcd=3.4.23",
+    "freeradius=3.2.1+dfsg",
+    "gradle=4.4.1",
+    "keepassxc=2.7.4+dfsg.1",
+    "libspring-java=4.3.30",
+    "maven=3.8.7",
+    "mosquitto=2.0.11",
+    "nginx=1.22.1",
+    "openssh=9.2p1",
+    "openvpn=2.6.14",
+    "php-laravel-framework=8.83.26+dfsg",
+    "phpmyadmin=5.2.1+dfsg",
+    "prometheus=2.42.0+ds",
+    "rabbitmq-server=3.10.8",
+    "rails=6.1.7.10+dfsg",
+    "rclone=1.60.1+dfsg",
+    "redis=7.0.15",
+    "restic=0.14.0",
+    "ruby-devise=4.8.1",
+    "rust-ripgrep=13.0.0",
+    "squid=5.7",
+    "strongswan=5.9.8",
+    "symfony=5.4.53+dfsg",
+    "wordpress=6.1.9+dfsg1",
+]
+"""The fourth set, which `gather` does not fetch: of Python twelve source archives and thirty wheels, packages of npm,
+and the upstream parts of Debian's source packages; of each at most a megabyte, of files chosen by their names."""
 SETS: Final = {"": (PYTHON, NODE), "later": (LATER_PYTHON, LATER_NODE), "last": (LAST_PYTHON, LAST_NODE)}
 """Packages by the folder under FOLDER that they are fetched into; the first set is split into two halves."""
 ENDINGS: Final = frozenset(
