@@ -517,11 +517,12 @@ def resolved(finds: Iterable[Find]) -> Sequence[Find]:
 
 def _with_forms(values: Sequence[Find]) -> Sequence[Find]:
     """Return the finds without values by their names that are a value with a form and the signs of a sentence."""
-    formed = {find.start: find.end for find in values if find.rule.kind not in BY_NAME}
+    formed = {(find.start, find.end) for find in values if find.rule.kind not in BY_NAME}
     return [
         find
         for find in values
-        if find.rule.kind not in BY_NAME or not 0 < find.end - formed.get(find.start, find.end) <= SIGNS
+        if find.rule.kind not in BY_NAME
+        or not any((find.start, find.end - signs) in formed for signs in range(1, SIGNS + 1))
     ]
 
 
