@@ -58,7 +58,9 @@ _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): 
 """Characters that separate, and their replacements: an ampersand separates parameters of a URL, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
-_STRING_END: Final = r"[ \t]*(?:[+.][ \t]*)?(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))[\"']"
+_STRING_END: Final = (
+    r"(?=[ \t+.\\\n])[ \t]*(?:[+.][ \t]*)?(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))[\"']"
+)
 _JOINT: Final = re.compile(r"\\\n[+-]?[ \t]*|=(?<=[!-<>-~]=)\r?\n(?=[!-~])|\"" + _STRING_END + "|'" + _STRING_END)
 
 
