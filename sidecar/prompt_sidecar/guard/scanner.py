@@ -9,7 +9,8 @@ Each pass is linear, as RE2 does not backtrack, and there are at most as many as
 by rule: the matches that do not overlap, from left to right, that pass the check. Among overlapping values the leftmost
 takes precedence, of these the longest; masked values take precedence over observed ones.
 
-Offsets are turned from bytes into characters only where something was found in a text that is not ASCII.
+Offsets are turned from bytes into characters only where something was found in a text that is not ASCII. Of a text in
+ASCII, RE2 reads bytes instead of UTF-8: the automata are half as large, and fewer steps miss the processor's cache.
 """
 
 from __future__ import annotations
