@@ -61,7 +61,7 @@ _GROUP: Final = re.compile(
 """The beginning of a group that captures, or what only looks like one: an escape, a class of characters."""
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _NOT_FOR_ASCII: Final = re.compile(r"\\[pPQ]|\\x\{|-[^\x00-\x7f]|[\u017f\u212a]")
-"""Properties, quotes, numbers and ranges of characters that may stand for ASCII; and the two characters that are, when
+"""Properties, quotes, numbers and ranges of characters that may include ASCII; and the two characters that are, when
 case does not matter, a letter of ASCII."""
 _VALUE_END: Final = re.compile(r"[\s\"'\\]")
 _KEY_END: Final = "-----END"
