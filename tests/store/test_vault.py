@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from prompt_sidecar.config.settings import SettingsError, load
-from prompt_sidecar.facts.archived import StoreLoss
+from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.guard_calls import RestoreAnswer, RestoreCall, RestoredArguments, ToolArguments
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.v1 import guard_pb2, run_pb2, trim_pb2
@@ -189,14 +189,18 @@ def test_a_door_fills_what_another_replica_found(valkey: Valkey) -> None:
     first, writing = sharing(valkey)
     mask = mask_in(first, f"use {KEY}")
     writing.drain()
-    second, _ = sharing(valkey)
+    second, reading = sharing(valkey)
     assert 1 == one(filled(second, mask, waits=False)).unknown
     second.trim(OPENAI_CHAT, chat("a summary of what was"))
     assert one(filled(first, mask)) == one(filled(second, mask, waits=False))
     later = mask_in(first, f"and {OTHER_KEY}")
     writing.drain()
-    second.trim(OPENAI_CHAT, chat("another summary of what was"))
+    reads = reading.store.commands[StoreCommand.READ, StoreReply.DONE]
+    for number in range(3):
+        second.trim(OPENAI_CHAT, chat(f"summary {number} of what was"))
     assert 1 == one(filled(second, later, waits=False)).restored
+    # Each prompt asks for what has changed; of three one reads values, and none reads them again.
+    assert 3 + 1 == reading.store.commands[StoreCommand.READ, StoreReply.DONE] - reads
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -81,6 +81,8 @@ class RunPlace:
     """When it was last noted as one of its caller's."""
     value_ids: bytes = b""
     """Ids of the masks whose values the store has, as far as is known, one after the other."""
+    values_read: int = 0
+    """Bytes of the ids whose values were last read, as far as they were not known."""
     unwritten: bool = False
     """Whether the store knows that this process has something of the run that it was too full to take."""
     unwritten_since: float = -inf

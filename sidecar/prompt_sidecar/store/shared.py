@@ -276,13 +276,18 @@ class SharedArchive:
             return ArchiveLack.NO_WRITES
         return ArchiveLack.UNWRITTEN if reply == layout.UNWRITTEN else ArchiveLack.NOTHING
 
-    def lend_values(self, run: RunPlace, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+    def lend_values(
+        self, run: RunPlace, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None], *, again: bool
+    ) -> None:
         """See `Place.lend_values`."""
 
         def read() -> None:
+            size = len(run.value_ids)
+            if run.detached or not size or (size == run.values_read and not again):
+                return
             with suppress(StoreUnavailable):
-                if not run.detached and run.value_ids and (found := self.reader.values_elsewhere(run, known)):
-                    take(found)
+                take(self.reader.values_elsewhere(run, known))
+                run.values_read = size
 
         def submit(_: object = None) -> None:
             with suppress(RuntimeError):  # the process ends
@@ -292,10 +297,10 @@ class SharedArchive:
         under_way = next((each for each in (run.look, run.tasks_asked) if each is not None and not each.done()), None)
         if under_way is not None:
             under_way.add_done_callback(submit)
-        elif run.value_ids and self._pool is not None:
-            submit()
-        elif run.value_ids:
+        elif self._pool is None:
             read()
+        elif run.value_ids and (len(run.value_ids) != run.values_read or again):
+            submit()
 
     def figures(self, run: RunPlace) -> StoreFigures:
         """See `Place.figures`."""
@@ -556,7 +561,7 @@ class SharedArchive:
             run.tasks_there, run.tasks_digest = TaskState(), b""
             if run.hidden_there:
                 run.hidden_there, run.hidden_found = b"", b""
-            run.value_ids = b""
+            run.value_ids, run.values_read = b"", 0
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
                 run.lacking, job.whole, run.noted = True, False, -inf
                 return False
@@ -763,9 +768,11 @@ class SharedPlace:
         """See `Place.values`."""
         return self._archive.reader.values(self.run, mask_ids)
 
-    def lend_values(self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+    def lend_values(
+        self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None], *, again: bool
+    ) -> None:
         """See `Place.lend_values`."""
-        self._archive.lend_values(self.run, known, take)
+        self._archive.lend_values(self.run, known, take, again=again)
 
     def lack(self) -> ArchiveLack:
         """See `Place.lack`."""

@@ -101,10 +101,13 @@ class ArchivePlace(Protocol):
         """Those of the values behind these masks that are there. Raises StoreUnavailable."""
         ...
 
-    def lend_values(self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None]) -> None:
+    def lend_values(
+        self, known: Callable[[str], bool], take: Callable[[Sequence[Value]], None], *, again: bool
+    ) -> None:
         """Have values behind masks that other processes found given to `take`, in another thread, and return at once.
 
-        `known` says of a mask's id whether its value is known here.
+        `known` says of a mask's id whether its value is known here. `again`: also where none has come since this was
+        last done.
         """
         ...
 
@@ -187,3 +190,5 @@ class ArchiveProgress:
     """Ids of the masks whose values were handed over; at most as many as the vault has of a run."""
     vault_changes: int = 0
     """How often the run's values had changed then."""
+    vault_lost: int = 0
+    """How often the run's values had been evicted when others' were last lent."""

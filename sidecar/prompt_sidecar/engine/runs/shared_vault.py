@@ -80,7 +80,9 @@ class SharedVault:
         """Have all values lent, soon, that other processes found in the run; nothing is waited for."""
         place = run.archived.place
         if place is not None and self.enabled(run.name[0]):
-            place.lend_values(partial(self._table.vault.has, run.stash_key), partial(self._lend, run))
+            vault, lost = self._table.vault, self._table.vault.lost(run.stash_key)
+            again, run.archived.vault_lost = lost != run.archived.vault_lost, lost
+            place.lend_values(partial(vault.has, run.stash_key), partial(self._lend, run), again=again)
 
     def filled(self, run: Run, values: Collection[Value]) -> None:
         """Have values known as the run's own that were put in place of masks: the agent may send them back."""
