@@ -23,7 +23,7 @@ BY_HAND = {facts.Restored: "RestoredArguments", facts.Trimmed: "TrimPromptRespon
 """What the client returns in dataclasses that are not generated, by their messages."""
 OURS = {facts.Trimmed: {"prompt", "trimmed", "reason", "fallback", "left_out", "thinking_removed", "refused"}}
 """Fields that no message has."""
-TURNED = {facts.Trimmed: {"json_body", "conversation", "edits"}}
+TURNED = {facts.Trimmed: {"json_body", "conversation", "edits", "edits_since_base"}}
 """Fields that become others: the prompt."""
 
 
@@ -44,7 +44,7 @@ def test_a_fact_has_every_field_of_its_message(fact: type[Any]) -> None:
         (
             arguments.TrimOptions,
             "TrimPromptRequest",
-            {"run_id", "json", "conversation", "response_mode", "accept_bytes"},
+            {"run_id", "json", "conversation", "response_mode", "accept_bytes", "changed_edits_only"},
         ),
         (arguments.SearchOptions, "SearchHistoryRequest", {"run_id", "query"}),
         (arguments.Usage, "ReportUsageRequest", {"run_id"}),
