@@ -55,6 +55,7 @@ def state_of(ledger: Ledger) -> dict[str, object]:
         "live": [(decisions.next_live(index), decisions.live_before(index)) for index in length],
         "queues": [(ageing, places(queue.entries)) for ageing, queue in queues.by_age.items()],
         "large": places(queues.large.entries),
+        "small": places(queues.small.entries),
         "labels": {stretch: places([head]) for stretch, head in ledger.stretches._labels.items()},  # noqa: SLF001
         "counted": (drops.by_carrier, drops.by_placeholder),
         "reasoning": (places(ledger.thinking.left), ledger.thinking.closings, ledger.thinking._answering),  # noqa: SLF001
