@@ -119,8 +119,9 @@ class ReplaySummary:
     untrimmed_refused: int
     """Prompts that are larger than the window untrimmed: they would have been refused, and do not count as savings."""
     share: float
-    """Share of never trimming's cost, as for the control below, on the prompts that fit the window untrimmed."""
+    """Cost of the replay as a share of never trimming's, on the prompts that fit the window untrimmed."""
     control_share: float
+    """The same for the control."""
     money: float | None
     """In the currency of the prices, answers included; None if there are no prices."""
     untrimmed_money: float | None

@@ -141,14 +141,14 @@ class Run:
     def forget_memory(self) -> None:
         """Give up what the next prompt makes again, piece by piece, so that other threads run in between.
 
-        A call that is at it now keeps its own and puts it back.
+        A call in progress keeps the memory that it uses, and puts it back.
         """
         pieces, self.memory = self.memory.pieces(), self.memory.fresh()
         while pieces:
             pieces.pop()
 
     def free(self) -> None:
-        """Free what a run holds that was forgotten, a long one's in pieces. A short one's memory goes with it."""
+        """Free the memory of a forgotten run: a long one's in pieces; a short one's is freed with the run."""
         if self.memory.long:
             self.forget_memory()
 
@@ -241,7 +241,7 @@ class Run:
     def figures(self, ahead: float) -> RunFigures:
         """Return the run's figures; see `summary`.
 
-        Until a prompt arrives here, those of prompts are another process's.
+        Until this process receives a prompt of the run, the figures of its prompts are another process's.
         """
         here = self._figures(ahead)
         was = self.archived.restored
