@@ -14,8 +14,7 @@ not have shown it anyway. There are three levels, each including those before it
 
 `exact` asks that much of another form because agents quote lines and search for them as they are: in recorded runs of
 Codex, four fifths of what the next actions used of results of grep stood only in lines that had lost their path
-(docs/evidence.md). Of 44 results in eight runs that another form would have made smaller, 34 by less than two fifths
-held nearly all of that, and the others, by more than half, saved more than all of these.
+(docs/evidence.md). None of the 44 results in eight runs that another form would make smaller becomes half as long.
 
 In doubt nothing is done. Files that were read, diffs and source stay byte for byte (`kinds`), and so does a text that
 already has a line such as reductions write: it may have been reduced before, and a reduced text is never reduced again.
