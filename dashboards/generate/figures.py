@@ -194,8 +194,8 @@ def agent_breaks_share(place: Place) -> str:
 
 def provider_breaks_share(place: Place) -> str:
     """Reports that suspect a break of the provider's cache, as a part of those that could tell."""
-    told = place.rate(PROVIDER_CACHE, where={"outcome": ("as_expected", "break_suspected")})
-    return ratio(place.rate(PROVIDER_CACHE, where={"outcome": "break_suspected"}), told)
+    reported = place.rate(PROVIDER_CACHE, where={"outcome": ("as_expected", "break_suspected")})
+    return ratio(place.rate(PROVIDER_CACHE, where={"outcome": "break_suspected"}), reported)
 
 
 def cached_share(place: Place) -> str:

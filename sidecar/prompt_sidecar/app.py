@@ -358,11 +358,11 @@ def _grace(settings: Settings) -> float:
 def _reload(sidecar: Sidecar) -> None:
     """Reload what can be reloaded, and log the outcome."""
     try:
-        told = sidecar.process.shared.reload()
+        changes = sidecar.process.shared.reload()
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
         _log.error("SIGHUP: %s; what was read before stays in use", frames(error))
         return
-    _log.info("SIGHUP: %s", "; ".join(told) or "neither tokens nor TLS files were read: none are set, or see above")
+    _log.info("SIGHUP: %s", "; ".join(changes) or "neither tokens nor TLS files were read: none are set, or see above")
 
 
 def _remark(settings: Settings) -> None:
@@ -385,10 +385,10 @@ def _remark(settings: Settings) -> None:
         _log.warning("admin.listen %s is reachable without TLS: tokens travel in the clear", settings.admin.listen)
     container = settings.limits.process_bytes or memory_limit()
     effective = fitted(settings.limits, container)
-    if told := changed(settings.limits, effective, container):
-        _log.info("%s", told)
-    if told := sizing(effective, container):
-        _log.warning("%s", told)
+    if message := changed(settings.limits, effective, container):
+        _log.info("%s", message)
+    if message := sizing(effective, container):
+        _log.warning("%s", message)
     window = settings.limits.default_window
     for warning in warnings(settings.policy, settings.policy_overrides, settings.preset, window):
         _log.warning("%s", warning)

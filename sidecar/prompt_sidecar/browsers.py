@@ -157,8 +157,8 @@ class Visitors:
         self._log_first(sign, sent.host if sign is Sign.HOST else sent.origin)
         if sign is Sign.HOST:
             return BrowserRefusal(421, "FOREIGN_HOST", f"use localhost, an IP address, or a name in {self._setting}")
-        told = f"web pages of other sites may not ask; add the host of the page to {self._setting} if this one may"
-        return BrowserRefusal(403, "FOREIGN_ORIGIN", told)
+        message = f"web pages of other sites may not ask; add the host of the page to {self._setting} if this one may"
+        return BrowserRefusal(403, "FOREIGN_ORIGIN", message)
 
     def _log_first(self, sign: Sign, value: str) -> None:
         with self._lock:

@@ -83,10 +83,10 @@ def _versions(row: Row, *, newest: bool) -> str:
         old, new = pinned(row.environment), pinned(row.environment, newest)
     except FileNotFoundError:
         return "not installed"
-    told = (
+    text = (
         f"{name} {new[name]}" + (f", pinned {old[name]}" if old[name] != new[name] else "") for name in row.packages
     )
-    return "; ".join(told)
+    return "; ".join(text)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def nothing_lost(session: Session) -> Iterator[str]:
         yield f"of {made} turns with calls {len(standing)} stand in the last prompt, and {dropped} count as dropped"
 
 
-def none_came_back(session: Session) -> Iterator[str]:
+def none_returned(session: Session) -> Iterator[str]:
     """A call that was dropped is in no later prompt."""
     gone: set[str] = set()
     before: set[str] = set()
@@ -321,7 +321,7 @@ def _unmarked(value: Any) -> Any:
 
 
 EVERY_SESSION: Final = (served, counted, commands, hidden_from_the_agent)
-ONE_HISTORY: Final = (*EVERY_SESSION, prompts, recall, over_the_limit, none_came_back)
+ONE_HISTORY: Final = (*EVERY_SESSION, prompts, recall, over_the_limit, none_returned)
 """Of a session whose history only grows."""
 SIXTY_CALLS: Final = (*ONE_HISTORY, nothing_lost, reasons)
 NOT_COUNTED: Final = tuple(check for check in SIXTY_CALLS if check is not counted)

@@ -163,8 +163,8 @@ def _instance(schema: Mapping[str, Any]) -> Any:
 
 def _code(text: str, step: int) -> list[Any]:
     """Return what Codex's default model says: a message, and JavaScript that runs the command."""
-    said = [{"type": "output_text", "text": text, "annotations": []}]
-    message = {"type": "message", "id": f"msg_{step}", "role": "assistant", "status": "completed", "content": said}
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"type": "message", "id": f"msg_{step}", "role": "assistant", "status": "completed", "content": content}
     source = f"const ran = await tools.exec_command({{cmd: {json.dumps(command(step))}}});\ntext(ran.output);\n"
     call = {"type": "custom_tool_call", "id": f"ctc_{step}", "call_id": f"call-{step}", "name": CODE_MODE}
     return [message, {**call, "input": source, "status": "completed"}]

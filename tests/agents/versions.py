@@ -53,7 +53,7 @@ def _newest_requirements(name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     words = ["--python-version", version, "--generate-hashes", "--no-header", "--no-annotate", "--quiet", "--upgrade"]
-    _told([uv.find_uv_bin(), "pip", "compile", str(REQUIREMENTS / f"{name}.in"), *words,
+    _output_of([uv.find_uv_bin(), "pip", "compile", str(REQUIREMENTS / f"{name}.in"), *words,
            "--output-file", str(folder / f"{name}.txt")])  # fmt: skip
     return folder
 
@@ -66,12 +66,12 @@ def _newest_packages(name: str) -> Path:
     folder = NEWEST / "packages" / name
     folder.mkdir(parents=True, exist_ok=True)
     package = json.loads((NPM[name] / "package.json").read_text(encoding="utf-8"))
-    package["dependencies"] = {each: _told([npm, "view", each, "version"]) for each in package["dependencies"]}
+    package["dependencies"] = {each: _output_of([npm, "view", each, "version"]) for each in package["dependencies"]}
     (folder / "package.json").write_text(json.dumps(package, indent=2), encoding="utf-8")
     return folder
 
 
-def _told(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:

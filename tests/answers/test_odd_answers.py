@@ -73,8 +73,8 @@ def _read(raw: bytes, splitter: Any) -> Iterator[tuple[str, Any]]:
 def _streamed(name: str, says: Says) -> Streamed:
     if name in FORMATS:
         thought = [THOUGHT] if name == "messages" else []
-        said = Says(says.text, says.calls, blocks=thought)
-        whole = b"".join(EVENTS[name](SHAPES[name](said, 1), {"stream_options": {"include_usage": True}}))
+        answer = Says(says.text, says.calls, blocks=thought)
+        whole = b"".join(EVENTS[name](SHAPES[name](answer, 1), {"stream_options": {"include_usage": True}}))
         format = FORMATS[name]
     else:
         whole, format = b"".join(pieces(WAYS[name], says)), WAYS[name].format

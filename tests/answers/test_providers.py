@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_not_kept() -> None:
     assert not UsageReader("openai_chat", 500, "application/json").reads
 
 
-def test_a_refusal_of_a_long_prompt_is_told_from_other_errors() -> None:
+def test_a_refusal_of_a_long_prompt_is_distinguished_from_other_errors() -> None:
     """Only the former is reported, in the provider's words."""
     long = b'{"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}'
 

@@ -418,7 +418,7 @@ def _repeated(answer: bytes) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("path", FORMATS)
-def test_cut_characters_stay_as_they_came_without_masks(path: str) -> None:
+def test_cut_characters_stay_unchanged_without_masks(path: str) -> None:
     """In calls and in texts."""
     text = {"choices": [{"index": 0, "delta": {"content": "\ud83d"}}]}
     whole = b"data: " + json.dumps(text).encode() + b"\n\n"
@@ -440,7 +440,7 @@ def _shared(choice: int, *, together: bool) -> bytes:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("choice", [0, 1])
-def test_calls_with_one_index_are_told_apart(choice: int, *, together: bool) -> None:
+def test_calls_with_one_index_are_distinguished(choice: int, *, together: bool) -> None:
     """What waits of the first goes on before the second begins, in each choice."""
     answer = _fed("chat/completions", _shared(choice, together=together), 100_000)
     chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith(b"data: {")]
@@ -507,23 +507,23 @@ def _event(kind: str, **members: Any) -> bytes:
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-@pytest.mark.parametrize("told", ["nothing", "begun", "pieces", "all but the end"])
-def test_a_response_that_no_event_has_completed_is_restored(told: str, *, numbered: bool) -> None:
+@pytest.mark.parametrize("announced", ["nothing", "begun", "pieces", "all but the end"])
+def test_a_response_that_no_event_has_completed_is_restored(announced: str, *, numbered: bool) -> None:
     """What pieces were kept waiting goes on before the last event, which holds what the agent was sent."""
     text = json.dumps({"token": f"a {MASK}"}, ensure_ascii=False)
     call = {"type": "function_call", "id": "f", "call_id": "c", "name": "deploy"}
     message: dict[str, Any] = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Now."}]}
     events: list[tuple[str, dict[str, Any]]] = []
-    if told != "nothing":
+    if announced != "nothing":
         added = {"output_index": 1, "item": {**call, "arguments": "", "status": "in_progress"}}
         events.append(("response.output_item.added", added))
-    if told == "pieces":
+    if announced == "pieces":
         cut = text.index("⟦") + 5
         events += [
             ("response.function_call_arguments.delta", {"output_index": 1, "item_id": "f", "delta": each})
             for each in (text[:cut], text[cut:-3])
         ]
-    if told == "all but the end":
+    if announced == "all but the end":
         delta = {"output_index": 1, "item_id": "f", "delta": text}
         events.append(("response.function_call_arguments.delta", delta))
     output: list[dict[str, Any]] = [message, {**call, "arguments": text, "status": "completed"}]
@@ -537,7 +537,7 @@ def test_a_response_that_no_event_has_completed_is_restored(told: str, *, number
     restored = text.replace(MASK, VALUE)
     assert [message, {**output[1], "arguments": restored}] == got[-1]["response"]["output"]
     pieces = "".join([each["delta"] for each in got if "delta" in each])
-    assert {"pieces": text[:-3], "all but the end": restored}.get(told, "") == pieces
+    assert {"pieces": text[:-3], "all but the end": restored}.get(announced, "") == pieces
     assert (list(range(len(got))) if numbered else []) == [
         each["sequence_number"] for each in got if "sequence_number" in each
     ]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.answers.answer_json import read, write
-from prompt_sidecar.answers.frames import FrameSplitter, _framed, _told, frame
+from prompt_sidecar.answers.frames import FrameSplitter, _encoded_headers, _framed, frame
 from prompt_sidecar.answers.restored_answers import RestoredStream, whole_restored
 from prompt_sidecar.answers.rewriting import rewritten
 from prompt_sidecar.answers.table import DIALECTS
@@ -113,7 +113,8 @@ def test_a_frame_that_is_numbered_anew_keeps_all_other_bytes() -> None:
 
 def _raw_frame(payload: str) -> bytes:
     return _framed(
-        _told({":other": "x", ":event-type": "contentBlockDelta", ":message-type": "event"}), payload.encode()
+        _encoded_headers({":other": "x", ":event-type": "contentBlockDelta", ":message-type": "event"}),
+        payload.encode(),
     )
 
 

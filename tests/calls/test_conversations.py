@@ -18,8 +18,8 @@ KEY = b"k" * 32
 
 def conversations(most: int = 100, reached: list[None] | None = None) -> Conversations:
     """Return some that know none."""
-    told = [] if reached is None else reached
-    return Conversations(KEY, most, "test-", lambda: told.append(None))
+    names = [] if reached is None else reached
+    return Conversations(KEY, most, "test-", lambda: names.append(None))
 
 
 def opening(
@@ -37,7 +37,7 @@ def test_the_first_answer_adopts_the_first_call() -> None:
     assert 1 == len(set(runs))
 
 
-def test_conversations_are_told_apart() -> None:
+def test_conversations_are_distinguished() -> None:
     """By answer, words, tools, system prompt and session; a session's system prompt may change."""
     known = conversations()
     first = known.of(opening()).run_id

@@ -171,7 +171,7 @@ def test_a_rest_ends_with_the_server(start: START, in_flight: InFlight, monkeypa
 
 
 @pytest.mark.parametrize("kind", [ValueError, MemoryError, Panic])
-def test_a_failure_is_told_and_does_not_end_it(
+def test_a_failure_is_reported_and_does_not_end_it(
     start: START, kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a slice raises is logged without its text, and the next wake tries again."""

@@ -116,7 +116,7 @@ def test_json_that_is_quoted_in_a_string_is_not_taken_for_messages(
         MemoryGate(need - 1, taking(0)).admit(raw).__enter__()
 
 
-def test_what_can_never_be_admitted_is_told_so() -> None:
+def test_what_can_never_be_admitted_is_refused_as_such() -> None:
     """The error says that a retry does not help, and how much memory does: with that it is admitted, with less not."""
     resident, large = 150_000_000, b"x" * 30_000_000
     gate = MemoryGate(400_000_000, taking(resident))
@@ -153,7 +153,7 @@ def test_a_call_that_fails_gives_its_reserve_back() -> None:
             raise KeyError
 
 
-def test_a_container_that_is_too_small_is_told() -> None:
+def test_a_container_that_is_too_small_is_reported() -> None:
     """Where budgets, baseline and reserve pass the container's limit; the sizes of docs/operations.md fit theirs."""
     assert "" == sizing(Limits(), 0)
     assert "" == sizing(Limits(), 1_200_000_000)

@@ -138,7 +138,9 @@ def test_every_method_has_its_line(method: str, caplog: pytest.LogCaptureFixture
     wrong, field = WRONG[method]
     with serving() as served, caplog.at_level(logging.WARNING):
         refused = failure(lambda: getattr(served.stub, method)(wrong, timeout=PATIENCE))
-    told = [record.getMessage() for record in caplog.records if record.name == "prompt_sidecar.refused"]
-    assert 1 == len(told)
-    assert told[0].startswith(f"{SERVICE}/{method} refused: {refused.code} {refused.reason}, field {field}, from ipv4:")
+    lines = [record.getMessage() for record in caplog.records if record.name == "prompt_sidecar.refused"]
+    assert 1 == len(lines)
+    assert lines[0].startswith(
+        f"{SERVICE}/{method} refused: {refused.code} {refused.reason}, field {field}, from ipv4:"
+    )
     assert SECRET not in caplog.text

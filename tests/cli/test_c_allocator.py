@@ -95,7 +95,7 @@ ASKED = (
 )
 
 
-def told(*command: str, given: str | None = None, **more: str) -> tuple[int, str, str]:
+def output_of(*command: str, given: str | None = None, **more: str) -> tuple[int, str, str]:
     """Run an interpreter with the words of `serve`; return its process's id, and what it said on both streams."""
     with subprocess.Popen(
         [sys.executable, *command, *SERVE],
@@ -105,47 +105,47 @@ def told(*command: str, given: str | None = None, **more: str) -> tuple[int, str
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        said, more_said = process.communicate(given, PATIENCE)
-        return process.pid, said.strip(), more_said
+        output, errors = process.communicate(given, PATIENCE)
+        return process.pid, output.strip(), errors
 
 
 def test_it_is_in_use() -> None:
     """The interpreter's own allocator has no statistics then, and has them otherwise."""
-    pid, said, statistics = told("-c", ASKED)
-    assert f"{pid} malloc" == said
+    pid, allocator, statistics = output_of("-c", ASKED)
+    assert f"{pid} malloc" == allocator
     assert "arenas" not in statistics
-    assert "arenas" in told("-c", ASKED, PYTHONMALLOC="pymalloc")[2]
+    assert "arenas" in output_of("-c", ASKED, PYTHONMALLOC="pymalloc")[2]
 
 
 @pytest.mark.parametrize("value", ["pymalloc", "malloc_debug", ""])
 def test_what_the_environment_says_stays(value: str) -> None:
     """Whoever has chosen an allocator has chosen it."""
-    pid, said, _ = told("-c", ASKED, PYTHONMALLOC=value)
-    assert f"{pid} {value}".strip() == said
+    pid, allocator, _ = output_of("-c", ASKED, PYTHONMALLOC=value)
+    assert f"{pid} {value}".strip() == allocator
 
 
 def test_the_development_mode_keeps_its_own() -> None:
     """It finds faults in native code by it."""
-    pid, said, _ = told("-X", "dev", "-c", ASKED)
-    assert f"{pid} None" == said
+    pid, allocator, _ = output_of("-X", "dev", "-c", ASKED)
+    assert f"{pid} None" == allocator
 
 
 def test_an_interpreter_that_ignores_its_environment_is_left_alone() -> None:
     """It would be begun anew without end."""
-    pid, said, _ = told("-E", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'sidecar')!r}); {ASKED}")
-    assert f"{pid} None" == said
+    pid, allocator, _ = output_of("-E", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'sidecar')!r}); {ASKED}")
+    assert f"{pid} None" == allocator
 
 
 def test_a_program_from_standard_input_goes_on() -> None:
     """What was read from there is not there a second time."""
-    pid, said, _ = told("-", given=ASKED)
-    assert f"{pid} None" == said
+    pid, allocator, _ = output_of("-", given=ASKED)
+    assert f"{pid} None" == allocator
 
 
 def test_words_that_a_program_has_changed_are_not_taken_from_the_command_line() -> None:
     """The process would not do again what it does."""
-    pid, said, _ = told("-c", f"import sys; sys.argv.append('--http'); {ASKED}")
-    assert f"{pid} None" == said
+    pid, allocator, _ = output_of("-c", f"import sys; sys.argv.append('--http'); {ASKED}")
+    assert f"{pid} None" == allocator
 
 
 def test_exit_codes_and_errors_are_as_before() -> None:

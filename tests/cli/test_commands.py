@@ -163,13 +163,13 @@ def test_check_config_explains_the_policy() -> None:
     """After the settings: the preset, what was changed and by whom, what happens to a prompt, what makes no sense."""
     ended = run("check-config", "--preset", "lean", "--set", "policy.registry_share=0.01", POLICY__FIT_LOW="0.44")
     assert (0, "") == (ended.returncode, ended.stderr)
-    told = [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("#")]
-    assert "The policy is preset lean (--preset), with:" in told
-    assert "  fit_low = 0.44, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in told
-    assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in told
-    assert any(line.startswith("- At every call, whatever room there is") for line in told)
-    assert 1 == sum(line.startswith("warning: policy.registry_share is above 0") for line in told)
-    assert 1 == sum(line.startswith("The catalogue of models is ") for line in told)
+    lines = [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("#")]
+    assert "The policy is preset lean (--preset), with:" in lines
+    assert "  fit_low = 0.44, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in lines
+    assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in lines
+    assert any(line.startswith("- At every call, whatever room there is") for line in lines)
+    assert 1 == sum(line.startswith("warning: policy.registry_share is above 0") for line in lines)
+    assert 1 == sum(line.startswith("The catalogue of models is ") for line in lines)
     tomllib.loads(ended.stdout)
 
 
@@ -209,7 +209,7 @@ def test_check_config_finds_what_serve_would_refuse(tmp_path: Path) -> None:
     assert 0 == run("check-config", "--no-files", *flags, KEY="0123456789abcdef").returncode
 
 
-def test_files_that_never_end_are_told(tmp_path: Path) -> None:
+def test_files_that_never_end_are_reported(tmp_path: Path) -> None:
     """A pipe that nobody writes to and a device are no settings, tokens, keys or passwords; nothing waits for them."""
     fifo = str(tmp_path / "fifo")
     os.mkfifo(fifo)
@@ -254,8 +254,8 @@ def test_serve_and_check_config_say_the_same(settings: list[str], tmp_path: Path
         served = run("serve", "--listen", "127.0.0.1:0", *flags, KEY="0123456789abcdef")
         checked = run("check-config", *flags, KEY="0123456789abcdef")
     assert (2, 2) == (served.returncode, checked.returncode)
-    [told] = [line.strip() for line in checked.stderr.splitlines()[1:]]
-    assert f"prompt-sidecar: {told}" in served.stderr.splitlines()
+    [fault] = [line.strip() for line in checked.stderr.splitlines()[1:]]
+    assert f"prompt-sidecar: {fault}" in served.stderr.splitlines()
 
 
 def test_a_file_that_cannot_be_read_for_mcp() -> None:

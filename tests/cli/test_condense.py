@@ -22,9 +22,9 @@ def test_what_would_be_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     """Each reduction is told, with whether it can be read back."""
     file = tmp_path / "build.log"
     file.write_text(f"\x1b[31mred\x1b[0m\n{LINE * 200}")
-    sent, told = shown(capsys, str(file), "--tool", "bash", "--arguments", '{"command": "make"}')
+    sent, summary = shown(capsys, str(file), "--tool", "bash", "--arguments", '{"command": "make"}')
     assert f"red\n{LINE}[the line above 200 times]\n" == sent
-    first, codes, identical = told.splitlines()
+    first, codes, identical = summary.splitlines()
     assert "saved (9" in first
     assert ["codes", "9", "cannot"] == [codes.split()[place] for place in (0, 1, 3)]
     assert ["identical_lines", "can"] == [identical.split()[place] for place in (0, 3)]
@@ -34,9 +34,11 @@ def test_what_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file that was read is printed as it is."""
     file = tmp_path / "a.py"
     file.write_text(LINE * 200)
-    sent, told = shown(capsys, str(file), "--tool", "bash", "--arguments", '{"command": "cat a.py"}', "--level", "full")
+    sent, summary = shown(
+        capsys, str(file), "--tool", "bash", "--arguments", '{"command": "cat a.py"}', "--level", "full"
+    )
     assert sent == LINE * 200
-    assert told.startswith("unchanged")
+    assert summary.startswith("unchanged")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

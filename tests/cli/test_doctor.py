@@ -94,7 +94,7 @@ def test_a_door_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "level", "told"),
+    ("value", "level", "message"),
     [
         ("http://127.0.0.1:{port}/v1", Severity.OK, "OPENAI_BASE_URL leads to the sidecar"),
         ("http://localhost:{port}/v1/", Severity.OK, "OPENAI_BASE_URL leads to the sidecar"),
@@ -112,7 +112,7 @@ def test_a_door_that_is_closed() -> None:
     ],
     ids=["right", "by name", "no path", "elsewhere", "unset"],
 )
-def test_an_agent_s_base_url(value: str, level: Severity, told: str) -> None:
+def test_an_agent_s_base_url(value: str, level: Severity, message: str) -> None:
     """Where it leads to, and what to export; nothing secret of it is shown."""
     with listener() as port, listener() as upstream:
         flags = {"http.listen": f"127.0.0.1:{port}", "http.openai_upstream": f"http://127.0.0.1:{upstream}"}
@@ -121,7 +121,7 @@ def test_an_agent_s_base_url(value: str, level: Severity, told: str) -> None:
             for each in found(flags, {"OPENAI_BASE_URL": value.format(port=port)})[level, "environment"]
             if each.found.startswith("OPENAI_BASE_URL")
         ]
-    assert told in lines[0].found
+    assert message in lines[0].found
     assert level is Severity.OK or f"export OPENAI_BASE_URL=http://127.0.0.1:{port}/v1" in lines[0].advice
 
 
@@ -150,7 +150,7 @@ def test_what_it_needs_is_connected_to(about: str, setting: str, url: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("series", "about", "told"),
+    ("series", "about", "message"),
     [
         ('prompt_sidecar_windows_assumed_total{format="openai_chat"} 3\n', "window", "of 3 prompts the model's window"),
         (
@@ -166,11 +166,11 @@ def test_what_it_needs_is_connected_to(about: str, setting: str, url: str) -> No
     ],
     ids=["windows", "recall", "untrimmed"],
 )
-def test_what_its_metrics_show(series: str, about: str, told: str) -> None:
+def test_what_its_metrics_show(series: str, about: str, message: str) -> None:
     """Prompts whose window is not known, and prompts without recall, with the reason."""
     kind = f"# TYPE {series.partition('{')[0]} counter\n"
     with metrics(BUILD + kind + series) as address:
-        assert told in problem(about, {"telemetry.metrics_listen": address})
+        assert message in problem(about, {"telemetry.metrics_listen": address})
 
 
 def test_every_reason_has_its_advice() -> None:
@@ -192,12 +192,12 @@ def test_the_figures_of_a_real_door() -> None:
         await request.read()
         return web.json_response({})
 
-    with telling() as told:
-        with proxied(scripted(Says("ok")), observer=told.observer) as here:
+    with telling() as telling_facts:
+        with proxied(scripted(Says("ok")), observer=telling_facts.observer) as here:
             here.upstream.other, here.upstream.only_other = anything, True
             for path, body in requests:
                 asyncio.run(_post(here.url + path, json.dumps(body).encode()))
-        by = found({"telemetry.metrics_listen": f"127.0.0.1:{told.port}"})
+        by = found({"telemetry.metrics_listen": f"127.0.0.1:{telling_facts.port}"})
     lines = [each.line for each in by[Severity.PROBLEM, "trimming"]]
     assert ["unknown_path", "stored_by_provider"] == [line.partition("untrimmed: ")[2].split(".")[0] for line in lines]
     assert "1 request went on untrimmed: stored_by_provider. Have the agent send its history" in lines[1]
@@ -208,8 +208,8 @@ def test_the_figures_of_a_real_door() -> None:
 def test_another_version() -> None:
     """Both are named."""
     with metrics('prompt_sidecar_build_info{version="0.0.1",python="3"} 1\n') as address:
-        told = problem("version", {"telemetry.metrics_listen": address})
-    assert f"the sidecar that runs is version 0.0.1, and this command is {version()}" in told
+        message = problem("version", {"telemetry.metrics_listen": address})
+    assert f"the sidecar that runs is version 0.0.1, and this command is {version()}" in message
 
 
 def test_clocks_that_differ() -> None:

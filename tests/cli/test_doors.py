@@ -98,5 +98,5 @@ def test_the_grpc_door_alone() -> None:
 
 def test_a_process_without_a_door_is_refused() -> None:
     """At the start, with what may be set; pages for people are no door for agents."""
-    told = run("serve", **NO_GRPC, ADMIN__LISTEN="127.0.0.1:0").stderr
-    assert re.search(r"server\.listen, server\.socket, http\.listen and envoy\.listen are all empty", told)
+    errors = run("serve", **NO_GRPC, ADMIN__LISTEN="127.0.0.1:0").stderr
+    assert re.search(r"server\.listen, server\.socket, http\.listen and envoy\.listen are all empty", errors)

@@ -32,7 +32,7 @@ def _shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
     return capsys.readouterr().out.splitlines()
 
 
-def test_lines_and_rules_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_and_rules_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line of output has file, line, rule and action; the summary counts by rule; no value is in either."""
     file = _file(tmp_path, "a.log", f"one\nclone {_TOKEN} {_TOKEN}\r\nDB_PASSWORD={_PASSWORD}\nmail to a@example.org\n")
     *lines, total, first, second, third = _shown(capsys, file)

@@ -36,8 +36,8 @@ def _refused(address: str, count: int) -> None:
             try:
                 stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id=f"{SECRET}-{number}", json=prompt), timeout=PATIENCE)
             except grpc.RpcError as error:
-                told: Any = error
-                assert "INVALID_ARGUMENT" == told.code().name
+                found: Any = error
+                assert "INVALID_ARGUMENT" == found.code().name
             else:
                 raise AssertionError("it was not refused")
 
@@ -129,13 +129,13 @@ def test_a_missing_key_is_a_warning() -> None:
 
 def test_a_wrong_name_suggests_the_right_one() -> None:
     """A misspelt name, one of another table, and one without its table or value."""
-    for said, meant in (
+    for given, meant in (
         ("server.max_cals=3", "server.max_calls"),
         ("server.time_to_live=3", "limits.time_to_live"),
         ("max_calls=3", "server.max_calls"),
         ("workers", "server.workers"),
     ):
-        assert f"did you mean {meant}?" in run("check-config", "--set", said).stderr
+        assert f"did you mean {meant}?" in run("check-config", "--set", given).stderr
 
 
 def test_a_settings_file_with_a_key_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
@@ -146,5 +146,5 @@ def test_a_settings_file_with_a_key_that_others_can_read_is_a_warning(tmp_path: 
         file.chmod(mode)
         with program(*ANY_PORT, "--config", str(file)) as served:
             served.wait_for("ready: listening on")
-            told = [line for line in served.lines if f"{file} (key) can be read by others" in line]
-            assert warns == len(told) == sum("WARNING" in line for line in told)
+            warnings = [line for line in served.lines if f"{file} (key) can be read by others" in line]
+            assert warns == len(warnings) == sum("WARNING" in line for line in warnings)

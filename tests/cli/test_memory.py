@@ -172,6 +172,6 @@ def test_a_server_that_loaded_one_vocabulary_says_so() -> None:
         served.wait_for(READY)
         served.process.send_signal(signal.SIGTERM)
         assert 0 == served.end()
-    told = [line for line in served.lines if "tokens of" in line]
-    assert 1 == len(told)
-    assert "o200k_base" in told[0]
+    lines = [line for line in served.lines if "tokens of" in line]
+    assert 1 == len(lines)
+    assert "o200k_base" in lines[0]

@@ -62,7 +62,7 @@ def test_what_may_stand_between_messages_is_shown(capsys: pytest.CaptureFixture[
     assert "entries may be placed" not in gpt
 
 
-def test_an_unknown_name_is_told(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_reported(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the assumed window, what to do about it, and exit code 1; what cannot be printed is escaped."""
     assert 1 == main(["models", "gpt-4o", "no\x1bne", "--config", config])
     shown = capsys.readouterr().out

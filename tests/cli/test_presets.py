@@ -30,14 +30,14 @@ def test_the_table_has_every_knob_and_marks_what_differs(capsys: pytest.CaptureF
     assert max(map(len, shown.splitlines())) <= 120
 
 
-def test_each_preset_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_preset_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Under the table stands what each is for, when to choose it, and what to mind."""
     lines = _shown(capsys).splitlines()
     for name in PRESETS:
         at = max(place for place, line in enumerate(lines) if line.startswith(name + " "))
-        told = "\n".join(lines[at : at + 8])
-        assert "    Choose it " in told
-        assert "    Mind: " in told
+        text = "\n".join(lines[at : at + 8])
+        assert "    Choose it " in text
+        assert "    Mind: " in text
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -56,7 +56,7 @@ def test_json_has_the_values(capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(_shown(capsys, "--json"))
     assert "cache_first" == shown["default"]
     for name, policy in PRESETS.items():
-        values = {field: told["value"] for field, told in shown["presets"][name]["knobs"].items()}
+        values = {field: knob["value"] for field, knob in shown["presets"][name]["knobs"].items()}
         assert json.loads(json.dumps(asdict(policy))) == {field: values[field] for field in asdict(policy)}
     lean = json.loads(_shown(capsys, "lean", "--json"))
     assert {"lean": shown["presets"]["lean"]} == lean["presets"]

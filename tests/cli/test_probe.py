@@ -20,9 +20,9 @@ def test_a_closed_port() -> None:
     """Nothing listens there, and the probe says so without waiting."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    told = run("probe", "--address", f"127.0.0.1:{port}", *LONG)
-    assert (1, "") == (told.returncode, told.stdout)
-    assert "connection refused: nothing listens there" in told.stderr
+    ended = run("probe", "--address", f"127.0.0.1:{port}", *LONG)
+    assert (1, "") == (ended.returncode, ended.stdout)
+    assert "connection refused: nothing listens there" in ended.stderr
 
 
 def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_a_probe_needs_no_key() -> None:
     """Its environment has the server's settings but not its secrets, such as the key that a store needs."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    told = run("probe", "--listen", f"127.0.0.1:{port}", "--set", "store.url=valkey://127.0.0.1:6379")
-    assert (1, True) == (told.returncode, "connection refused: nothing listens there" in told.stderr)
+    ended = run("probe", "--listen", f"127.0.0.1:{port}", "--set", "store.url=valkey://127.0.0.1:6379")
+    assert (1, True) == (ended.returncode, "connection refused: nothing listens there" in ended.stderr)
 
 
 @pytest.mark.parametrize("authority", [False, True])
@@ -51,14 +51,14 @@ def test_a_port_that_speaks_tls(certificates: Path, *, authority: bool) -> None:
     files = {f"SERVER__{name}": str(certificates / file) for name, file in settings.items()}
     with program(*ANY_PORT, **files) as served:
         address = served.wait_for(READY)[1]
-        told = run("probe", "--address", address, *LONG)
-        assert 1 == told.returncode
-        assert "it speaks TLS there" in told.stderr
+        ended = run("probe", "--address", address, *LONG)
+        assert 1 == ended.returncode
+        assert "it speaks TLS there" in ended.stderr
 
 
 def test_a_server_of_another_kind() -> None:
     """One that listens and says nothing is told as that when the time is over."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        told = run("probe", "--address", f"127.0.0.1:{other.getsockname()[1]}", "--timeout", "0.3")
-    assert 1 == told.returncode
-    assert "gave no answer within 0.3 s" in told.stderr
+        ended = run("probe", "--address", f"127.0.0.1:{other.getsockname()[1]}", "--timeout", "0.3")
+    assert 1 == ended.returncode
+    assert "gave no answer within 0.3 s" in ended.stderr

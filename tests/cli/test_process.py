@@ -45,8 +45,8 @@ def _in_flight(channel: grpc.Channel) -> Any:
     try:
         stub.TrimPrompt(quick, timeout=PATIENCE)
     except grpc.RpcError as error:
-        told: Any = error
-        assert "INVALID_ARGUMENT" == told.code().name
+        failure: Any = error
+        assert "INVALID_ARGUMENT" == failure.code().name
     return call
 
 

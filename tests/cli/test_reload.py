@@ -25,8 +25,8 @@ def _code(channel: grpc.Channel, token: str = "") -> str:
     try:
         stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id="r", json=prompt), timeout=PATIENCE, metadata=metadata)
     except grpc.RpcError as error:
-        told: Any = error
-        return str(told.code().name)
+        failure: Any = error
+        return str(failure.code().name)
     return "OK"
 
 

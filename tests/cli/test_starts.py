@@ -83,7 +83,7 @@ def test_a_kill_is_no_error_to_an_sdk(kills: int) -> None:
                 server.process.kill()
                 server.end()
             with program(*flags):  # the SDK begins while this one has not begun to listen
-                said = model.chat.completions.create(model="next", messages=messages)  # type: ignore[arg-type]
-                assert f"turn {len(messages)}" == said.choices[0].message.content
+                answer = model.chat.completions.create(model="next", messages=messages)  # type: ignore[arg-type]
+                assert f"turn {len(messages)}" == answer.choices[0].message.content
                 messages += [{"role": "assistant", "content": "done"}, {"role": "user", "content": "go on"}]
     assert 2 == model.max_retries

@@ -206,7 +206,7 @@ def test_an_agent_that_sends_nothing_says_what_it_needs(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "wrap needs an AGENT, as in prompt-sidecar wrap claude"),
         (["no-such-agent"], "no-such-agent is not on the PATH, or no program: install it, or name its file"),
@@ -218,8 +218,8 @@ def test_an_agent_that_sends_nothing_says_what_it_needs(name: str, tmp_path: Pat
     ],
     ids=["no agent", "not there", "no --", "a setting"],
 )
-def test_what_cannot_be_run(words: list[str], told: str) -> None:
+def test_what_cannot_be_run(words: list[str], message: str) -> None:
     """The error says what to write."""
     done = run("wrap", *words)
     assert 2 == done.returncode
-    assert told in done.stderr
+    assert message in done.stderr

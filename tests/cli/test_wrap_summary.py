@@ -91,7 +91,7 @@ prompt_sidecar_condensed_tokens_total{reduction="b"} 234
         "nothing",
     ],
 )
-def test_what_is_said(text: str, line: str) -> None:
+def test_the_explanation(text: str, line: str) -> None:
     """Each thing has its line; a WebSocket that was sent to HTTP is no prompt."""
     assert line in "\n".join(summarised(MetricFamilies.parsed(text)).lines())
 

@@ -35,7 +35,7 @@ def blocking(target: str) -> dict[str, Any]:
             trimmed = run.trim(history(12))
             gc.collect()
         trim = trimmed.trims[-1]
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "protobuf": google.protobuf.__version__,
             "fits": trimmed.fits,
             "action": trim.action,
@@ -50,8 +50,8 @@ def blocking(target: str) -> dict[str, Any]:
         try:
             client.search("run", "words", max_snippets=1_000)
         except InvalidRequest as error:
-            told["error"] = f"{error.reason} {error.field}"
-    return told
+            facts["error"] = f"{error.reason} {error.field}"
+    return facts
 
 
 async def asynchronous(target: str) -> bool:

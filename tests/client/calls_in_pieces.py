@@ -62,7 +62,7 @@ WAYS: Final[Mapping[str, Sequence[Sequence[Piece]]]] = {
 
 def check(prompt: Mapping[str, Any]) -> None:
     """Each call is answered by its id, with the arguments that are its own, in the prompt that follows."""
-    said, *results = prompt["messages"][-3:]
-    calls = [(each["id"], json.loads(each["function"]["arguments"])) for each in said["tool_calls"]]
+    message, *results = prompt["messages"][-3:]
+    calls = [(each["id"], json.loads(each["function"]["arguments"])) for each in message["tool_calls"]]
     assert [("a", {"query": "one"}), ("b", {"query": "two"})] == calls
     assert ["a", "b"] == [each["tool_call_id"] for each in results]

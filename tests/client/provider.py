@@ -116,7 +116,7 @@ def _chat(says: Says, number: int) -> Any:
 
 def _responses(says: Says, number: int) -> Any:
     text = {"type": "output_text", "text": says.text, "annotations": []}
-    said = [{"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}]
+    output = [{"type": "message", "id": f"m{number}", "role": "assistant", "status": "completed", "content": [text]}]
     calls = [
         {"type": "function_call", "id": f"f{call_id}", "call_id": call_id, "name": name, "status": "completed"}
         | {"arguments": json.dumps(arguments)}
@@ -128,7 +128,7 @@ def _responses(says: Says, number: int) -> Any:
         "created_at": 0,
         "model": says.model,
         "status": "completed",
-        "output": [*says.blocks, *(said if says.text else []), *calls],
+        "output": [*says.blocks, *(output if says.text else []), *calls],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],

@@ -71,7 +71,7 @@ def run(*command: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def told(*command: str | Path, **more: str) -> dict[str, Any]:
+def facts_of(*command: str | Path, **more: str) -> dict[str, Any]:
     """Run `alone.py` beside a real server; return what it told."""
     with serving() as served:
         ended = run(*command, served.address, **more)
@@ -101,7 +101,7 @@ def test_nothing_of_the_server_is_imported() -> None:
         "assert 'prompt_sidecar.providers.catalogue' not in sys.modules  # a large table\n"
     )
 
-    seen = told(sys.executable, "-c", code)
+    seen = facts_of(sys.executable, "-c", code)
 
     assert EXPECTED == {name: seen[name] for name in EXPECTED}
 
@@ -116,7 +116,7 @@ def test_the_blocker_blocks() -> None:
 def test_the_runtime_written_in_python() -> None:
     """Platforms without a compiled protobuf have it in Python."""
     more = {"PYTHONPATH": str(ROOT), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
-    seen = told(sys.executable, PROGRAM, **more)
+    seen = facts_of(sys.executable, PROGRAM, **more)
 
     assert EXPECTED == {name: seen[name] for name in EXPECTED}
 
@@ -133,7 +133,7 @@ def test_an_installation_of_the_client_alone(versions: list[str], wheel: Path, t
         pytest.skip("the package registry does not answer, or has not got these versions")
     assert 0 == installed.returncode, installed.stderr
 
-    seen = told(python, PROGRAM)
+    seen = facts_of(python, PROGRAM)
     version = Version(seen["protobuf"])
     assert EXPECTED == {name: seen[name] for name in EXPECTED}
     if versions == OLDEST:

@@ -59,7 +59,7 @@ def alike(made: Trimmed[Any]) -> Trimmed[Any]:
     return replace(made, revision=b"")
 
 
-def test_two_revisions_of_one_state_are_told_apart_by_nothing_else(twins: tuple[Client, Client]) -> None:
+def test_two_revisions_of_one_state_differ_in_nothing_else(twins: tuple[Client, Client]) -> None:
     """What `alike` leaves out is there."""
     made = [client.trim("same", history("openai_chat", 3)) for client in twins]
     assert all(each.revision for each in made)

@@ -34,15 +34,15 @@ def _chat(step: int, calls: int, *, words: bool) -> list[Any]:
         {"id": f"c{step}-{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(calls)
     ]
     answers = [{"role": "tool", "tool_call_id": call["id"], "content": "x" * 100} for call in made]
-    said = [{"role": "user", "content": TOLD.format(step)}] if words else []
-    return [{"role": "assistant", "content": "I look.", **({"tool_calls": made} if made else {})}, *answers, *said]
+    asked = [{"role": "user", "content": TOLD.format(step)}] if words else []
+    return [{"role": "assistant", "content": "I look.", **({"tool_calls": made} if made else {})}, *answers, *asked]
 
 
 def _responses(step: int, calls: int, *, words: bool) -> list[Any]:
     made = [{"type": "function_call", "call_id": f"c{step}-{n}", "name": "f", "arguments": "{}"} for n in range(calls)]
     answers = [{"type": "function_call_output", "call_id": call["call_id"], "output": "x" * 100} for call in made]
-    said = [{"role": "user", "content": TOLD.format(step)}] if words else []
-    return [{"type": "reasoning", "id": f"rs{step}", "summary": []}, *made, *answers, *said]
+    asked = [{"role": "user", "content": TOLD.format(step)}] if words else []
+    return [{"type": "reasoning", "id": f"rs{step}", "summary": []}, *made, *answers, *asked]
 
 
 def _anthropic(step: int, calls: int, *, words: bool) -> list[Any]:
@@ -85,12 +85,12 @@ def _ai_sdk(step: int, calls: int, *, words: bool) -> list[Any]:
         }
         for call in made
     ]
-    said = [{"role": "user", "content": TOLD.format(step)}] if words else []
+    asked = [{"role": "user", "content": TOLD.format(step)}] if words else []
     text = {"type": "text", "text": "I look."}
     return [
         {"role": "assistant", "content": [text, *made]},
         *([{"role": "tool", "content": answers}] if made else []),
-        *said,
+        *asked,
     ]
 
 

@@ -206,7 +206,7 @@ def test_a_refusal_is_reported() -> None:
         assert 1 == client.unreported
 
 
-class Told(Exception):
+class ReportedError(Exception):
     """An error of an SDK that is not installed here."""
 
     def __init__(self, text: str, **more: Any) -> None:
@@ -217,15 +217,15 @@ class Told(Exception):
 @pytest.mark.parametrize(
     ("error", "refusal"),
     [
-        (Told("prompt is too long: 5 > 4", status_code=400), True),
-        (Told("request_too_large", status_code=413), True),
-        (Told("no", status_code=400, code="context_length_exceeded"), True),
-        (Told("The input token count (5) exceeds the maximum", code=400), True),
-        (Told("Input is too long", response={"ResponseMetadata": {"HTTPStatusCode": 400}}), True),
-        (Told("maximum context length"), True),
-        (Told("rate limit: token limit of a minute", status_code=429), False),
-        (Told("context window", status_code=500), False),
-        (Told("your key is wrong", status_code=400), False),
+        (ReportedError("prompt is too long: 5 > 4", status_code=400), True),
+        (ReportedError("request_too_large", status_code=413), True),
+        (ReportedError("no", status_code=400, code="context_length_exceeded"), True),
+        (ReportedError("The input token count (5) exceeds the maximum", code=400), True),
+        (ReportedError("Input is too long", response={"ResponseMetadata": {"HTTPStatusCode": 400}}), True),
+        (ReportedError("maximum context length"), True),
+        (ReportedError("rate limit: token limit of a minute", status_code=429), False),
+        (ReportedError("context window", status_code=500), False),
+        (ReportedError("your key is wrong", status_code=400), False),
     ],
 )
 def test_what_a_refusal_as_too_long_is(error: Exception, *, refusal: bool) -> None:

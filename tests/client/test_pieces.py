@@ -67,7 +67,7 @@ def completed(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_our_calls_are_told_apart(way: str, served: Serving) -> None:
+def test_our_calls_are_distinguished(way: str, served: Serving) -> None:
     """The agent sees none."""
     pieces = [chunk({"tool_calls": [piece(*each) for each in one]}) for one in WAYS[way]]
     events, done, prompts = completed(served, "openai_chat", [*pieces, END], DONE)
@@ -77,7 +77,7 @@ def test_our_calls_are_told_apart(way: str, served: Serving) -> None:
     check(prompts[1])
 
 
-def test_the_agents_calls_are_told_apart(served: Serving) -> None:
+def test_the_agents_calls_are_distinguished(served: Serving) -> None:
     """In the result and in the events, also with a call of the sidecar's among them."""
     pieces = [call("a", "read", '{"n":1}'), call("o", OURS, "{}"), call("b", "read", '{"n":2}'), END]
     events, done, _ = completed(served, "openai_chat", pieces)
@@ -98,8 +98,8 @@ def test_characters_may_be_cut(first: str, second: str, query: str, served: Serv
     _, done, prompts = completed(served, "openai_chat", pieces, DONE)
 
     assert 1 == done.recalls
-    said = prompts[1]["messages"][-2]
-    assert {"query": query} == json.loads(said["tool_calls"][0]["function"]["arguments"])
+    message = prompts[1]["messages"][-2]
+    assert {"query": query} == json.loads(message["tool_calls"][0]["function"]["arguments"])
     json.dumps(prompts[1], ensure_ascii=False).encode()
 
 
@@ -109,10 +109,10 @@ def test_characters_may_be_cut(first: str, second: str, query: str, served: Serv
 def test_odd_events_never_fail(format: str, served: Serving, data: st.DataObject) -> None:
     """Whatever their members are: they come through, and the stream ends with a result."""
     streamed = STREAMS[NAMES[format]][0]
-    told = [each for each in streamed.events if not isinstance(each[1], bytes)]
-    made = [each for _, each in data.draw(odd_events(told)) if isinstance(each, dict)]
+    reports = [each for each in streamed.events if not isinstance(each[1], bytes)]
+    made = [each for _, each in data.draw(odd_events(reports)) if isinstance(each, dict)]
     if format == "openai_responses":  # without its last event it has no result
-        made.append(told[-1][1])
+        made.append(reports[-1][1])
     events, done, _ = completed(served, format, made)
 
     assert len(events) <= len(made)

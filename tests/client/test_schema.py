@@ -139,7 +139,7 @@ def test_a_request_is_what_the_stubs_make() -> None:
         ({"annotations": [{"message_index": 1, "kind": "pind"}]}, ValueError),
     ],
 )
-def test_a_slip_is_told(values: dict[str, Any], error: type[Exception]) -> None:
+def test_a_slip_is_reported(values: dict[str, Any], error: type[Exception]) -> None:
     """What cannot be put into a request is an error of the ordinary kinds."""
     with pytest.raises(error):
         make("TrimPromptRequest", **values)

@@ -245,9 +245,9 @@ def test_the_sidecar_goes_down_in_the_loop(spoken: Api, served: Serving) -> None
         done = run.complete(spoken.format, spoken.blocking(there.url), **spoken.keywords(history(spoken.format, 12)))
         assert (False, 2) == (done.waits, done.turns)
         assert (1, 1, 1) == (client.trimmed, client.untrimmed, client.unreported)
-    told = results(there.bodies[1])
-    assert "This tool cannot be reached right now. Go on without it, or try again later." == told[-1]
-    assert results(there.bodies[0]) == told[:-1]
+    found = results(there.bodies[1])
+    assert "This tool cannot be reached right now. Go on without it, or try again later." == found[-1]
+    assert results(there.bodies[0]) == found[:-1]
     assert {"last_prompt": 1} == client.fallbacks
 
 

@@ -73,7 +73,7 @@ def text(events: list[Any]) -> str:
     return "".join(event.model_dump_json() for event in events)
 
 
-def said(format: str, events: list[Any]) -> str:
+def text_of(format: str, events: list[Any]) -> str:
     """The model's text, put together from the events."""
     if format == "openai_chat":
         return "".join(choice.delta.content or "" for event in events for choice in event.choices)
@@ -119,7 +119,7 @@ def test_recall_inside_a_stream(format: str, way: str, served: Serving) -> None:
     assert (1, STEPS + 1, 2) == (recalls, len(events), done.turns)
     assert FACT in there.recalled
     assert done.trimmed.trimmed
-    assert ANSWER == said(format, events[-1])
+    assert ANSWER == text_of(format, events[-1])
     assert not any(f'"name":"{RECALL}"' in text(each) for each in events if format != "openai_responses")
     for each in events:
         begins_and_ends(format, each)
@@ -163,7 +163,7 @@ def test_without_the_sidecar_the_stream_flows() -> None:
         run = client.run("run", **OPTIONS)
         create = spoken.blocking(there.url)
         stream = run.complete("openai_chat", create, stream=True, **spoken.keywords(history("openai_chat", 0)))
-        assert ANSWER == said("openai_chat", list(stream))
+        assert ANSWER == text_of("openai_chat", list(stream))
         assert not stream.completion.trimmed.trimmed
 
 

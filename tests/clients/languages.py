@@ -124,10 +124,10 @@ def built(language: Language, base: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not output.exists():
             _build(language, folder, output)
-    code, _, told = output.read_text().partition("\n")
-    if code != "0" and not os.environ.get("CI") and _NO_REGISTRY.search(told):
+    code, _, output_text = output.read_text().partition("\n")
+    if code != "0" and not os.environ.get("CI") and _NO_REGISTRY.search(output_text):
         pytest.skip("the npm registry does not answer")
-    assert "0" == code, told
+    assert "0" == code, output_text
     return folder
 
 

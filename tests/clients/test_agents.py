@@ -62,7 +62,7 @@ def running(language: Language, folder: Path, *arguments: str) -> Iterator[subpr
             process.kill()
 
 
-def told(language: Language, folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
+def output_of(language: Language, folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     """Run the agent to its end; return the lines of its iterations and what it told at last."""
     with running(language, folder, *arguments) as process:
         out, err = process.communicate(timeout=PATIENCE)
@@ -92,7 +92,7 @@ def feed(process: subprocess.Popen[str], pipe: Path) -> None:
 def test_over_tcp(language: Language, folder: Path, log: str) -> None:
     """Every prompt is trimmed, and the model gets back what was taken from it."""
     with program("--listen", "127.0.0.1:0") as sidecar:
-        lines, end = told(language, folder, sidecar.wait_for(READY)[1], log, LONG)
+        lines, end = output_of(language, folder, sidecar.wait_for(READY)[1], log, LONG)
     assert [f"iteration {number}: trimmed" for number in range(1, DAYS + 3)] == lines  # an error is named in its line
     assert WHOLE == end
 
@@ -100,7 +100,7 @@ def test_over_tcp(language: Language, folder: Path, log: str) -> None:
 def test_each_call_names_its_run(language: Language, folder: Path, log: str) -> None:
     """In its metadata, by which a load balancer keeps the run with one sidecar: one run, the same in all calls."""
     with program("--listen", "127.0.0.1:0") as sidecar, relayed(sidecar.wait_for(READY)[1]) as relay:
-        assert WHOLE == told(language, folder, relay.address, log, LONG)[1]
+        assert WHOLE == output_of(language, folder, relay.address, log, LONG)[1]
     assert {"TrimPrompt", "CallTool", "EndRun"} <= {method for method, _ in relay.calls}
     (run,) = {run for method, run in relay.calls if method != "ListTools"}
     assert run
@@ -112,7 +112,7 @@ def test_over_a_unix_socket(language: Language, folder: Path, log: str, tmp_path
         pytest.skip(f"Debian's gRPC for {language.heading} reaches no unix socket; docs/clients.md tells why")
     with program("--listen", "", "--socket", str(tmp_path / "s")) as sidecar:
         sidecar.wait_for(READY)
-        assert WHOLE == told(language, folder, f"unix://{tmp_path / 's'}", log, LONG)[1]
+        assert WHOLE == output_of(language, folder, f"unix://{tmp_path / 's'}", log, LONG)[1]
 
 
 def test_killed_in_the_middle(language: Language, folder: Path, tmp_path: Path) -> None:
@@ -172,19 +172,19 @@ def test_never_there(language: Language, folder: Path, log: str) -> None:
     """Without a sidecar the agent finishes all the same."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen: nobody else does, and connecting is refused
-        assert without(0) == told(language, folder, f"127.0.0.1:{bound.getsockname()[1]}", log, LONG)[1]
+        assert without(0) == output_of(language, folder, f"127.0.0.1:{bound.getsockname()[1]}", log, LONG)[1]
 
 
 def test_too_slow(language: Language, folder: Path, log: str) -> None:
     """A sidecar that takes the connection and never answers is waited for no longer than the deadline."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert without(0) == told(language, folder, f"127.0.0.1:{silent.getsockname()[1]}", log, SHORT)[1]
+        assert without(0) == output_of(language, folder, f"127.0.0.1:{silent.getsockname()[1]}", log, SHORT)[1]
 
 
 def test_a_refused_prompt_goes_to_the_model_untrimmed(language: Language, folder: Path, log: str) -> None:
     """Prompts that the sidecar refuses, here as larger than it takes, go to the model untrimmed and are counted."""
     with program("--listen", "127.0.0.1:0", "--set", "server.max_message_bytes=40KiB") as sidecar:
-        lines, end = told(language, folder, sidecar.wait_for(READY)[1], log, LONG)
+        lines, end = output_of(language, folder, sidecar.wait_for(READY)[1], log, LONG)
     assert without(end["trimmed"]) == end
     assert 0 < end["trimmed"] < DAYS
     refused = [" untrimmed " in line for line in lines]

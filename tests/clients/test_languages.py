@@ -30,15 +30,15 @@ def test_missing_tools_fail_in_ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         built(LACKING, tmp_path)
 
 
-@pytest.mark.parametrize(("ci", "told"), [("true", AssertionError), ("", pytest.skip.Exception)])
+@pytest.mark.parametrize(("ci", "expected"), [("true", AssertionError), ("", pytest.skip.Exception)])
 def test_a_registry_that_does_not_answer(
-    ci: str, told: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ci: str, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It skips a developer's tests and fails CI's; and a build is tried once, whoever asks."""
     monkeypatch.setenv("CI", ci)
     (tmp_path / "client-python.log").write_text("1\nnpm error code ENOTFOUND\n")
     for _ in range(2):
-        with pytest.raises(told):
+        with pytest.raises(expected):
             built(PYTHON, tmp_path)
 
 

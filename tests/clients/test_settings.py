@@ -16,7 +16,7 @@ import grpc
 from prompt_sidecar.client.breaker import MISSES
 from prompt_sidecar.v1 import tool_pb2, trim_pb2
 from tests.clients.languages import Language
-from tests.clients.test_agents import DAYS, LONG, told, without
+from tests.clients.test_agents import DAYS, LONG, output_of, without
 
 SIZE = 64 << 20
 """What the document says a client must be able to send and to receive."""
@@ -91,7 +91,7 @@ def test_deadline_retries_and_sizes(language: Language, folder: Path, log: str) 
     """
     servicer = Draining()
     with serving(servicer.handlers()) as address:
-        assert without(0) == told(language, folder, address, log, LONG)[1]
+        assert without(0) == output_of(language, folder, address, log, LONG)[1]
     calls = servicer.calls["TrimPrompt"] / ATTEMPTS
     assert calls in (range(MISSES, DAYS) if language.leaves_out else [DAYS + 1])
     assert 1 == servicer.calls["ListTools"]

@@ -48,7 +48,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 @few
 @given(histories(), limits, policies(), st.data())
-def test_what_is_said_to_change_nothing_changes_nothing(
+def test_what_is_reported_as_without_effect_changes_nothing(
     messages: list[plain], limit: int, policy: Policy, data: st.DataObject
 ) -> None:
     """Any other value of such a field gives the same decisions."""
@@ -63,18 +63,18 @@ def test_what_is_said_to_change_nothing_changes_nothing(
 
 @few
 @given(histories(), limits, policies())
-def test_ages_and_fits_as_it_is_said(messages: list[plain], limit: int, policy: Policy) -> None:
+def test_ages_and_fits_as_explained(messages: list[plain], limit: int, policy: Policy) -> None:
     """Nothing is done for a reason that the sentences rule out."""
-    said = " ".join(sentences(policy, limit))
+    text = " ".join(sentences(policy, limit))
     ledger = evaluated(messages, limit, policy).ledger
     reasons = {entry.reason for record in ledger.records for entry in record.entries if entry.action}
     reasons |= {record.dropped_for for record in ledger.records if record.dropped}
-    if "Nothing is clipped for its age." in said:
+    if "Nothing is clipped for its age." in text:
         assert Reason.AGE not in reasons
         assert "" == ages(policy)
-    if "No prompt is made to fit" in said:
+    if "No prompt is made to fit" in text:
         assert not reasons & {Reason.FIT, Reason.RESIDUE}
-    if "leaves of the older one a pointer" not in said:
+    if "leaves of the older one a pointer" not in text:
         assert Reason.REPEATED not in reasons
 
 
@@ -118,7 +118,7 @@ def test_plain_presets_make_sense(name: str) -> None:
         ("cache_first", {"feedback_error": ["Validation feedback: no"]}, "which feedback_validation takes first"),
     ],
 )
-def test_what_makes_little_sense_is_told(base: str, values: dict[str, Any], words: str) -> None:
+def test_what_makes_little_sense_is_reported(base: str, values: dict[str, Any], words: str) -> None:
     """Each combination has a warning that names the setting and what would make sense."""
     found = warnings(preset(base).override(values), values, base, WINDOW)
     assert any(words in warning for warning in found), found
@@ -130,7 +130,7 @@ def test_a_value_that_is_the_presets_own_is_not_blamed() -> None:
     assert [] == list(warnings(preset("cap_only").override(given_values), given_values, "cap_only", WINDOW))
 
 
-def test_numbers_of_a_kind_are_told() -> None:
+def test_numbers_of_a_kind_are_reported() -> None:
     """Kinds that keep another number of iterations are named with it."""
     policy = preset("lean").override({"age_keep_results": 5, "age_keep_images": 1})
     assert any("of tool results 5 iterations, images 1 iteration stay" in each for each in sentences(policy, WINDOW))
@@ -138,7 +138,7 @@ def test_numbers_of_a_kind_are_told() -> None:
 
 @few
 @given(policies(), st.integers(256, 2_000_000))
-def test_any_policy_can_be_told(policy: Policy, limit: int) -> None:
+def test_any_policy_can_be_explained(policy: Policy, limit: int) -> None:
     """Sentences and warnings are texts without gaps for whatever policy."""
     values = {name: getattr(policy, name) for name in KNOBS}
     for text in (*sentences(policy, limit), *warnings(policy, values, "cache_first", limit)):

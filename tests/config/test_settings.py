@@ -185,7 +185,7 @@ def test_switches_and_lists_reach_the_policy(tmp_path: Path) -> None:
         ("PROMPT_SIDECAR_SEARCH__TOTAL_TOKENS", "50001", ("to 50,000",)),
     ],
 )
-def test_a_faulty_variable_is_told(name: str, value: str, words: tuple[str, ...]) -> None:
+def test_a_faulty_variable_is_reported(name: str, value: str, words: tuple[str, ...]) -> None:
     """The message names the variable, its value, and what would be accepted or was meant."""
     (problem,) = _problems({name: value})
     assert name in problem
@@ -193,13 +193,13 @@ def test_a_faulty_variable_is_told(name: str, value: str, words: tuple[str, ...]
         assert word in problem
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     """One start tells every fault, of every source."""
     path = _file(tmp_path, "[server]\nworkers = true\nlistn = 'x'\n")
     problems = _problems({"PROMPT_SIDECAR_LIMITS__RUNS": "0"}, config=path, flags={"log.level": "loud", "nope": "1"})
-    told = ("server.workers in", "server.listn in", "PROMPT_SIDECAR_LIMITS__RUNS", "--set log.level", "--set nope")
+    faults = ("server.workers in", "server.listn in", "PROMPT_SIDECAR_LIMITS__RUNS", "--set log.level", "--set nope")
     assert 5 == len(problems)
-    for start in told:
+    for start in faults:
         assert any(problem.startswith(start) for problem in problems)
 
 
@@ -212,7 +212,7 @@ def test_faulty_files(tmp_path: Path, text: str | bytes) -> None:
     assert str(path) in problem
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     """A settings file that was asked for and is missing stops the start."""
     (problem,) = _problems(config=str(tmp_path / "none.toml"))
     assert "No such file" in problem
@@ -455,7 +455,7 @@ def test_a_refused_value_conflicts_with_nothing() -> None:
     assert second.startswith("server.tls_certificate and server.tls_key belong together")
 
 
-def test_a_flag_is_told_as_it_was_written() -> None:
+def test_a_flag_is_reported_as_it_was_written() -> None:
     """A short form of a flag is named in a problem and as a source, and `--set` is not."""
     with pytest.raises(SettingsError, match='--listen is "here"'):
         load({}, flags={"server.listen": "here"}, short={"server.listen": "--listen"})
@@ -483,7 +483,7 @@ def test_a_credential_in_place_of_its_digest_is_not_shown(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"a = {'[' * 10_000}{']' * 10_000}", "deeper than any setting"),
         (f"[{'a.' * 2_000}a]\nb = 1", "deeper than any setting"),
@@ -493,14 +493,14 @@ def test_a_credential_in_place_of_its_digest_is_not_shown(tmp_path: Path) -> Non
         (f"limits.runs = {'9' * 5_000}", "is not TOML: "),
     ],
 )
-def test_files_that_no_reader_can_take_are_told(tmp_path: Path, text: str, told: str) -> None:
+def test_files_that_no_reader_can_take_are_reported(tmp_path: Path, text: str, message: str) -> None:
     """What is nested too deeply, and numbers too long for Python, are faults like any other."""
     (problem,) = _problems(config=_file(tmp_path, text))
-    assert told in problem
+    assert message in problem
 
 
 @pytest.mark.parametrize("place", ["", '[callers."token:a"]\n'])
-def test_a_file_with_very_many_faults_is_told_in_some(tmp_path: Path, place: str) -> None:
+def test_a_file_with_very_many_faults_is_reported_in_some(tmp_path: Path, place: str) -> None:
     """A file of something else, of which each line is a fault, does not take minutes: names are compared with all."""
     problems = _problems(config=_file(tmp_path, place + "".join(f"key{number} = 1\n" for number in range(100_000))))
     assert MOST_PROBLEMS <= len(problems) <= MOST_PROBLEMS + 1

@@ -38,8 +38,8 @@ class _Maker:
             yield {"role": "system", "content": "You are a careful engineer.", "providerOptions": _OPTIONS}
         yield self.user("Find out why the nightly build fails.")
         for _ in range(iterations):
-            said, results = self.answer()
-            yield {"role": "assistant", "content": said}
+            message, results = self.answer()
+            yield {"role": "assistant", "content": message}
             yield from self.tools(results)
             if not results or chance.random() < 0.15:
                 yield self.user(prose(chance, 20))
@@ -66,34 +66,36 @@ class _Maker:
     def answer(self) -> tuple[str | list[Part], list[Part]]:
         """What the model says in one message, and what answers its calls."""
         chance = self.chance
-        said: list[Part] = []
+        parts: list[Part] = []
         if chance.random() < 0.4:
-            said.append({"type": "reasoning", "text": prose(chance, 30), "providerOptions": _SIGNED})
+            parts.append({"type": "reasoning", "text": prose(chance, 30), "providerOptions": _SIGNED})
         if chance.random() < 0.6:
-            said.append({"type": "text", "text": prose(chance, chance.choice([8, 60]))})
+            parts.append({"type": "text", "text": prose(chance, chance.choice([8, 60]))})
         if chance.random() < 0.1:
-            said.append({"type": "file", "data": picture(chance), "mediaType": "image/png"})
+            parts.append({"type": "file", "data": picture(chance), "mediaType": "image/png"})
         if chance.random() < 0.1:
-            said.append({"type": INVENTED, "data": prose(chance, 20)})
+            parts.append({"type": INVENTED, "data": prose(chance, 20)})
         if chance.random() < 0.15:
             call = self.call() | {"providerExecuted": True}
-            said += [call, self.result(call)]
+            parts += [call, self.result(call)]
         answers: list[Part] = []
         for _ in range(chance.choice([0, 1, 1, 2, 3])):
             call = self.call()
-            said.append(call)
+            parts.append(call)
             if chance.random() < 0.15:
                 approval = self.new("approval")
-                said.append({"type": "tool-approval-request", "approvalId": approval, "toolCallId": call["toolCallId"]})
+                parts.append(
+                    {"type": "tool-approval-request", "approvalId": approval, "toolCallId": call["toolCallId"]}
+                )
                 approved = chance.random() < 0.5
                 answers.append({"type": "tool-approval-response", "approvalId": approval, "approved": approved})
                 denied = {"type": "execution-denied", "reason": "Not now."}
                 answers.append(self.result(call) | ({} if approved else {"output": denied}))
             else:
                 answers.append(self.result(call))
-        if not said:
+        if not parts:
             return prose(chance, 30), answers
-        return said, answers
+        return parts, answers
 
     def call(self) -> Part:
         given: Any = {"path": f"src/{self.made}.py", "why": prose(self.chance, self.chance.choice([2, 40])), "line": 4}

@@ -54,9 +54,9 @@ class _Maker:
         chance = self.chance
         yield self.user([], "Find out why the nightly build fails.")
         for _ in range(iterations):
-            said = self.answer()
-            yield {"role": "assistant", "content": said}
-            uses = [block for block in said if block["type"] == "tool_use"]
+            content = self.answer()
+            yield {"role": "assistant", "content": content}
+            uses = [block for block in content if block["type"] == "tool_use"]
             results = [self.result(use["id"]) for use in uses]
             chance.shuffle(results)
             more = not results or (chance.random() < 0.15 and not self.running)
@@ -90,30 +90,32 @@ class _Maker:
     def answer(self) -> list[Block]:
         """What the model says in one message: signed thinking first, if it thinks."""
         chance = self.chance
-        said: list[Block] = []
+        blocks: list[Block] = []
         if self.thinks:
-            said.append(chance.choice([self.thought(), {"type": "redacted_thinking", "data": "EmwKAhgB" * 20}]))
+            blocks.append(chance.choice([self.thought(), {"type": "redacted_thinking", "data": "EmwKAhgB" * 20}]))
         if self.running:  # its calls are answered, so the code ends
             result = {"type": "code_execution_result", "stdout": prose(chance, 60), "stderr": "", "return_code": 0}
-            said.append({"type": "code_execution_tool_result", "tool_use_id": self.running, "content": result})
+            blocks.append({"type": "code_execution_tool_result", "tool_use_id": self.running, "content": result})
             self.running = ""
         if chance.random() < 0.6:
-            said.append({"type": "text", "text": prose(chance, chance.choice([8, 60]))})
+            blocks.append({"type": "text", "text": prose(chance, chance.choice([8, 60]))})
         if chance.random() < 0.2:
-            said += self.served()
+            blocks += self.served()
         if chance.random() < 0.1:
-            said.append({"type": INVENTED, "data": prose(chance, 20)})
+            blocks.append({"type": INVENTED, "data": prose(chance, 20)})
         uses = [self.use() for _ in range(chance.choice([0, 1, 1, 2, 3]))]
         if uses and chance.random() < 0.2:
             self.running = self.new("srvtoolu")
             code = {"code": prose(chance, 30)}
-            said.append({"type": "server_tool_use", "id": self.running, "name": "code_execution", "input": code})
+            blocks.append({"type": "server_tool_use", "id": self.running, "name": "code_execution", "input": code})
             caller = {"type": "code_execution_20250825", "tool_id": self.running}
             uses = [use | {"caller": caller} for use in uses]
         if self.thinks and uses and chance.random() < 0.3:
-            said.append(self.thought())  # between what it says and its calls
-        said += uses
-        return said if said and "thinking" not in said[-1]["type"] else [*said, {"type": "text", "text": "Done."}]
+            blocks.append(self.thought())  # between what it says and its calls
+        blocks += uses
+        return (
+            blocks if blocks and "thinking" not in blocks[-1]["type"] else [*blocks, {"type": "text", "text": "Done."}]
+        )
 
     def thought(self) -> Block:
         return {"type": "thinking", "thinking": prose(self.chance, 40), "signature": "EqQBCkYI" * 20}

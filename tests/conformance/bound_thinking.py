@@ -251,9 +251,9 @@ class BoundThinking:
             signed = []
             for block in blocks_of(value.get("content")):
                 if block.get("type") in THINKING:
-                    whole, told = signed_block(block, _digest(going.state, kept.encode()))
-                    self._thoughts[told.signature] = Thought(told.content, going.state, kept, answer, walk, binds)
-                    kept = told.signature
+                    whole, fields = signed_block(block, _digest(going.state, kept.encode()))
+                    self._thoughts[fields.signature] = Thought(fields.content, going.state, kept, answer, walk, binds)
+                    kept = fields.signature
                     given.append(kept)
                     signed.append(whole)
                     continue
@@ -392,9 +392,9 @@ def signed_block(block: Mapping[str, Any], prefix: bytes) -> tuple[dict[str, Any
     name = base64.b64encode(_digest(prefix, _canonical(block))).decode()
     assert len(name) == ID_CHARACTERS
     whole = {**block, member: name + own[ID_CHARACTERS:]}
-    told = _read_block(whole, 0)
-    assert isinstance(told, Block)
-    return whole, told
+    signed = _read_block(whole, 0)
+    assert isinstance(signed, Block)
+    return whole, signed
 
 
 def _newest_turn(walk: Walk) -> list[int]:

@@ -203,8 +203,8 @@ def _anthropic(chance: random.Random, turns: int, always: bool) -> Iterator[Step
         results = [
             {"type": "tool_result", "tool_use_id": call, "content": prose(chance, _size(chance))} for call in calls
         ]
-        said = [] if calls and chance.random() < 0.95 else [{"type": "text", "text": prose(chance, 12)}]
-        given = [{"role": "user", "content": [*results, *said]}]
+        texts = [] if calls and chance.random() < 0.95 else [{"type": "text", "text": prose(chance, 12)}]
+        given = [{"role": "user", "content": [*results, *texts]}]
     yield Step(tuple(map(dumps, given)), ())
 
 
@@ -241,24 +241,24 @@ def _gemini(chance: random.Random, turns: int, _: bool) -> Iterator[Step]:
 
 
 def _responses(chance: random.Random, turns: int, always: bool) -> Iterator[Step]:
-    def said(role: str, kind: str, words: int) -> dict[str, Any]:
+    def message(role: str, kind: str, words: int) -> dict[str, Any]:
         return {"type": "message", "role": role, "content": [{"type": kind, "text": prose(chance, words)}]}
 
-    given: list[Any] = [said("user", "input_text", 12)]
+    given: list[Any] = [message("user", "input_text", 12)]
     for turn in range(turns):
         items: list[Any] = []
         if always or chance.random() < 0.8:
             items.append({"type": "reasoning", "summary": []})
         if chance.random() < 0.4:
-            items.append(said("assistant", "output_text", 30))
+            items.append(message("assistant", "output_text", 30))
         calls = [f"call_{turn}_{number}" for number in range(chance.choice([0, 1, 1, 2]))]
         for call in calls:
             arguments = json.dumps({"path": f"src/{turn}.py", "why": prose(chance, chance.choice([2, 80]))})
             items.append({"type": "function_call", "call_id": call, "name": "read", "arguments": arguments})
         if not items or items[-1]["type"] == "reasoning":
-            items.append(said("assistant", "output_text", 20))
+            items.append(message("assistant", "output_text", 20))
         yield Step(tuple(map(dumps, given)), tuple(map(dumps, items)))
         given = [
             {"type": "function_call_output", "call_id": call, "output": prose(chance, _size(chance))} for call in calls
-        ] or [said("user", "input_text", 12)]
+        ] or [message("user", "input_text", 12)]
     yield Step(tuple(map(dumps, given)), ())

@@ -26,13 +26,13 @@ class ConverseThinking:
     def ask(self, body: bytes, recorded: Sequence[bytes]) -> Reply:
         """Judge a request body and answer it with the recorded messages; without any it is judged only."""
         request = orjson.loads(body)
-        told: dict[str, Any] = {"model": self._model}
-        told["messages"] = [_message(message) for message in request["messages"]]
+        sent: dict[str, Any] = {"model": self._model}
+        sent["messages"] = [_message(message) for message in request["messages"]]
         if request.get("system"):
-            told["system"] = _blocks(request["system"])
+            sent["system"] = _blocks(request["system"])
         if request.get("toolConfig"):
-            told["tools"] = [tool["toolSpec"] for tool in request["toolConfig"]["tools"] if "toolSpec" in tool]
-        reply = self._bound.ask(orjson.dumps(told), [orjson.dumps(_message(orjson.loads(raw))) for raw in recorded])
+            sent["tools"] = [tool["toolSpec"] for tool in request["toolConfig"]["tools"] if "toolSpec" in tool]
+        reply = self._bound.ask(orjson.dumps(sent), [orjson.dumps(_message(orjson.loads(raw))) for raw in recorded])
         answer = [orjson.dumps(converse(orjson.loads(raw))) for raw in reply.messages]
         return Reply(reply.refusals, answer, reply.remarks, carried=reply.carried, given=reply.given)
 
@@ -52,8 +52,10 @@ def _blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if "redactedContent" in thought:
                 found.append({"type": "redacted_thinking", "data": thought["redactedContent"]})
             else:
-                told = thought["reasoningText"]
-                found.append({"type": "thinking", "thinking": told["text"], "signature": told.get("signature", "")})
+                reasoning = thought["reasoningText"]
+                found.append(
+                    {"type": "thinking", "thinking": reasoning["text"], "signature": reasoning.get("signature", "")}
+                )
         elif "toolUse" in block:
             call = block["toolUse"]
             found.append({"type": "tool_use", "id": call["toolUseId"], "name": call["name"], "input": call["input"]})
@@ -78,8 +80,8 @@ def _converse(block: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "text":
         return {"text": block["text"]}
     if kind == "thinking":
-        told = {"text": block["thinking"], "signature": block["signature"]}
-        return {"reasoningContent": {"reasoningText": told}}
+        reasoning = {"text": block["thinking"], "signature": block["signature"]}
+        return {"reasoningContent": {"reasoningText": reasoning}}
     if kind == "redacted_thinking":
         return {"reasoningContent": {"redactedContent": block["data"]}}
     if kind == "tool_use":

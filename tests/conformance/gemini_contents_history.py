@@ -37,8 +37,8 @@ def history(chance: random.Random, iterations: int) -> dict[str, Any]:
         if chance.random() < 0.2:
             contents.append({"role": "user", "parts": _interrupting(chance)})
         if chance.random() < 0.2:
-            said = {"text": prose(chance, 40)} | _signature(chance, signed=signed)
-            contents.append({"role": "model", "parts": [said]})
+            part = {"text": prose(chance, 40)} | _signature(chance, signed=signed)
+            contents.append({"role": "model", "parts": [part]})
             contents.append({"role": "user", "parts": [{"text": prose(chance, 12)}]})
     body: dict[str, Any] = {
         "contents": contents,

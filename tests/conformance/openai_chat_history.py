@@ -63,28 +63,30 @@ class _Maker:
     def answers(self) -> list[Message]:
         """What the model says in one answer, and what its calls got."""
         chance = self.chance
-        said: Message = {"role": "assistant", "content": None}
+        message: Message = {"role": "assistant", "content": None}
         if chance.random() < 0.2:
-            said["reasoning_content"] = prose(chance, 40)
+            message["reasoning_content"] = prose(chance, 40)
         if chance.random() < 0.1:
-            said["reasoning_details"] = [{"type": "reasoning.encrypted", "data": "gAAAA" * 40, "index": 0}]
+            message["reasoning_details"] = [{"type": "reasoning.encrypted", "data": "gAAAA" * 40, "index": 0}]
         if chance.random() < 0.1:
-            said["x_new"] = {"type": INVENTED, "data": prose(chance, 20)}
+            message["x_new"] = {"type": INVENTED, "data": prose(chance, 20)}
         text = prose(chance, chance.choice([8, 60]))
         kind = chance.random()
         if not self.strict and kind < 0.1:
             call = {"name": "read", "arguments": json.dumps({"path": prose(chance, 20)})}
             result = {"role": "function", "name": "read", "content": self.result()}
-            return [said | {"content": chance.choice([None, text]), "function_call": call}, result]
+            return [message | {"content": chance.choice([None, text]), "function_call": call}, result]
         if kind < 0.2:
-            return [said | {"content": [{"type": "text", "text": text}, {"type": "refusal", "refusal": "Not that."}]}]
+            return [
+                message | {"content": [{"type": "text", "text": text}, {"type": "refusal", "refusal": "Not that."}]}
+            ]
         if kind < 0.3:
-            return [said | {"content": text}]
+            return [message | {"content": text}]
         calls = [self.call() for _ in range(chance.choice([1, 1, 2, 3]))]
         answers = [self.answer(call["id"]) for call in calls]
         chance.shuffle(answers)
         content: Any = chance.choice([None, text, "", [{"type": "text", "text": text}]])
-        return [said | {"content": content, "tool_calls": calls}, *answers]
+        return [message | {"content": content, "tool_calls": calls}, *answers]
 
     def call(self) -> Message:
         self.made += 1

@@ -58,23 +58,23 @@ class _Maker:
     def block(self) -> tuple[list[Item], list[Item]]:
         """What the model says in one answer, and the outputs of its calls."""
         chance = self.chance
-        said: list[Item] = []
+        items: list[Item] = []
         if chance.random() < 0.15:
-            said.append({"type": "web_search_call", "id": self.new("ws"), "status": "completed"})
+            items.append({"type": "web_search_call", "id": self.new("ws"), "status": "completed"})
         if chance.random() < 0.1:
-            said.append({"type": INVENTED, "id": self.new("iv"), "data": prose(chance, 30)})
+            items.append({"type": INVENTED, "id": self.new("iv"), "data": prose(chance, 30)})
         if chance.random() < 0.1:
-            said.append({"type": "item_reference", "id": self.new("msg")})
+            items.append({"type": "item_reference", "id": self.new("msg")})
         if chance.random() < 0.6:
-            said.append(self.message())
+            items.append(self.message())
         pairs = [self.call() for _ in range(chance.choice([0, 1, 1, 1, 2, 3]))]
-        said += [call for call, _ in pairs]
-        if not said:
-            said.append(self.message())
+        items += [call for call, _ in pairs]
+        if not items:
+            items.append(self.message())
         if chance.random() < 0.5:
-            at = chance.randrange(len(said))
-            said.insert(at, self.reasoning())
-        return said, [output for _, output in pairs]
+            at = chance.randrange(len(items))
+            items.insert(at, self.reasoning())
+        return items, [output for _, output in pairs]
 
     def reasoning(self) -> Item:
         summary = [{"type": "summary_text", "text": prose(self.chance, 12)}]

@@ -45,7 +45,7 @@ def assistant(*blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def said(text: str) -> dict[str, Any]:
+def answer_of(text: str) -> dict[str, Any]:
     """A block of text."""
     return {"type": "text", "text": text}
 
@@ -53,14 +53,14 @@ def said(text: str) -> dict[str, Any]:
 ANSWERS = (
     assistant(thought("first"), call("a")),
     assistant(thought(), thought("an update"), call("b")),
-    assistant({"type": "redacted_thinking", "data": "B" * 60}, said("Done so far.")),
+    assistant({"type": "redacted_thinking", "data": "B" * 60}, answer_of("Done so far.")),
     assistant(thought("last"), call("c"), call("d")),
 )
 GIVEN = (
-    user(said("Go.")),
+    user(answer_of("Go.")),
     user(result("a")),
     user(result("b")),
-    user(said("Now the rest.")),
+    user(answer_of("Now the rest.")),
     user(result("c"), result("d")),
 )
 """A conversation of four answers; a tool-use loop, words of the user, another loop that goes on."""
@@ -136,7 +136,9 @@ def refused(reply: Reply) -> tuple[str, str] | None:
 
 
 VALID: dict[str, Edit] = {
-    "messages at the end": lambda body: body["messages"].extend([assistant(said("Ok.")), user(said("Go on."))]),
+    "messages at the end": lambda body: body["messages"].extend(
+        [assistant(answer_of("Ok.")), user(answer_of("Go on."))]
+    ),
     "other parameters": lambda body: body.update(max_tokens=9, output_config={"effort": "low"}, metadata={}),
     "cache marks": both(
         change(0, 0, cache_control={"type": "ephemeral"}),
@@ -158,7 +160,7 @@ VALID: dict[str, Edit] = {
 INVALID: dict[str, tuple[Edit, str, str]] = {
     "system": (lambda body: body.update(system="You are careless."), "prefix", "messages.1.content.0"),
     "system as blocks with one more": (
-        lambda body: body.update(system=[said("You are careful."), said("More.")]),
+        lambda body: body.update(system=[answer_of("You are careful."), answer_of("More.")]),
         "prefix",
         "messages.1.content.0",
     ),
@@ -175,7 +177,7 @@ INVALID: dict[str, tuple[Edit, str, str]] = {
     ),
     "what the model said": (change(5, 1, text="Done."), "prefix", "messages.7.content.0"),
     "a text more in an earlier turn": (
-        lambda body: content(body, 4).append(said("A reminder.")),
+        lambda body: content(body, 4).append(answer_of("A reminder.")),
         "prefix",
         "messages.5.content.0",
     ),
@@ -228,7 +230,7 @@ def test_bound_thinking_refuses(edit: Edit, cause: str, place: str) -> None:
 
 def test_the_newest_thinking_goes_whole_or_not_at_all() -> None:
     """A part of the latest assistant message's thinking may not be removed; all of it is a remark where calls wait."""
-    answers = (*ANSWERS[:3], assistant(thought("one"), said("So."), thought("two"), call("c"), call("d")))
+    answers = (*ANSWERS[:3], assistant(thought("one"), answer_of("So."), thought("two"), call("c"), call("d")))
     for place in (0, 2):
         provider = BoundThinking()
         body = talk(provider, answers=answers)
@@ -291,7 +293,7 @@ def test_the_prefix_starts_at_the_latest_compaction() -> None:
     provider = BoundThinking()
     body: Body = {"model": "claude-fable-5-1", "system": "x", "messages": [GIVEN[0]]}
     body = goes_on(provider, body, assistant({"type": "compaction", "content": "all"}, thought(), call("a")), GIVEN[1])
-    body["messages"][0] = user(said("Something else."))
+    body["messages"][0] = user(answer_of("Something else."))
     assert None is refused(provider.ask(dumps(body), ()))
 
 
@@ -374,7 +376,7 @@ def test_words_beside_the_newest_results_do_not_free_its_thinking() -> None:
     """The latest assistant turn keeps its thinking whatever the user says after its results."""
     provider = TurnThinking()
     body = talk(provider, OLDER)
-    content(body, 8).append(said("And be quick."))
+    content(body, 8).append(answer_of("And be quick."))
     assert None is refused(asked(provider, body, without(1, 3, 5)))
     assert "newest" == (refused(asked(provider, body, without(7))) or [""])[0]
 

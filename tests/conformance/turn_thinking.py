@@ -94,9 +94,9 @@ class TurnThinking:
             for block in blocks_of(value.get("content")):
                 signed = block
                 if block.get("type") in THINKING:
-                    signed, told = signed_block(block, b"")
-                    self._given[told.signature] = told.content
-                    given.append(told.signature)
+                    signed, state = signed_block(block, b"")
+                    self._given[state.signature] = state.content
+                    given.append(state.signature)
                 elif block.get("type") == "tool_use":
                     calls.append(block["id"])
                 blocks.append(signed)

@@ -45,8 +45,8 @@ class Switch(grpc.GenericRpcHandler):
             try:
                 answered: bytes = call(request)
             except grpc.RpcError as error:
-                told: Any = error
-                context.abort(told.code(), str(told.details()))
+                failure: Any = error
+                context.abort(failure.code(), str(failure.details()))
             return answered
 
         return grpc.unary_unary_rpc_method_handler(answer)

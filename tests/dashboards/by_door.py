@@ -61,7 +61,7 @@ def as_sent(size: int) -> dict[str, int]:
 class Sidecar:
     """A sidecar with all doors, its provider, and what it tells."""
 
-    told: Telling
+    telemetry: Telling
     core: Runs
     called: grpc.Channel
     http: str
@@ -73,7 +73,7 @@ class Sidecar:
 
     def scrape(self) -> Figures:
         """What it tells now."""
-        return self.told.scrape()
+        return self.telemetry.scrape()
 
     def answer(self, body: Any) -> Says:
         """What the model answers."""
@@ -179,12 +179,12 @@ class ByEnvoy(Agent):
             "total_tokens": sum(took.values()),
         }
         usage_all = usage | {"prompt_tokens_details": {"cached_tokens": took["cached"]}}
-        said = {"choices": [{"message": {"role": "assistant", "content": "Done."}}], "usage": usage_all}
+        answer = {"choices": [{"message": {"role": "assistant", "content": "Done."}}], "usage": usage_all}
         pairs = {":status": "200", "content-type": "application/json"}
         named = [wire.HeaderValue(key=name, raw_value=value.encode()) for name, value in pairs.items()]
         answers = [
             wire.ProcessingRequest(response_headers=wire.HttpHeaders(headers=wire.HeaderMap(headers=named))),
-            wire.ProcessingRequest(response_body=wire.HttpBody(body=json.dumps(said).encode(), end_of_stream=True)),
+            wire.ProcessingRequest(response_body=wire.HttpBody(body=json.dumps(answer).encode(), end_of_stream=True)),
         ]
         call = self.sidecar.envoy.stream_stream(
             f"/{SERVICE}/Process",
@@ -223,9 +223,9 @@ def sidecar(setting: Setting) -> Iterator[Sidecar]:
     found: list[Sidecar] = []
     core = core_of(setting.core, limits=setting.limits, rules=setting.rules, guard=setting.guard, key=KEY)
     # The provider is there before the sidecar, which it answers for.
-    with telling() as told, Upstream(lambda body: found[0].answer(body)) as upstream:  # noqa: PLW0108
+    with telling() as telemetry, Upstream(lambda body: found[0].answer(body)) as upstream:  # noqa: PLW0108
         shared = DoorServices(
-            ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, **setting.server), told.observer
+            ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, **setting.server), telemetry.observer
         )
         by_grpc = GrpcDoor(shared)
         by_http = HttpDoor(options(upstream.url, **setting.http), shared, KEY, None)
@@ -238,7 +238,7 @@ def sidecar(setting: Setting) -> Iterator[Sidecar]:
                 grpc.insecure_channel(f"127.0.0.1:{by_grpc.port}", options=WIDE) as called,
                 grpc.insecure_channel(by_envoy.address, options=WIDE) as processing,
             ):
-                found.append(Sidecar(told, core, called, by_http.address, processing, upstream))
+                found.append(Sidecar(telemetry, core, called, by_http.address, processing, upstream))
                 yield found[0]
         finally:
             process.stop(0)

@@ -59,7 +59,7 @@ def test_a_row_with_a_gap_is_refused(kept: slice) -> None:
         render(replace(OVERVIEW, rows=(Row("gap", panels),)))
 
 
-def test_links_to_runs_lead_where_it_is_said() -> None:
+def test_links_to_runs_lead_where_documented() -> None:
     """In boards, rules, and the rules for Kubernetes; by default to this machine."""
     made = files(admin="https://runs.example.com")
     with_links = {name for name, content in made.items() if "https://runs.example.com" in content}

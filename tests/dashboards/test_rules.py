@@ -164,7 +164,7 @@ def test_the_page_of_dashboards_lists_each_alert() -> None:
 def test_numbers_of_alerts_are_read_without_prefixes_of_small_ones() -> None:
     """`humanize` alone writes 0.79 a second as 790m, and a count with the fraction by which increases are estimated."""
     small = re.compile(r"\b[0-9.]+[mµun]\b")
-    told = [shown["exp_annotations"]["description"] for case in _cases() for shown in case["exp_alerts"]]
+    descriptions = [shown["exp_annotations"]["description"] for case in _cases() for shown in case["exp_alerts"]]
 
-    assert [] == [each for each in told if small.search(each.replace("limits.memory_bytes", ""))]
+    assert [] == [each for each in descriptions if small.search(each.replace("limits.memory_bytes", ""))]
     assert all("humanize }}" not in alert.value or "lt $value" in alert.value for alert in ALERTS)

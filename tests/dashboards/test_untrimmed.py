@@ -52,9 +52,9 @@ def running() -> Iterator[tuple[Proxied, Telling]]:
         await request.read()
         return web.json_response({"input_tokens": 1})
 
-    with telling() as told, proxied(scripted(Says("ok")), observer=told.observer, window=100_000) as here:
+    with telling() as telemetry, proxied(scripted(Says("ok")), observer=telemetry.observer, window=100_000) as here:
         here.upstream.other, here.upstream.only_other = other, True
-        yield here, told
+        yield here, telemetry
 
 
 async def sent(url: str, requests: Sequence[Request]) -> None:
@@ -67,10 +67,10 @@ async def sent(url: str, requests: Sequence[Request]) -> None:
                 await answer.read()
 
 
-def counted(told: Telling) -> dict[str, float]:
+def counted(telemetry: Telling) -> dict[str, float]:
     """The series of what was done about requests."""
     series = {}
-    for sample in told.scrape().samples:
+    for sample in telemetry.scrape().samples:
         if sample.name == METRIC:
             labels = ", ".join(f'{name}="{value}"' for name, value in sample.labels.items())
             series[labels] = sample.value
@@ -91,10 +91,10 @@ def test_the_alert_fires_where_trimming_was_missed(
     running: tuple[Proxied, Telling], tmp_path: Path, requests: Sequence[Request], share: str
 ) -> None:
     """By the program's own figures before and after requests, as Prometheus would have scraped them."""
-    here, told = running
-    before = counted(told)
+    here, telemetry = running
+    before = counted(telemetry)
     asyncio.run(sent(here.url, requests))
-    after = counted(told)
+    after = counted(telemetry)
     assert sum(after.values()) - sum(before.values()) == len(requests)
 
     job = 'job="prompt-sidecar", instance="a:9464"'

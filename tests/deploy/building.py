@@ -84,11 +84,11 @@ def built(folder: Path) -> Image:
         *("--layers=false", "--volume", f"{wheels}:/wheels:ro", "--volume", f"{configuration}:/etc/pip.conf:ro"),
         *("--file", DEPLOY / "Dockerfile", "--ignorefile", DEPLOY / "Dockerfile.dockerignore", "--tag", IMAGE, ROOT),
     )
-    told = json.loads(buildah("inspect", "--type", "image", IMAGE))
-    sizes = [layer["size"] for layer in json.loads(told["Manifest"])["layers"]]
+    inspected = json.loads(buildah("inspect", "--type", "image", IMAGE))
+    sizes = [layer["size"] for layer in json.loads(inspected["Manifest"])["layers"]]
     held = len(json.loads(json.loads(buildah("inspect", "--type", "image", name))["Manifest"])["layers"])
     root = Path(buildah("mount", buildah("from", "--pull-never", IMAGE).strip()).strip())
-    return Image(root, told["Docker"]["config"], sum(sizes[:held]), sum(sizes[held:]))
+    return Image(root, inspected["Docker"]["config"], sum(sizes[:held]), sum(sizes[held:]))
 
 
 def _base_name() -> str:

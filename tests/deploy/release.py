@@ -245,9 +245,9 @@ class Release:
         sidecar = str(programs / "prompt-sidecar")
         for words in (["--help"], ["presets"], ["check-config"], ["serve", "--help"]):
             self._run(f"prompt-sidecar {' '.join(words)}", sidecar, *words)
-        told = self._run("prompt-sidecar --version", sidecar, "--version")
-        if self.version not in told:
-            raise Failed(f"`prompt-sidecar --version` prints {told.strip()!r}, and not {self.version}")
+        output = self._run("prompt-sidecar --version", sidecar, "--version")
+        if self.version not in output:
+            raise Failed(f"`prompt-sidecar --version` prints {output.strip()!r}, and not {self.version}")
         with self._serving(sidecar) as address:
             self._run("prompt-sidecar probe", sidecar, "probe", "--address", address)
             program = self._scratch / f"{name}.py"
@@ -307,10 +307,10 @@ class Release:
             "cyclonedx-py", str(tools / "cyclonedx-py"), "environment", *project, "--output-file", str(bill), python
         )
         licences = (str(tools / "pip-licenses"), "--python", python, "--from", "mixed", "--order", "name")
-        told = self._run("pip-licenses", *licences, "--format", "markdown")
-        if unknown := re.findall(r"(?m)^\| (\S+) .*\bUNKNOWN\b", told):
+        licences_table = self._run("pip-licenses", *licences, "--format", "markdown")
+        if unknown := re.findall(r"(?m)^\| (\S+) .*\bUNKNOWN\b", licences_table):
             raise Failed(f"no licence is known of {', '.join(unknown)}")
-        table.write_text(told, encoding="utf-8")
+        table.write_text(licences_table, encoding="utf-8")
         whole = ("--format", "plain-vertical", "--with-license-file", "--with-notice-file", "--no-license-path")
         texts.write_text(self._run("pip-licenses", *licences, *whole), encoding="utf-8")
         return bill, table, texts

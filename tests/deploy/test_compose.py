@@ -107,13 +107,13 @@ def test_every_file_of_the_folder_is_mounted() -> None:
     assert [] == [path for path in files if not any(path == source or source in path.parents for source in mounted)]
 
 
-def test_programs_are_told_of_the_files_that_are_mounted() -> None:
+def test_programs_are_set_to_the_files_that_are_mounted() -> None:
     """The path in the command is the path of the mount."""
     for name in ("collector", "prometheus", "tempo"):
-        (told,) = [
+        (variables,) = [
             word.partition("=")[2] for word in _services()[name]["command"] if word.lstrip("-").startswith("config")
         ]
-        assert told in [target for _, target in _mounts()[name]], name
+        assert variables in [target for _, target in _mounts()[name]], name
 
 
 def test_settings_of_the_sidecar_are_ones_that_it_knows() -> None:

@@ -84,11 +84,11 @@ def refusals(folder: Path, scratch: Path, checked: Sequence[Manifest]) -> str:
     options = ["--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom", "--skipLibCheck"]
     compiler = folder / "node_modules" / "typescript" / "bin" / "tsc"
     commands = (["node", str(compiler), *options, "manifests.mts"], ["node", "manifests.mjs"])
-    told = ""
+    output = ""
     for command in commands:
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        told += done.stdout + done.stderr
-    return told
+        output += done.stdout + done.stderr
+    return output
 
 
 def test_no_kind_is_left_out() -> None:

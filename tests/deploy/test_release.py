@@ -78,7 +78,7 @@ def test_the_readme_has_what_a_release_runs() -> None:
     assert "127.0.0.1:7717" in readme_program()
 
 
-def test_a_program_that_fails_is_told_with_its_last_words() -> None:
+def test_a_program_that_fails_is_reported_with_its_last_words() -> None:
     """What it was, its exit code, and the end of what it printed."""
     with pytest.raises(Failed, match=r"the try ended with exit code 3:\nno such thing"):
         run("the try", sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)")

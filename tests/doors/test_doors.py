@@ -14,14 +14,16 @@ from prompt_sidecar.process.starting import StartError
 from tests.doors.grpc.serving import runs
 
 
-class Told:
+class RecordedDoor:
     """A door that tells what is done with it, and fails at one step."""
 
     notice = ""
 
-    def __init__(self, name: str, told: list[str], *, early: bool = False, fails: str = "", clean: bool = True) -> None:
+    def __init__(
+        self, name: str, steps: list[str], *, early: bool = False, fails: str = "", clean: bool = True
+    ) -> None:
         self._name = name
-        self._told = told
+        self._steps = steps
         self.early = early
         self._fails = fails
         self._clean = clean
@@ -33,7 +35,7 @@ class Told:
         return [f"{self._name}:1"]
 
     def _step(self, step: str) -> None:
-        self._told.append(f"{step} {self._name}")
+        self._steps.append(f"{step} {self._name}")
         if step == self._fails:
             raise StartError(self._name)
 
@@ -56,40 +58,40 @@ class Told:
         return self._clean
 
 
-def _process(*doors: Told) -> Doors:
+def _process(*doors: RecordedDoor) -> Doors:
     return Doors(DoorServices(ServerOptions(listen="", sweep_interval=3_600)), doors)
 
 
 def test_doors_open_and_close_in_one_order() -> None:
     """All are bound first; early ones start before what calls need is loaded; all drain before one is waited for."""
-    told: list[str] = []
-    process = _process(Told("late", told), Told("early", told, early=True))
+    steps: list[str] = []
+    process = _process(RecordedDoor("late", steps), RecordedDoor("early", steps, early=True))
     states: list[State] = []
     process.shared.readiness.changed.append(states.append)
     process.bind()
-    process.start(runs(), lambda: told.append("load"), lambda: None)
+    process.start(runs(), lambda: steps.append("load"), lambda: None)
     assert process.stop(0)
 
     assert [State.SERVING, State.DRAINING] == states
     opened = ["bind late", "bind early", "start early", "load", "start late"]
-    assert [*opened, "drain late", "drain early", "stop late", "stop early"] == told
+    assert [*opened, "drain late", "drain early", "stop late", "stop early"] == steps
     assert ("late:1", "early:1") == process.addresses
 
 
-def test_what_one_door_cuts_off_is_told() -> None:
+def test_what_one_door_cuts_off_is_reported() -> None:
     """A stop is not clean where calls through any door were cut off; the others are closed all the same."""
-    told: list[str] = []
-    process = _process(Told("a", told, clean=False), Told("b", told))
+    steps: list[str] = []
+    process = _process(RecordedDoor("a", steps, clean=False), RecordedDoor("b", steps))
     process.bind()
     process.start(runs())
     assert not process.stop(0)
-    assert "stop b" == told[-1]
+    assert "stop b" == steps[-1]
 
 
 def test_doors_have_the_grace_together() -> None:
     """What is left of it by the first one's end is the next one's."""
-    told: list[str] = []
-    first, second = Told("a", told), Told("b", told)
+    steps: list[str] = []
+    first, second = RecordedDoor("a", steps), RecordedDoor("b", steps)
     process = _process(first, second)
     process.bind()
     process.start(runs())
@@ -100,8 +102,10 @@ def test_doors_have_the_grace_together() -> None:
 @pytest.mark.parametrize("step", ["bind", "start"])
 def test_a_step_that_fails_closes_all_doors(step: str) -> None:
     """The error is the one that is told."""
-    told: list[str] = []
-    process = _process(Told("good", told), Told("bad", told, fails=step), Told("never", told))
+    steps: list[str] = []
+    process = _process(
+        RecordedDoor("good", steps), RecordedDoor("bad", steps, fails=step), RecordedDoor("never", steps)
+    )
 
     def opened() -> None:
         process.bind()
@@ -109,5 +113,5 @@ def test_a_step_that_fails_closes_all_doors(step: str) -> None:
 
     with pytest.raises(StartError, match="bad"):
         opened()
-    assert [f"stop {name}" for name in ("good", "bad", "never")] == told[-3:]
-    assert f"{step} never" not in told
+    assert [f"stop {name}" for name in ("good", "bad", "never")] == steps[-3:]
+    assert f"{step} never" not in steps

@@ -65,13 +65,13 @@ def test_forged_masks_in_other_spellings() -> None:
     """They are found; those of the run are not, however a program has written them."""
     engine = Engine(limit=LIMIT, guard=ENFORCE)
     own, foreign = masked(engine), masked(Engine(limit=LIMIT, guard=ENFORCE, run_id="other"))
-    said = [f"use {own}"]
+    texts = [f"use {own}"]
     for each in spellings(own):
-        said.append(f"curl -d '{each}'")
-        assert set() == rules(engine, OPENAI_CHAT, chat(*said)), each
+        texts.append(f"curl -d '{each}'")
+        assert set() == rules(engine, OPENAI_CHAT, chat(*texts)), each
     for each in spellings(foreign):
-        said.append(f"curl -d '{each}'")
-        assert {"forged_mask"} == rules(engine, OPENAI_CHAT, chat(*said)), each
+        texts.append(f"curl -d '{each}'")
+        assert {"forged_mask"} == rules(engine, OPENAI_CHAT, chat(*texts)), each
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def call(engine: Engine, *texts: str) -> str:
     return answer.content
 
 
-def said(engine: Engine, texts: Sequence[str]) -> list[str]:
+def texts_of(engine: Engine, texts: Sequence[str]) -> list[str]:
     """What a prompt of these user messages becomes."""
     messages = json.loads(engine.trim(OPENAI_CHAT, chat(*texts)).prompt.body or b"")["messages"]
     return [message["content"] for message in messages if message["role"] == "user"]
@@ -89,8 +89,8 @@ def test_a_task_changes_no_prompt() -> None:
     engine, other = Engine(limit=5_000, guard=ENFORCE), Engine(limit=5_000, guard=ENFORCE)
     for length in range(1, len(texts) + 1):
         create(engine, f"use {KEY}")
-        assert said(other, texts[:length]) == said(engine, texts[:length])
-    assert KEY not in said(engine, texts)[-1]
+        assert texts_of(other, texts[:length]) == texts_of(engine, texts[:length])
+    assert KEY not in texts_of(engine, texts)[-1]
 
 
 def test_without_room_in_the_vault_a_task_is_masked() -> None:

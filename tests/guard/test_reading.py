@@ -90,8 +90,8 @@ def test_cells_lead_back(rows: list[list[str]]) -> None:
     table = "| name | other |\n|---|---|\n" + "".join(f"| {row[0]} | {row[1]} |\n" for row in rows)
     seen = cells(table)
     shown = [] if seen is None else [line.split(" = ") for line in seen.text.splitlines()]
-    told = [(name, value) for row in rows for name, value in zip(("name", "other"), row, strict=True)]
-    assert [[name, value] for name, value in told if value and " " not in value] == shown
+    pairs = [(name, value) for row in rows for name, value in zip(("name", "other"), row, strict=True)]
+    assert [[name, value] for name, value in pairs if value and " " not in value] == shown
     if seen is not None:
         for begin in seen.begins:
             value = seen.text[begin:].split("\n")[0]

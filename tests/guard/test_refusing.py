@@ -49,7 +49,7 @@ def refused(engine: Engine, format: str, body: bytes) -> str:
 # -- reasoning -------------------------------------------------------------------------------------------------------
 
 
-def _said(format: str, part: Any) -> tuple[str, dict[str, Any]]:
+def _answer_with(format: str, part: Any) -> tuple[str, dict[str, Any]]:
     """A format, and a prompt in which the model's first turn has a part or members with reasoning."""
     if format == "gemini_contents":
         model = {"role": "model", "parts": [part, {"text": "ok"}]}
@@ -65,14 +65,18 @@ def _said(format: str, part: Any) -> tuple[str, dict[str, Any]]:
 
 
 SIGNED: Final = [
-    _said(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS, "signature": SIGNATURE}),
-    _said("gemini_contents", {"text": SAYS, "thought": True, "thoughtSignature": SIGNATURE}),
-    _said("gemini_contents", {"text": SAYS, "thought": True, "thought_signature": SIGNATURE}),
-    _said("gemini_contents", {"functionCall": {"name": "f", "args": {"x": SAYS}}, "thoughtSignature": SIGNATURE}),
-    _said("bedrock_converse", {"reasoningContent": {"reasoningText": {"text": SAYS, "signature": SIGNATURE}}}),
-    _said(OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.text", "text": SAYS, "signature": SIGNATURE}]}),
-    _said(OPENAI_CHAT, {"thinking_blocks": [{"type": "thinking", "thinking": SAYS, "signature": SIGNATURE}]}),
-    _said(
+    _answer_with(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS, "signature": SIGNATURE}),
+    _answer_with("gemini_contents", {"text": SAYS, "thought": True, "thoughtSignature": SIGNATURE}),
+    _answer_with("gemini_contents", {"text": SAYS, "thought": True, "thought_signature": SIGNATURE}),
+    _answer_with(
+        "gemini_contents", {"functionCall": {"name": "f", "args": {"x": SAYS}}, "thoughtSignature": SIGNATURE}
+    ),
+    _answer_with("bedrock_converse", {"reasoningContent": {"reasoningText": {"text": SAYS, "signature": SIGNATURE}}}),
+    _answer_with(
+        OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.text", "text": SAYS, "signature": SIGNATURE}]}
+    ),
+    _answer_with(OPENAI_CHAT, {"thinking_blocks": [{"type": "thinking", "thinking": SAYS, "signature": SIGNATURE}]}),
+    _answer_with(
         OPENAI_CHAT,
         {
             "tool_calls": [
@@ -85,18 +89,20 @@ SIGNED: Final = [
             ]
         },
     ),
-    _said("ai_sdk", {"type": "reasoning", "text": SAYS, "providerOptions": {"anthropic": {"signature": SIGNATURE}}}),
+    _answer_with(
+        "ai_sdk", {"type": "reasoning", "text": SAYS, "providerOptions": {"anthropic": {"signature": SIGNATURE}}}
+    ),
 ]
 UNSIGNED: Final = [
-    _said(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS, "signature": ""}),
-    _said(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS}),
-    _said("gemini_contents", {"text": SAYS, "thought": True}),
-    _said("bedrock_converse", {"reasoningContent": {"reasoningText": {"text": SAYS}}}),
-    _said(OPENAI_CHAT, {"reasoning_content": SAYS}),
-    _said(OPENAI_CHAT, {"reasoning": SAYS}),
-    _said(OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.text", "text": SAYS}]}),
-    _said(OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.summary", "summary": SAYS}]}),
-    _said(
+    _answer_with(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS, "signature": ""}),
+    _answer_with(ANTHROPIC_MESSAGES, {"type": "thinking", "thinking": SAYS}),
+    _answer_with("gemini_contents", {"text": SAYS, "thought": True}),
+    _answer_with("bedrock_converse", {"reasoningContent": {"reasoningText": {"text": SAYS}}}),
+    _answer_with(OPENAI_CHAT, {"reasoning_content": SAYS}),
+    _answer_with(OPENAI_CHAT, {"reasoning": SAYS}),
+    _answer_with(OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.text", "text": SAYS}]}),
+    _answer_with(OPENAI_CHAT, {"reasoning_details": [{"type": "reasoning.summary", "summary": SAYS}]}),
+    _answer_with(
         "openai_responses",
         {
             "type": "reasoning",
@@ -106,8 +112,8 @@ UNSIGNED: Final = [
             "encrypted_content": SIGNATURE,
         },
     ),
-    _said("ai_sdk", {"type": "reasoning", "text": SAYS}),
-    _said(
+    _answer_with("ai_sdk", {"type": "reasoning", "text": SAYS}),
+    _answer_with(
         "ai_sdk",
         {"type": "reasoning", "text": SAYS, "providerOptions": {"openai": {"reasoningEncryptedContent": SIGNATURE}}},
     ),
@@ -255,8 +261,8 @@ def test_a_known_value_in_signed_reasoning() -> None:
     secret = "FaKe0rNoTrEaL1bUt"
     url = f"postgres://app:{secret}@db.internal/orders"
     known = {"role": "user", "content": url}
-    for said, count in ((f"It is x{secret}x.", 1), (f"It is {url}.", 1), (f"x{secret}x {url}", 2)):
-        thinking = {"type": "thinking", "thinking": said, "signature": SIGNATURE}
+    for text, count in ((f"It is x{secret}x.", 1), (f"It is {url}.", 1), (f"x{secret}x {url}", 2)):
+        thinking = {"type": "thinking", "thinking": text, "signature": SIGNATURE}
         body = json.dumps({"messages": [known, {"role": "assistant", "content": [thinking]}]}).encode()
         answer = Engine(limit=5_000, guard=ENFORCE).trim(ANTHROPIC_MESSAGES, body)
         assert [("url_password", "masked", 1), ("url_password", "observed", count)] == [

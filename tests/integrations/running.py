@@ -64,15 +64,22 @@ def long_run(name: str, program: str, home: Path, *, recall: bool = True, **word
     """
     environment = ready(name)
     with Upstream() as there, sidecar() as (address, client):
-        said = {"stream": False, "options": {}, **words, "sidecar": address, "upstream": there.url, "window": WINDOW}
-        told = run(environment, program, said, home)
+        settings = {
+            "stream": False,
+            "options": {},
+            **words,
+            "sidecar": address,
+            "upstream": there.url,
+            "window": WINDOW,
+        }
+        result = run(environment, program, settings, home)
         figures: Any = client.get_run(RUN)
     assert [] == there.defects
     assert 0 == there.refused
-    assert ANSWER == told["answer"]
+    assert ANSWER == result["answer"]
     calls = STEPS + 1 + recall
     assert calls == len(there.bodies)
-    assert 0 == told["untrimmed"]
+    assert 0 == result["untrimmed"]
     assert figures.usage.reports == calls, f"{figures.usage.reports} of {calls} reported"
     expected = [calls * TOKENS[name] for name in ("input", "cached", "output")]
     usage = figures.usage
@@ -81,30 +88,37 @@ def long_run(name: str, program: str, home: Path, *, recall: bool = True, **word
         assert "the build number of iteration" in there.recalled
     else:
         assert not there.asked
-    return told, there, figures
+    return result, there, figures
 
 
 def without_a_sidecar(name: str, program: str, home: Path, **words: Any) -> Any:
     """Run an agent of three calls whose sidecar is not there; return what it told."""
     environment = ready(name)
     with Upstream(steps=3) as there:
-        said = {"stream": False, "options": {}, **words, "sidecar": "127.0.0.1:1", "upstream": there.url}
-        told = run(environment, program, {**said, "window": WINDOW}, home)
+        settings = {"stream": False, "options": {}, **words, "sidecar": "127.0.0.1:1", "upstream": there.url}
+        result = run(environment, program, {**settings, "window": WINDOW}, home)
     assert [] == there.defects
-    assert ANSWER == told["answer"]
-    assert 4 == told["untrimmed"]
-    return told
+    assert ANSWER == result["answer"]
+    assert 4 == result["untrimmed"]
+    return result
 
 
 def refused_run(name: str, program: str, home: Path, **words: Any) -> None:
     """Run an agent whose provider takes less than the agent says; check that it does not see the refusals."""
     environment = ready(name)
     with Upstream(most_bytes=42_000) as there, sidecar() as (address, client):
-        said = {"stream": False, "options": {}, **words, "sidecar": address, "upstream": there.url, "window": 60_000}
-        told = run(environment, program, said, home)
+        settings = {
+            "stream": False,
+            "options": {},
+            **words,
+            "sidecar": address,
+            "upstream": there.url,
+            "window": 60_000,
+        }
+        result = run(environment, program, settings, home)
         figures: Any = client.get_run(RUN)
     assert [] == there.defects
-    assert ANSWER == told["answer"]
+    assert ANSWER == result["answer"]
     assert 1 <= there.refused <= 3
     assert there.refused == figures.usage.refusals
     assert figures.usage.learned_limit

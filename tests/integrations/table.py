@@ -223,7 +223,7 @@ ROWS: Final = (
             yes("integrations/test_mcp.py::test_over_stdio"),
             NO,
             NO,
-            yes("integrations/test_mcp.py::test_without_a_sidecar_the_model_is_told"),
+            yes("integrations/test_mcp.py::test_without_a_sidecar_the_model_gets_a_notice"),
             NO,
         ),
         "tools alone: prompts are trimmed elsewhere; tried with the MCP project's own client, over stdio and HTTP",

@@ -33,9 +33,9 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(agent: Path, home: Path, **words: Any) -> Any:
     """Run an agent to its end; return what it told."""
-    said = {"protos": str(ROOT / "protos"), "window": WINDOW, "seconds": 60, **words}
+    settings = {"protos": str(ROOT / "protos"), "window": WINDOW, "seconds": 60, **words}
     done = subprocess.run(
-        ["node", str(agent), json.dumps(said)],
+        ["node", str(agent), json.dumps(settings)],
         env=variables(home), cwd=home, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr[-4_000:]
@@ -47,19 +47,19 @@ def run(agent: Path, home: Path, **words: Any) -> Any:
 def test_a_long_run(agent: Path, api: str, stream: bool, tmp_path: Path) -> None:
     """Each prompt fits and is valid, usage is reported, the model recalls once, the history stays whole."""
     with Upstream() as there, sidecar() as (address, client):
-        told = run(agent, tmp_path, api=api, stream=stream, sidecar=address, upstream=there.url)
+        result = run(agent, tmp_path, api=api, stream=stream, sidecar=address, upstream=there.url)
         usage = _usage(client)
 
     assert [] == there.defects
     assert 0 == there.refused
-    assert ANSWER == told["answer"]
+    assert ANSWER == result["answer"]
     assert STEPS + 2 == len(there.bodies) == usage.reports
     assert (STEPS + 2) * TOKENS["input"] == usage.input_tokens
     assert (STEPS + 2) * TOKENS["cached"] == usage.cached_tokens
     assert "the build number of iteration" in there.recalled
-    assert told["kept"] > 70_000
-    assert bool(told["pieces"]) is stream
-    assert 0 == told["untrimmed"]
+    assert result["kept"] > 70_000
+    assert bool(result["pieces"]) is stream
+    assert 0 == result["untrimmed"]
 
 
 def _usage(client: Client) -> Any:
@@ -71,11 +71,11 @@ def _usage(client: Client) -> Any:
 def test_without_the_sidecar_the_agent_goes_on(agent: Path, stream: bool, tmp_path: Path) -> None:
     """Its tools are not offered, and its prompts go as they are."""
     with Upstream(steps=3) as there:
-        told = run(agent, tmp_path, api="openai_chat", stream=stream, sidecar="127.0.0.1:1", upstream=there.url)
+        result = run(agent, tmp_path, api="openai_chat", stream=stream, sidecar="127.0.0.1:1", upstream=there.url)
 
     assert [] == there.defects
-    assert ANSWER == told["answer"]
-    assert (4, []) == (told["untrimmed"], told["tools"])
+    assert ANSWER == result["answer"]
+    assert (4, []) == (result["untrimmed"], result["tools"])
 
 
 @STREAMED
@@ -84,14 +84,14 @@ def test_tools_get_values(agent: Path, api: str, stream: bool, tmp_path: Path) -
     """Those that the settings name. Another tool gets the mask, and the agent's own history keeps masks in calls."""
     words = {"api": api, "stream": stream, "window": 100_000, "question": f"Deploy with {VALUE}."}
     with http_upstream.Upstream(scripted(calls_with_a_mask, Says("Done."))) as there, masking() as address:
-        told = run(agent, tmp_path, sidecar=address, upstream=there.url, **words)
+        result = run(agent, tmp_path, sidecar=address, upstream=there.url, **words)
         sent = [each.raw for each in there.sent]
 
     assert [] == there.defects
-    assert "Done." == told["answer"]
-    assert f"a {VALUE} b" == told["got"]["deploy"]
-    assert told["got"]["show"].startswith("⟦github_token:")
-    assert VALUE not in told["held"]
+    assert "Done." == result["answer"]
+    assert f"a {VALUE} b" == result["got"]["deploy"]
+    assert result["got"]["show"].startswith("⟦github_token:")
+    assert VALUE not in result["held"]
     assert 2 == len(sent)
     assert [] == [body for body in sent if VALUE.encode() in body]
 
@@ -102,10 +102,10 @@ def test_without_the_sidecar_tools_get_what_the_model_wrote(agent: Path, tmp_pat
     calls = Says("", [("c1", "deploy", {"token": mask})])
     words = {"api": "openai_chat", "stream": False, "sidecar": "127.0.0.1:1", "question": "Deploy."}
     with http_upstream.Upstream(scripted(calls, Says("Done."))) as there:
-        told = run(agent, tmp_path, upstream=there.url, **words)
+        result = run(agent, tmp_path, upstream=there.url, **words)
 
-    assert "Done." == told["answer"]
-    assert {"deploy": mask} == told["got"]
+    assert "Done." == result["answer"]
+    assert {"deploy": mask} == result["got"]
 
 
 def test_the_page_shows_the_tested_code() -> None:

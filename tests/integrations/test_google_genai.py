@@ -39,12 +39,12 @@ def test_a_long_run(name: str, by_environment: bool, tmp_path: Path) -> None:
     steps.insert(31, recalls)
     steps[29] = replace(steps[29], calls=[*recalls.calls, *steps[29].calls])
     says = scripted(*steps, Says(ANSWER))
-    told: list[int] = []
+    counts: list[int] = []
 
     def model(body: Any) -> Says:
         answer, tokens = says(body), len(json.dumps(body)) // 4
         if answer is not recalls:
-            told.append(tokens)
+            counts.append(tokens)
         return replace(answer, tokens={"input": tokens, "cached": 0, "output": 30})
 
     there = PathUpstream(model, WAYS[name], provider=ThoughtSignatures())
@@ -64,7 +64,7 @@ def test_a_long_run(name: str, by_environment: bool, tmp_path: Path) -> None:
 
     assert [] == there.defects
     assert ANSWER == agent["answer"]
-    assert sum(told) == agent["tokens"]
+    assert sum(counts) == agent["tokens"]
     assert CALLS + 2 == len(there.bodies)
     asked = f'"name": "{OURS[1]}", "args"'
     assert 2 == max(json.dumps(body).count(asked) for body in there.bodies)  # later cuts drop old iterations

@@ -248,17 +248,17 @@ def test_calls_in_gemini_answers_get_values(how: str, client: Client) -> None:
 
     def answer(body: Any) -> Any:
         call = {"name": "deploy", "args": {"token": mask_in(body), "number": 1}}
-        said = {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]}
-        raw = json.dumps(said).encode()
+        answer_body = {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]}
+        raw = json.dumps(answer_body).encode()
         if "sse" in how:
             return "text/event-stream", [b"data: " + raw + b"\r\n\r\n"]
         return "application/json; charset=utf-8", pieces_of(b"[" + raw + b"]" if "stream" in how else raw, 10)
 
     got, _ = through(client, GEMINI + how, ASKED, answer)
 
-    said = json.loads(got.removeprefix(b"data: "))
-    said = said[0] if isinstance(said, list) else said
-    assert {"token": VALUE, "number": 1} == said["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
+    answer_body = json.loads(got.removeprefix(b"data: "))
+    answer_body = answer_body[0] if isinstance(answer_body, list) else answer_body
+    assert {"token": VALUE, "number": 1} == answer_body["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
 
 
 def test_calls_in_bedrock_answers_get_values(client: Client) -> None:
@@ -266,8 +266,8 @@ def test_calls_in_bedrock_answers_get_values(client: Client) -> None:
 
     def answer(body: Any) -> Any:
         use = {"toolUseId": "t", "name": "deploy", "input": {"token": mask_in(body)}}
-        said = {"output": {"message": {"role": "assistant", "content": [{"toolUse": use}]}}}
-        return "application/json", [json.dumps(said).encode()]
+        answer_body = {"output": {"message": {"role": "assistant", "content": [{"toolUse": use}]}}}
+        return "application/json", [json.dumps(answer_body).encode()]
 
     asked = {"messages": [{"role": "user", "content": [{"text": f"Deploy with {VALUE}."}]}]}
     got, _ = through(client, "/model/scripted/converse", asked, answer)
@@ -308,8 +308,8 @@ def test_a_sidecar_that_is_gone_leaves_masks() -> None:
     question = keywords("openai_chat", [{"role": "user", "content": "Deploy with ⟦github_token:aaaaaaaaaa⟧."}])
 
     def answer(body: Any) -> Any:
-        said = SHAPES["chat/completions"](Says("", [("c", "deploy", {"token": mask_in(body)})]), 1)
-        return "application/json", [json.dumps(said).encode()]
+        answer_body = SHAPES["chat/completions"](Says("", [("c", "deploy", {"token": mask_in(body)})]), 1)
+        return "application/json", [json.dumps(answer_body).encode()]
 
     with Client("127.0.0.1:1", deadline=PATIENT) as nobody:
         got, _ = through(nobody, "/v1/chat/completions", question, answer)
@@ -425,8 +425,8 @@ def test_odd_events_pass_byte_for_byte(format: str, client: Client, data: st.Dat
     """Whatever the members of a stream's events are, where no value takes the place of a mask."""
     path = next(path for path, name in PATHS.items() if name == format)
     events = [event.removeprefix(b"data: ") for event in _pieced(path, ['{"a":', "1}"])]
-    told = [json.loads(event) for event in events]
-    made = data.draw(odd_events([("", each) for each in told]))
+    read = [json.loads(event) for event in events]
+    made = data.draw(odd_events([("", each) for each in read]))
     raw = [b"data: " + (each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n\n" for _, each in made]
     whole = b"".join(raw)
 
@@ -533,8 +533,8 @@ def test_arguments_that_parsers_read_differently(arguments: str, stream: bool, c
             events = _pieced("chat/completions", pieces)
             return "text/event-stream", [each.replace(b"MASK", mask.encode()) for each in events]
         call = {"id": "c1", "type": "function", "function": {"name": "deploy", "arguments": arguments}}
-        said = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
-        return "application/json", [json.dumps(said).replace("MASK", mask).encode()]
+        answer_body = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
+        return "application/json", [json.dumps(answer_body).replace("MASK", mask).encode()]
 
     got, _ = through(client, "/v1/chat/completions", keywords("openai_chat", QUESTION, stream=stream), answer)
     events = [json.loads(line[6:]) for line in got.splitlines() if line.startswith(b"data: {")] or [json.loads(got)]
@@ -559,5 +559,5 @@ def test_a_byte_order_mark_before_a_stream(size: int, client: Client) -> None:
 
     got, _ = through(client, GEMINI + "streamGenerateContent?alt=sse", ASKED, answer)
 
-    said = json.loads(got.removeprefix(b"\xef\xbb\xbfdata: "))
-    assert {"token": VALUE} == said["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
+    answer_body = json.loads(got.removeprefix(b"\xef\xbb\xbfdata: "))
+    assert {"token": VALUE} == answer_body["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]

@@ -375,7 +375,7 @@ def test_without_the_sidecar_requests_pass(tmp_path: Path) -> None:
 
 def test_odd_pieces_and_odd_names_of_runs(tmp_path: Path) -> None:
     """What has waited of a stream goes on once and in order where a piece is odd; a request without a run passes."""
-    told = run(ready("litellm"), "litellm_callback", {}, tmp_path)
+    result = run(ready("litellm"), "litellm_callback", {}, tmp_path)
 
-    assert {"token": "⟦github_token:aaaaaaaaaa⟧ and %e2"} == json.loads("".join(told["arguments"]))
-    assert [None] * 6 == told["requests"]
+    assert {"token": "⟦github_token:aaaaaaaaaa⟧ and %e2"} == json.loads("".join(result["arguments"]))
+    assert [None] * 6 == result["requests"]

@@ -58,14 +58,14 @@ def test_tools_get_values(name: str, stream: bool, tmp_path: Path) -> None:
     with Upstream(scripted(calls_with_a_mask, Says("Done."))) as there, masking() as address:
         words = {"stream": stream, "options": {}, "api": "openai_chat", "sidecar": address, "upstream": there.url}
         question = f"Deploy with {VALUE}."
-        told = run(environment, PROGRAMS[name], {**words, "window": 100_000, "question": question}, tmp_path)
+        result = run(environment, PROGRAMS[name], {**words, "window": 100_000, "question": question}, tmp_path)
         sent = [each.raw for each in there.sent]
 
     assert [] == there.defects
-    assert "Done." == told["answer"]
-    assert f"a {VALUE} b" == told["got"]["deploy"]
-    assert told["got"]["show"].startswith("⟦github_token:")
-    assert f"a {VALUE} b" not in told["held"]
+    assert "Done." == result["answer"]
+    assert f"a {VALUE} b" == result["got"]["deploy"]
+    assert result["got"]["show"].startswith("⟦github_token:")
+    assert f"a {VALUE} b" not in result["held"]
     assert 2 == len(sent)
     assert [] == [body for body in sent if VALUE.encode() in body]
 
@@ -78,7 +78,7 @@ def test_without_the_sidecar_tools_get_what_the_model_wrote(name: str, tmp_path:
     environment = ready(name)
     with Upstream(scripted(calls, Says("Done."))) as there:
         words = {"stream": False, "options": {}, "api": "openai_chat", "sidecar": "127.0.0.1:1", "upstream": there.url}
-        told = run(environment, PROGRAMS[name], {**words, "window": 100_000, "question": "Deploy."}, tmp_path)
+        result = run(environment, PROGRAMS[name], {**words, "window": 100_000, "question": "Deploy."}, tmp_path)
 
-    assert "Done." == told["answer"]
-    assert {"deploy": mask} == told["got"]
+    assert "Done." == result["answer"]
+    assert {"deploy": mask} == result["got"]

@@ -109,13 +109,13 @@ def test_over_stdio(tmp_path: Path) -> None:
     """The host sees the sidecar's tools, and gets what they answer; the run comes from the environment or a flag."""
     with sidecar() as (address, client):
         stash_id = trimmed(client)
-        told = over_stdio(tmp_path, address, calls(stash_id), RUN="run")
+        results = over_stdio(tmp_path, address, calls(stash_id), RUN="run")
         by_flag = over_stdio(tmp_path, address, calls(stash_id)[:1], "--run", "run")
 
-        assert set(told["tools"]) == TOOLS
+        assert set(results["tools"]) == TOOLS
         assert ["read the log"] == [task.text for task in client.list_tasks("run")]
-    assert [False, False, False] == [answer["error"] for answer in told["answers"]]
-    recalled, found, _ = (answer["text"] for answer in told["answers"])
+    assert [False, False, False] == [answer["error"] for answer in results["answers"]]
+    recalled, found, _ = (answer["text"] for answer in results["answers"])
     assert FACT in recalled
     assert "iteration 3" in found
     assert FACT in by_flag["answers"][0]["text"]
@@ -140,13 +140,13 @@ def test_what_left_the_prompt_is_recalled_however_often(tmp_path: Path) -> None:
         stash_id = trimmed(client)
         asked: list[Call] = [("recall_elided_content", {"id": stash_id})] * 4
         headers = {"x-prompt-sidecar-run": "run"}
-        told = []
+        results = []
         for number in range(21, 24):
-            told += over_http(tmp_path, url, asked, **headers)["answers"]
+            results += over_http(tmp_path, url, asked, **headers)["answers"]
             client.trim("run", history("openai_chat", number), context_window=4_000, output_reserve=500)
 
-    assert [True, True, True, False] + [True, False, False, False] * 2 == [FACT in answer["text"] for answer in told]
-    assert "is in the prompt, at iteration 21; it is not shown again while it is there" in told[3]["text"]
+    assert [True, True, True, False] + [True, False, False, False] * 2 == [FACT in answer["text"] for answer in results]
+    assert "is in the prompt, at iteration 21; it is not shown again while it is there" in results[3]["text"]
 
 
 def test_no_tool_takes_a_run_or_a_credential(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_no_tool_takes_a_run_or_a_credential(tmp_path: Path) -> None:
     with sidecar() as (address, client), listening(tmp_path, address) as url:
         stash_id = trimmed(client)
         forged = {"id": stash_id, "run": "run", "run_id": "run"}
-        told = over_http(tmp_path, url, [("recall_elided_content", forged)])
+        results = over_http(tmp_path, url, [("recall_elided_content", forged)])
 
-    assert told["answers"][0]["error"]
-    assert "No run is named" in told["answers"][0]["text"]
-    assert not any("run" in schema.get("properties", {}) for schema in told["schemas"])
+    assert results["answers"][0]["error"]
+    assert "No run is named" in results["answers"][0]["text"]
+    assert not any("run" in schema.get("properties", {}) for schema in results["schemas"])
 
 
 def test_a_credential_is_the_requests_own(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_headers_that_are_no_ascii(name: str, tmp_path: Path) -> None:
     assert "secret" not in json.dumps(answer)
 
 
-def test_without_a_sidecar_the_model_is_told(tmp_path: Path) -> None:
+def test_without_a_sidecar_the_model_gets_a_notice(tmp_path: Path) -> None:
     """A host that knows the tools gets an answer that says that they cannot be reached."""
     with listening(tmp_path, "127.0.0.1:1") as url:
         answer = searched(url)

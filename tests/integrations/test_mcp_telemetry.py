@@ -133,6 +133,6 @@ def test_a_collector_that_is_down_costs_a_line(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as log, listening(tmp_path, "127.0.0.1:1", more=pushing, log=log) as url:
         for _ in range(3):
             assert 200 == asked(f"{url}/mcp", body, **{"mcp-protocol-version": "2025-06-18"})
-    said = (tmp_path / "log").read_text()
-    assert said.count("the collector does not take what is pushed") <= 1
-    assert SECRET not in said
+    logged = (tmp_path / "log").read_text()
+    assert logged.count("the collector does not take what is pushed") <= 1
+    assert SECRET not in logged

@@ -16,10 +16,10 @@ APIS = ("openai_chat", "openai_responses", "anthropic_messages")
 @pytest.mark.parametrize("api", APIS)
 def test_a_long_run(api: str, stream: bool, tmp_path: Path) -> None:
     """Each prompt fits and is valid, usage is reported, the model recalls once, the history stays whole."""
-    told, _, _ = long_run(NAME, PROGRAM, tmp_path, api=api, stream=stream)
+    result, _, _ = long_run(NAME, PROGRAM, tmp_path, api=api, stream=stream)
 
-    assert told["kept"] > 70_000
-    assert bool(told["pieces"]) is stream
+    assert result["kept"] > 70_000
+    assert bool(result["pieces"]) is stream
 
 
 def test_without_recall(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def _recounts(run: Transcript, stand_in: str, limit: int) -> list[Recount]:
         used = prompt.usage
         if used is None or answer.savings.compared is None:
             continue
-        told = engine.runs.report_usage(
+        report = engine.runs.report_usage(
             UsageCall(
                 CALLER,
                 RUN_ID,
@@ -108,7 +108,7 @@ def _recounts(run: Transcript, stand_in: str, limit: int) -> list[Recount]:
                 counting=InputCounting.WITH_CACHED,
             )
         )
-        one = told.recount
+        one = report.recount
         if one is not None and {one.estimated.how, one.reported.how} == {Comparability.COMPARED}:
             recounts.append(one)
     return recounts

@@ -107,8 +107,8 @@ class History:
 
     def annotations(self, length: int | None = None, parts: Sequence[Part] = tuple(FEEDBACK)) -> dict[int, Annotation]:
         """What an agent would say of those messages that are of these parts."""
-        said = {**FEEDBACK, Part.SNAPSHOT: Annotation.SNAPSHOT}
-        return {at: said[part] for at, part in enumerate(self.parts[:length]) if part in parts}
+        annotations = {**FEEDBACK, Part.SNAPSHOT: Annotation.SNAPSHOT}
+        return {at: annotations[part] for at, part in enumerate(self.parts[:length]) if part in parts}
 
     def places(self, *parts: Part) -> list[int]:
         """Indices of the messages that are of these parts."""
@@ -211,8 +211,8 @@ class _Maker:
             call_id = (chance.choice(self.used) if self.used else call_id) if self.reuse else ""
         self.used.append(call_id)
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        said = f"Step {number}: {self.words(25)}." if chance.random() < 0.7 else None
-        yield Part.CALL, {"role": "assistant", "content": said, "tool_calls": [call]}
+        text = f"Step {number}: {self.words(25)}." if chance.random() < 0.7 else None
+        yield Part.CALL, {"role": "assistant", "content": text, "tool_calls": [call]}
         yield Part.RESULT, {"role": "tool", "tool_call_id": call_id, "content": result}
 
     def action(self, number: int) -> tuple[str, str, str]:

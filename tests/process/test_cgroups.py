@@ -10,15 +10,15 @@ from prompt_sidecar.process.cgroups import memory_limit, processor
 
 
 @pytest.mark.parametrize(
-    ("told", "limit"),
+    ("content", "limit"),
     [("268435456\n", 268_435_456), ("max\n", 0), ("9223372036854771712\n", 0), ("nonsense", 0), (None, 0)],
 )
 @pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_the_containers_limit(file: str, told: str | None, limit: int, tmp_path: Path) -> None:
+def test_the_containers_limit(file: str, content: str | None, limit: int, tmp_path: Path) -> None:
     """As either version of cgroups tells it; none where it says that there is none, or says nothing."""
     (tmp_path / "memory").mkdir()
-    if told is not None:
-        (tmp_path / file).write_text(told, encoding="ascii")
+    if content is not None:
+        (tmp_path / file).write_text(content, encoding="ascii")
     assert limit == memory_limit(tmp_path, tmp_path / "missing")
 
 
@@ -34,14 +34,14 @@ def test_the_containers_limit(file: str, told: str | None, limit: int, tmp_path:
 )
 def test_the_limit_of_a_service(own: str, limit: int, tmp_path: Path) -> None:
     """MemoryMax of systemd is in the service's own group, and a group above it may allow less."""
-    for file, told in {
+    for file, content in {
         "system.slice/sidecar.service/memory.max": "1342177280",
         "system.slice/memory.max": "300000000",
         "memory/agents/one/memory.limit_in_bytes": "100000000",
         "memory/agents/memory.limit_in_bytes": "9223372036854771712",
     }.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(told + "\n", encoding="ascii")
+        (tmp_path / file).write_text(content + "\n", encoding="ascii")
     groups = tmp_path / "own"
     groups.write_text(own, encoding="ascii")
     assert limit == memory_limit(tmp_path, groups)
@@ -72,9 +72,9 @@ def test_the_limit_of_a_service(own: str, limit: int, tmp_path: Path) -> None:
 )
 def test_the_processor(files: dict[str, str], own: str, limit: float, throttled: float, tmp_path: Path) -> None:
     """Cores by the least limit on the way up; seconds that the group was stopped; zeros where nothing is said."""
-    for file, told in files.items():
+    for file, content in files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(told + "\n", encoding="ascii")
+        (tmp_path / file).write_text(content + "\n", encoding="ascii")
     groups = tmp_path / "own"
     groups.write_text(own, encoding="ascii")
     found = processor(tmp_path, groups)

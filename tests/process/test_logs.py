@@ -32,10 +32,10 @@ def test_frames_tell_types_and_places() -> None:
     try:
         _raise()
     except ValueError as error:
-        told = frames(error)
-    assert told.startswith("ValueError at process/test_logs.py:")
-    assert "_raise, caused by KeyError at" in told
-    assert SECRET not in told
+        shown = frames(error)
+    assert shown.startswith("ValueError at process/test_logs.py:")
+    assert "_raise, caused by KeyError at" in shown
+    assert SECRET not in shown
 
 
 def test_a_recursion_is_cut() -> None:
@@ -47,8 +47,8 @@ def test_a_recursion_is_cut() -> None:
     try:
         deeper(0)
     except RecursionError as error:
-        told = frames(error)
-    assert 12 == told.count("deeper")
+        shown = frames(error)
+    assert 12 == shown.count("deeper")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -112,14 +112,14 @@ def test_lines_that_nobody_reads_hold_nobody_up() -> None:
         writers[0].reached = reached.append
         for _ in range(2 * WAITING_LINES):
             log.warning("x" * 100)
-        lines = until_told(reading)
+        lines = lines_until_reported(reading)
     assert {"x" * 100} == set(lines[:-1])
     assert WAITING_LINES < len(lines) <= 2 * WAITING_LINES
     assert f"{len(reached):,} lines were not logged, as nobody read those before them" == lines[-1]
     assert [BOUND] * (2 * WAITING_LINES - len(lines) + 1) == reached
 
 
-def until_told(reading: int) -> list[str]:
+def lines_until_reported(reading: int) -> list[str]:
     """The lines of a pipe up to the one which says how many are not there."""
     read = b""
     while b"not logged" not in read or not read.endswith(b"\n"):
@@ -138,7 +138,7 @@ def test_an_end_does_not_wait_for_a_reader() -> None:
         log.warning("x" * 100)
         assert handler not in logging.getLogger().handlers
         with logging_to_a_pipe() as (other, _):
-            assert {"x" * 100} == set(until_told(reading)[:-1])
+            assert {"x" * 100} == set(lines_until_reported(reading)[:-1])
             assert not select.select([other], [], [], 0)[0]
 
 

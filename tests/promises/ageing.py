@@ -108,16 +108,16 @@ inputs = st.builds(
 @st.composite
 def sayings(draw: st.DrawFn, history: History) -> dict[int, Annotation]:
     """What an agent says of its messages: all of its feedback or none, some snapshots."""
-    said = history.annotations() if draw(st.booleans()) else {}
+    annotations = history.annotations() if draw(st.booleans()) else {}
     if draw(st.booleans()):
         some = history.places(Part.SNAPSHOT)[::2]
-        said |= dict.fromkeys(some, Annotation.SNAPSHOT)
-    return said
+        annotations |= dict.fromkeys(some, Annotation.SNAPSHOT)
+    return annotations
 
 
-def up_to(said: Mapping[int, Annotation], length: int) -> dict[int, Annotation]:
+def up_to(annotations: Mapping[int, Annotation], length: int) -> dict[int, Annotation]:
     """Annotations of the first so many messages."""
-    return {at: annotation for at, annotation in said.items() if at < length}
+    return {at: annotation for at, annotation in annotations.items() if at < length}
 
 
 # -- what is checked -------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Agent:
 
     history: History
     slices: list[bytes]
-    said: dict[int, Annotation]
+    annotations: dict[int, Annotation]
     engine: Engine
     held: list[bytes] = field(default_factory=list)
     """What an agent that adopts answers holds: the last answer's messages and those that came since."""
@@ -337,13 +337,15 @@ class Agent:
         whole = self.slices[:length]
         fields: dict[str, Any] = {}
         if how == "untrimmed" or self.last is None or length < self.length:
-            messages, fields = whole, {"annotations": up_to(self.said, length)}
+            messages, fields = whole, {"annotations": up_to(self.annotations, length)}
         else:
             held = self.held if how == "adopted" else self.mixed(chance)
             messages = [*held, *fresh]
             first = len(held) - self.length  # annotations name places among those sent
             fields = {
-                "annotations": {at + first: each for at, each in up_to(self.said, length).items() if at >= self.length}
+                "annotations": {
+                    at + first: each for at, each in up_to(self.annotations, length).items() if at >= self.length
+                }
             }
         answer = self.send(messages, force, **fields)
         shown = look(self.history, whole, answer)
@@ -378,7 +380,7 @@ class Agent:
     def branch(self, length: int, other: History, at: int) -> None:
         """Go on from the first so many messages with those of another run."""
         self.slices = [*self.slices[:length], *other.slices[at:]]
-        self.said = up_to(self.said, length)
+        self.annotations = up_to(self.annotations, length)
         messages = [*self.history.run.messages[:length], *other.run.messages[at:]]
         run = replace(self.history.run, messages=messages)
         parts = [*self.history.parts[:length], *other.parts[at:]]

@@ -60,8 +60,8 @@ def read_envelope(envelope: str) -> tuple[str, list[Quote]]:
             raise ValueError("a quote without its line, its fence or its end")
         quotes.append(Quote(label, text))
         rest = rest[1:]
-    said = found["said"] or ""
-    return f"{said}\n{rest}" if rest else said, quotes
+    notice = found["said"] or ""
+    return f"{notice}\n{rest}" if rest else notice, quotes
 
 
 def _places(text: str) -> bool:
@@ -71,8 +71,8 @@ def _places(text: str) -> bool:
 
 def envelope_lines(envelope: str) -> list[str]:
     """The lines of an envelope that the sidecar wrote, fences left out."""
-    said, quotes = read_envelope(envelope)
-    return [said, *(quote.label for quote in quotes)]
+    notice, quotes = read_envelope(envelope)
+    return [notice, *(quote.label for quote in quotes)]
 
 
 def _forged_marker(payload: str, stash_id: str) -> str:
@@ -232,8 +232,8 @@ def step(format: str, calls: Sequence[Call], feedback: str) -> list[bytes]:
             for call in calls
         ]
         blocks = [{"type": "tool_result", "tool_use_id": call.call_id, "content": call.result} for call in calls]
-        said = [{"type": "text", "text": feedback}]
-        return [dumps({"role": "assistant", "content": uses}), dumps({"role": "user", "content": [*blocks, *said]})]
+        content = [{"type": "text", "text": feedback}]
+        return [dumps({"role": "assistant", "content": uses}), dumps({"role": "user", "content": [*blocks, *content]})]
     typed = [
         pb.Message(
             role=pb.ROLE_ASSISTANT,

@@ -167,8 +167,8 @@ def _grown(old: Verdict, new: Verdict) -> list[str]:
         if later_id != stash_id:
             complaints.append(f"item {place} changed its id")
     back = set(new.shown) - set(old.shown)
-    came_back = [place for place in back if old.shown and place < max(old.shown)]
-    complaints += [f"message {place} is there again" for place in came_back]
+    returned = [place for place in back if old.shown and place < max(old.shown)]
+    complaints += [f"message {place} is there again" for place in returned]
     return complaints
 
 

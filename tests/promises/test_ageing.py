@@ -103,12 +103,16 @@ def test_a_fresh_process(format: str, data: st.DataObject, force: In) -> None:
     """Under constant inputs a process that begins anywhere, with the revision or without, gives the same bytes."""
     agent = begun(data, format)
     history, lengths = agent.history, agent.history.lengths
-    answers = [agent.send(agent.slices[:length], force, annotations=up_to(agent.said, length)) for length in lengths]
+    answers = [
+        agent.send(agent.slices[:length], force, annotations=up_to(agent.annotations, length)) for length in lengths
+    ]
     place = data.draw(st.integers(0, len(lengths) - 1), label="begins at")
     revision = answers[place - 1].prompt.revision if place and data.draw(st.booleans(), label="with revision") else b""
     fresh = replace(agent, engine=Engine(limit=1))
     for length, expected in list(zip(lengths, answers, strict=True))[place : place + 3]:
-        actual = fresh.send(agent.slices[:length], force, annotations=up_to(agent.said, length), revision=revision)
+        actual = fresh.send(
+            agent.slices[:length], force, annotations=up_to(agent.annotations, length), revision=revision
+        )
         revision = b""
         assert [] == differ(history, expected, actual)
         assert returned(expected) == returned(actual)
@@ -128,13 +132,13 @@ def test_a_fresh_process_after_changes(format: str, data: st.DataObject) -> None
     for length in lengths[:place]:
         force = data.draw(inputs)
         sent = agent.slices[:length]
-        revision = agent.send(sent, force, annotations=up_to(agent.said, length)).prompt.revision
+        revision = agent.send(sent, force, annotations=up_to(agent.annotations, length)).prompt.revision
     fresh = replace(agent, engine=Engine(limit=1))
     force = data.draw(inputs)
     for length in lengths[place : place + 3]:
-        sent, said = agent.slices[:length], up_to(agent.said, length)
-        expected = agent.send(sent, force, annotations=said)
-        actual = fresh.send(sent, force, annotations=said, revision=revision)
+        sent, annotations = agent.slices[:length], up_to(agent.annotations, length)
+        expected = agent.send(sent, force, annotations=annotations)
+        actual = fresh.send(sent, force, annotations=annotations, revision=revision)
         revision = b""
         assert [] == differ(agent.history, expected, actual, own=False)
 

@@ -231,13 +231,13 @@ def test_names_form_no_sentence(format: str, source: Any) -> None:
     lists = {
         found[0] for answer in run.answers for piece in answer.prompt.own_text for found in NAMES.finditer(piece.text)
     }
-    said = frozenset(chain.from_iterable(_in_a_row(_prose(payload)) for payload in run.payloads))
+    texts = frozenset(chain.from_iterable(_in_a_row(_prose(payload)) for payload in run.payloads))
     ids = {trim.stash_id for answer in run.answers for trim in answer.trimmed.trims}
     for listed in lists:
         names = listed.split(" ")
         assert [] == [name for name in names if not re.fullmatch(r"(?=.*[0-9_./-])[A-Za-z0-9_./-]{4,40}", name)]
         assert [] == [name for name in names if name in ids or re.search(r"www\.|\.com\b|\.example\b", name)]
-        assert [] == sorted(said.intersection(_in_a_row(re.findall(r"[a-z]+", listed.lower()))))
+        assert [] == sorted(texts.intersection(_in_a_row(re.findall(r"[a-z]+", listed.lower()))))
 
 
 @sources
@@ -259,7 +259,7 @@ def test_markers_are_the_only_words_in_the_history(format: str, source: Any) -> 
 def test_errors_say_nothing_of_a_payload(format: str, source: Any) -> None:
     """A body that is refused is refused without its words."""
     run = played(format, source)
-    said: list[str] = []
+    texts: list[str] = []
     for payload in run.payloads[:: max(1, len(run.payloads) // ASKED)]:
         bodies: list[Any] = [payload, {"messages": payload}, {payload: payload}, {"messages": [payload]}, [[payload]]]
         bodies += [{"messages": [{"role": role, "content": {payload: payload}}]} for role in ("user", payload)]
@@ -275,10 +275,10 @@ def test_errors_say_nothing_of_a_payload(format: str, source: Any) -> None:
                 else:
                     run.engine.trim(format, raw, run_id="refused")
             except SidecarError as error:
-                said += [error.message, error.field, str(error)]
-    assert len(said) > ASKED
-    assert [] == leaks(run, said)
-    assert not any(ord(character) < 32 for text in said for character in text)
+                texts += [error.message, error.field, str(error)]
+    assert len(texts) > ASKED
+    assert [] == leaks(run, texts)
+    assert not any(ord(character) < 32 for text in texts for character in text)
 
 
 # -- recall ------------------------------------------------------------------------------------------------------------
@@ -311,9 +311,9 @@ def test_a_search_reads_back(format: str, source: Any) -> None:
     for payload in _asked(run):
         for words in (_words(payload), payload[:1_000]):
             found = _search(run, words, max_snippets=MOST_SNIPPETS, snippet_tokens=400, total_tokens=20_000)
-            said, quotes = read_envelope(found.rendered) if found.rendered else ("", [])
+            texts, quotes = read_envelope(found.rendered) if found.rendered else ("", [])
             assert [snippet.text for snippet in found.snippets] == [quote.text for quote in quotes]
-            assert [] == leaks(run, [found.message, said, *(quote.label for quote in quotes)])
+            assert [] == leaks(run, [found.message, texts, *(quote.label for quote in quotes)])
             for snippet in found.snippets:
                 held = run.engine.original(snippet.item.stash_id) or b""
                 assert held[snippet.start_byte : snippet.end_byte] == snippet.text.encode()
@@ -327,7 +327,7 @@ def test_tools_say_nothing_of_a_payload(format: str, source: Any) -> None:
     """In the answers of the model's tools a payload stands in quotes; line, labels and notices are free of it."""
     run = played(format, source)
     key = run_key(KEY, CALLER, RUN_ID)
-    said: list[str] = []
+    texts: list[str] = []
     ids = [trim.stash_id for trim in run.answers[-1].trimmed.trims]
     asked = [("search_conversation_history", {"query": _words(payload)}) for payload in _asked(run)]
     asked += [("recall_elided_content", {"id": stash_id}) for stash_id in ids[:: max(1, len(ids) // ASKED)]]
@@ -339,14 +339,14 @@ def test_tools_say_nothing_of_a_payload(format: str, source: Any) -> None:
         assert known is not None
         kinds.add(known.kind)
         line, _, body = answer.content.partition("\n")
-        said += [line, *(envelope_lines(body) if body else [])]
+        texts += [line, *(envelope_lines(body) if body else [])]
         if known.kind is AnswerKind.RECALLED:
             assert answer.recalled is not None
             assert RecognisedAnswer(AnswerKind.RECALLED, arguments["id"]) == known
             quotes = read_envelope(body)[1]
             assert answer.recalled.page.content.decode() == "".join(quote.text for quote in quotes)
     assert {AnswerKind.RECALLED, AnswerKind.FOUND} <= kinds
-    assert [] == leaks(run, said)
+    assert [] == leaks(run, texts)
 
 
 @sources
@@ -356,7 +356,7 @@ def test_refusals_say_nothing_of_a_payload(format: str, source: Any) -> None:
     run = played(format, source)
     recall, search, update = "recall_elided_content", "search_conversation_history", "update_task"
     real = run.answers[-1].trimmed.trims[0].stash_id
-    said: list[str] = []
+    texts: list[str] = []
     for payload in _asked(run):
         calls: list[tuple[str, object]] = [
             (recall, payload), (recall, {"id": payload}), (recall, {"id": [payload, payload]}),
@@ -366,17 +366,17 @@ def test_refusals_say_nothing_of_a_payload(format: str, source: Any) -> None:
             (search, {"query": payload * 200}), (update, {"id": payload, "status": payload}),
             ("create_tasks", {"tasks": [payload * 20]}), (payload, {"query": payload}), (search, json.dumps(payload)),
         ]  # fmt: skip
-        said += [_tool(run, name, arguments).content for name, arguments in calls]
-        said.append(_search(run, "zqxjkvbw", tools=frozenset({payload})).message)
-        said.append(run.engine.retrieve(payload).message)
+        texts += [_tool(run, name, arguments).content for name, arguments in calls]
+        texts.append(_search(run, "zqxjkvbw", tools=frozenset({payload})).message)
+        texts.append(run.engine.retrieve(payload).message)
         for refused in (
             lambda payload=payload: run.engine.retrieve(real, selection=PatternMatch("(" + payload, 0, False)),
             lambda payload=payload: _search(run, payload * 1_000),
         ):
             with pytest.raises(SidecarError) as error:
                 refused()
-            said += [error.value.message, error.value.field]
-    assert [] == leaks(run, said)
+            texts += [error.value.message, error.value.field]
+    assert [] == leaks(run, texts)
 
 
 @sources

@@ -90,7 +90,7 @@ def test_no_decoder_gets_a_long_string_whole(inside: str, place: str, monkeypatc
         (b"\\ude42\\ud83d", AmbiguousJson),
     ],
 )
-def test_what_is_wrong_in_a_long_string_is_told_as_elsewhere(wrong: bytes, kind: type[InvalidJson]) -> None:
+def test_what_is_wrong_in_a_long_string_is_reported_as_elsewhere(wrong: bytes, kind: type[InvalidJson]) -> None:
     """Error and position are those of the whole text."""
     raw = PLACES["in a message"](LONG["letters"] + wrong + LONG["letters"])
     with pytest.raises(orjson.JSONDecodeError) as expected:

@@ -94,10 +94,10 @@ def test_each_kind_of_output_answers_its_call(kind: str, output: Any, items: lis
 
 def test_an_image_becomes_a_text() -> None:
     """An image becomes a text, of a message or of an output."""
-    said = {"type": "message", "role": "user", "content": [IMAGE]}
+    message = {"type": "message", "role": "user", "content": [IMAGE]}
     gave = {"type": "function_call_output", "call_id": "c1", "output": [IMAGE]}
-    assert (1, 1) == (read(RESPONSES, said).media, read(RESPONSES, gave).media)
-    assert said | {"content": [{"type": "input_text", "text": "gone"}]} == written(said, "gone")
+    assert (1, 1) == (read(RESPONSES, message).media, read(RESPONSES, gave).media)
+    assert message | {"content": [{"type": "input_text", "text": "gone"}]} == written(message, "gone")
     assert gave | {"output": [{"type": "input_text", "text": "gone"}]} == written(gave, "gone")
 
 

@@ -111,12 +111,14 @@ def house(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Path:
 
 def history(iterations: int) -> list[dict[str, Any]]:
     """A dialogue whose results exceed the window below."""
-    said: list[dict[str, Any]] = [{"role": "director", "said": "Be kind."}, {"role": "person", "said": "Go."}]
+    dialogue: list[dict[str, Any]] = [{"role": "director", "said": "Be kind."}, {"role": "person", "said": "Go."}]
     for number in range(iterations):
         use = {"ref": f"c{number}", "device": "read", "with": json.dumps({"path": f"f{number}"})}
-        said.append({"role": "machine", "said": "", "uses": [use]})
-        said.append({"role": "device", "ref": f"c{number}", "said": f"the log of iteration {number}: nothing\n" * 60})
-    return said
+        dialogue.append({"role": "machine", "said": "", "uses": [use]})
+        dialogue.append(
+            {"role": "device", "ref": f"c{number}", "said": f"the log of iteration {number}: nothing\n" * 60}
+        )
+    return dialogue
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +186,11 @@ def test_the_doors_errors(seen: dict[str, Any]) -> None:
 def test_what_the_provider_was_sent(seen: dict[str, Any]) -> None:
     """All prompts that it was sent are trimmed, and hold the answers to its searches in its own form."""
     assert seen
-    answers = [said for each in Upstream.requests for said in each["dialogue"] if said.get("ref") == SEARCHED["ref"]]
+    answers = [entry for each in Upstream.requests for entry in each["dialogue"] if entry.get("ref") == SEARCHED["ref"]]
 
     assert all("[content clipped" in json.dumps(each) for each in Upstream.requests)
-    assert {"device"} == {said["role"] for said in answers}
-    assert all("iteration 3" in said["said"] for said in answers)
+    assert {"device"} == {entry["role"] for entry in answers}
+    assert all("iteration 3" in entry["said"] for entry in answers)
 
 
 def test_a_replay(seen: dict[str, Any]) -> None:

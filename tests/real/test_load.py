@@ -55,7 +55,7 @@ SHORT_QUEUE: Final = {
 }
 
 
-def test_prometheus_shows_what_the_agents_were_told(tmp_path: Path) -> None:
+def test_prometheus_shows_what_the_agents_received(tmp_path: Path) -> None:
     """Panels and rules have data, name only what was emitted, and the sums are exact."""
     program, promtool, rotel = need(components.prometheus), need(components.promtool), need(components.rotel)
     with Programs(tmp_path) as programs:
@@ -196,5 +196,5 @@ def _lint(promtool: Path, address: str) -> list[str]:
     with opener.open(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read()
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
-    said = (checked.stdout + checked.stderr).decode().splitlines()
-    return said or ([] if checked.returncode == 0 else [f"exit code {checked.returncode}"])
+    lines = (checked.stdout + checked.stderr).decode().splitlines()
+    return lines or ([] if checked.returncode == 0 else [f"exit code {checked.returncode}"])

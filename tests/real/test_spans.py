@@ -126,7 +126,7 @@ def only(kept: Sink, trace: Trace) -> Span:
     return span
 
 
-def told(span: Span) -> tuple[str, str, str, str, object, object]:
+def facts_of(span: Span) -> tuple[str, str, str, str, object, object]:
     """What every server span must say."""
     attributes = span.attributes
     return (
@@ -146,7 +146,7 @@ def test_a_prompt_is_a_span_within_the_agents_trace(watched: Watched) -> None:
     (span,) = watched.sink.trace(trace.trace_id, 1)
 
     assert trace.span_id == span.parent_id
-    assert (f"{SERVICE}/TrimPrompt", "SERVER", "UNSET", "", "OK", None) == told(span)
+    assert (f"{SERVICE}/TrimPrompt", "SERVER", "UNSET", "", "OK", None) == facts_of(span)
     assert ("grpc", f"{SERVICE}/TrimPrompt") == (span.attributes["rpc.system.name"], span.attributes["rpc.method"])
     assert (answer.tokens.before, answer.tokens.after, answer.tokens.limit, answer.iteration) == tuple(
         span.attributes[f"prompt_sidecar.prompt.{name}"]
@@ -154,7 +154,7 @@ def test_a_prompt_is_a_span_within_the_agents_trace(watched: Watched) -> None:
     )
 
 
-def test_recall_and_search_are_told_by_spans(watched: Watched) -> None:
+def test_recall_and_search_are_reported_by_spans(watched: Watched) -> None:
     """Of the tool's call as of the call of its own, with the outcome."""
     run, trace = "recall-spans", Trace()
     watched.stub.TrimPrompt(prompt(run, b'[{"role":"user","content":"the needle is here"}]'))
@@ -186,7 +186,7 @@ def test_a_bad_request_is_the_callers_fault(watched: Watched) -> None:
     failure(lambda: watched.stub.TrimPrompt(prompt("bad", b"no prompt"), metadata=trace.metadata))
 
     expected = (f"{SERVICE}/TrimPrompt", "SERVER", "UNSET", "", "INVALID_ARGUMENT", "INVALID_ARGUMENT")
-    assert expected == told(only(watched.sink, trace))
+    assert expected == facts_of(only(watched.sink, trace))
 
 
 def test_a_refused_prompt_is_an_event_of_its_span(watched: Watched) -> None:
@@ -207,10 +207,10 @@ def test_a_deadline_is_an_error(held: Held) -> None:
 
     assert "DEADLINE_EXCEEDED" == outlasted(held.gate, late).code
     expected = (f"{SERVICE}/TrimPrompt", "SERVER", "ERROR", "", "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED")
-    assert expected == told(only(held.sink, trace))
+    assert expected == facts_of(only(held.sink, trace))
 
 
-def test_a_cancelled_call_is_told_as_that(held: Held) -> None:
+def test_a_cancelled_call_is_reported_as_cancelled(held: Held) -> None:
     """A caller that goes away is no error of the server."""
     trace = Trace()
     held.gate.shut()
@@ -224,7 +224,7 @@ def test_a_cancelled_call_is_told_as_that(held: Held) -> None:
     later.result()
 
     expected = (f"{SERVICE}/TrimPrompt", "SERVER", "UNSET", "", "CANCELLED", "CANCELLED")
-    assert expected == told(only(held.sink, trace))
+    assert expected == facts_of(only(held.sink, trace))
 
 
 def test_a_method_that_is_not_served(watched: Watched) -> None:
@@ -235,7 +235,7 @@ def test_a_method_that_is_not_served(watched: Watched) -> None:
 
     assert "UNIMPLEMENTED" == refused.code
     expected = ("grpc", "SERVER", "ERROR", "", "UNIMPLEMENTED", "UNIMPLEMENTED")
-    assert expected == told(only(watched.sink, trace))
+    assert expected == facts_of(only(watched.sink, trace))
 
 
 def test_an_internal_error_tells_nothing_of_itself(held: Held) -> None:
@@ -256,7 +256,7 @@ def test_an_internal_error_tells_nothing_of_itself(held: Held) -> None:
     span = only(held.sink, trace)
 
     assert ("INTERNAL", False) == (refused.code, SECRET in refused.message)
-    assert (f"{SERVICE}/TrimPrompt", "SERVER", "ERROR", "", "INTERNAL", "INTERNAL") == told(span)
+    assert (f"{SERVICE}/TrimPrompt", "SERVER", "ERROR", "", "INTERNAL", "INTERNAL") == facts_of(span)
     assert () == span.events
     assert not any(SECRET.encode() in raw for raw in held.sink.raw)
 
@@ -285,7 +285,7 @@ def test_no_text_gets_out(watched: Watched) -> None:
     )
     errors = [error for request, method in requests if (error := error_of(watched, method, request, trace))]
     watched.sink.trace(trace.trace_id, len(requests))
-    log = watched.sidecar.running.said()
+    log = watched.sidecar.running.output()
 
     assert {"metrics": False, "spans": False, "log": False, "errors": False} == {
         "metrics": SECRET in scrape(watched),

@@ -110,8 +110,8 @@ def test_snippets_read_back_exactly(texts: Sequence[str]) -> None:
     made = render_found(
         [snippet(text) for text in texts], total=99, message=MESSAGE, nonce=nonces(GUESSED_NONCE, "7368787")
     )
-    said, quotes = read_envelope(made)
-    assert MESSAGE == said
+    notice, quotes = read_envelope(made)
+    assert MESSAGE == notice
     assert list(texts) == [quote.text for quote in quotes]
     assert all(LABEL.fullmatch(quote.label) for quote in quotes)
 
@@ -165,9 +165,9 @@ def test_names_are_plain_and_call_ids_not_shown() -> None:
         assert " of other," in made
     made = render_found([snippet("text", tool="")], total=1, message="", nonce=nonces())
     assert "1 of 1, tool result, iteration 3" in made
-    for role, said in ((Role.USER, "user text"), (Role.ASSISTANT, "assistant text"), (Role.TOOL, "tool text")):
+    for role, text in ((Role.USER, "user text"), (Role.ASSISTANT, "assistant text"), (Role.TOOL, "tool text")):
         made = render_found([snippet("x", kind=ItemKind.TEXT, role=role, tool="")], total=1, message="", nonce=nonces())
-        assert f"snippet 1 of 1, {said}, iteration 3" in made
+        assert f"snippet 1 of 1, {text}, iteration 3" in made
 
 
 def test_nothing_found_is_the_message_alone() -> None:

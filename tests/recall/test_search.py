@@ -75,7 +75,7 @@ def test_a_snippet_is_verbatim_with_its_place() -> None:
     assert found.rendered.startswith(found.message)
 
 
-def test_nothing_found_is_said() -> None:
+def test_nothing_found_is_reported() -> None:
     """The answer names what was searched, and that only something else would help."""
     run = Recorder()
     run.put("a", "alpha")
@@ -222,7 +222,7 @@ def test_filters_hold() -> None:
     assert ["3"] == ids(ask(run, replace(query, stash_ids=frozenset({"3", "4"}))))
 
 
-def test_what_expired_or_was_evicted_is_told() -> None:
+def test_what_expired_or_was_evicted_is_reported() -> None:
     """An item whose original is gone is not shown; the answer counts it and says that it will not come back."""
     run = Recorder(run_bytes=10_000)
     run.put("old", "needle old", 1)

@@ -61,7 +61,7 @@ def test_renewing_is_putting_again_without_the_bytes() -> None:
     assert Outcome.EXPIRED == stash.get("r", "a")
 
 
-def test_outcomes_are_told_apart() -> None:
+def test_outcomes_are_distinguished() -> None:
     """A run never seen, a made-up id, another run's id, an expired and an evicted one: each has its own outcome."""
     stash, clock = make(run=10)
     stash.put("r", "o", "expired", b"12345", TEXT)

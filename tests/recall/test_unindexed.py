@@ -57,9 +57,9 @@ class Elsewhere:
         self.failures = 0
         """Fetches that fail from now on."""
 
-    def item(self, number: int, said: str = "") -> HistoryItem:
+    def item(self, number: int, content: str = "") -> HistoryItem:
         """An item that is there, one for each iteration."""
-        raw = (said or text(number)).encode()
+        raw = (content or text(number)).encode()
         self.kept[f"id{number}"] = raw
         return HistoryItem(
             f"id{number}", Role.TOOL, ItemKind.RESULT, "read", f"call_{number}", number, number, len(raw), "text/plain"
@@ -118,7 +118,7 @@ def test_each_search_gets_further_until_all_is_found(make: Callable[[], Recorder
     assert (0, 0) == (found.first_not_indexed_iteration, found.last_not_indexed_iteration)
 
 
-def test_nothing_is_said_not_to_exist_that_was_not_looked_at() -> None:
+def test_only_what_was_looked_at_is_reported_as_missing() -> None:
     """The answer names what was searched and what was not, and that the same search may find more."""
     run = here()
     found = ask(run, "w30x11")

@@ -65,7 +65,7 @@ def test_one_that_is_asked_for_and_unfit_is_an_error(tmp_path: Path) -> None:
     assert "No Python 3.11, 3.12 or 3.13 found as mine." in result.stderr
 
 
-def test_none_at_all_is_told(tmp_path: Path) -> None:
+def test_none_at_all_is_reported(tmp_path: Path) -> None:
     """The message says which versions would do and how to name one."""
     result = choose(tmp_path, {"python3": TOO_OLD})
 
@@ -74,7 +74,7 @@ def test_none_at_all_is_told(tmp_path: Path) -> None:
     assert "make PYTHON=" in result.stderr
 
 
-def test_a_missing_ensurepip_is_told(tmp_path: Path) -> None:
+def test_a_missing_ensurepip_is_reported(tmp_path: Path) -> None:
     """The message names the interpreter and the package that mends it on Debian."""
     result = choose(tmp_path, {"python3.12": NO_ENSUREPIP})
 

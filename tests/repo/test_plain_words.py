@@ -70,3 +70,41 @@ def test_idioms_would_be_found() -> None:
     """The list matches the phrases for which it was made."""
     examples = ("a bound that bit", "Not said: refused", "it is decided anew", "where our text stands in the prompt")
     assert all(any(re.search(words, line, re.IGNORECASE) for words in WORDS) for line in examples)
+
+
+NAMES = re.compile(r"\b(?:told|came|said)(?=_|\b)|\b(?:\w*_)(?:told|came|said)(?=_|\b)|(?:Told|Came|Said)(?![a-z])")
+"""Identifiers that say how a value got here, and not what it is: write answer, reported, received, text, message …"""
+PROSE = re.compile(r'"""[\s\S]*?"""|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|#[^\n]*')
+"""Strings and comments, which may have these words."""
+
+
+def names_in(code: str) -> list[str]:
+    """The forbidden identifiers of a module, each with its line."""
+    code = PROSE.sub(lambda found: "\n" * found[0].count("\n"), code)
+    return [f"{code.count(chr(10), 0, each.start()) + 1}: {each[0]}" for each in NAMES.finditer(code)]
+
+
+def test_names_say_what_a_value_is() -> None:
+    """No identifier of code or tests is, or is made with, one of these verbs."""
+    found = []
+    for pattern in ("dashboards/**/*.py", "sidecar/prompt_sidecar/**/*.py", "tests/**/*.py"):
+        files = sorted(file for file in ROOT.glob(pattern) if "_pb2" not in file.name)
+        assert files, pattern
+        for file in files:
+            found += [f"{file.relative_to(ROOT)}:{each}" for each in names_in(file.read_text(encoding="utf-8"))]
+    assert [] == found, "\n".join(found)
+
+
+def test_names_would_be_found() -> None:
+    """The expression matches the names for which it was made, and neither others nor text."""
+    names = (
+        "told = 1",
+        "self._told",
+        "f(told_with=2)",
+        "def is_said(): ...",
+        "came_of_another",
+        "class TellsTold: ...",
+    )
+    assert all(map(names_in, names))
+    others = ("became", "camera", "Camel", "retold", "unsaid", "# who came", '"told"', '"""As the\nuser said."""')
+    assert [] == [each for each in others if names_in(each)]

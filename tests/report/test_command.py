@@ -110,7 +110,7 @@ def test_sessions_are_found_in_the_home(tmp_path: Path, monkeypatch: pytest.Monk
     assert ["s.jsonl"] == [one["name"] for one in json.loads(figures.read_text())["runs"]]
 
 
-def test_nothing_to_find_is_told(
+def test_nothing_to_find_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the folders that were looked in, and exit code 2."""
@@ -143,7 +143,7 @@ def test_a_transcript_is_never_overwritten(tmp_path: Path, capsys: pytest.Captur
         (["RUN", "--html", "no/such/folder/r.html"], "cannot be written"),
     ],
 )
-def test_what_cannot_be_asked_for_is_told(
+def test_what_cannot_be_asked_for_is_reported(
     tmp_path: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With exit code 2."""
@@ -162,10 +162,10 @@ def test_a_page_without_the_extra_says_what_to_install(
     monkeypatch.delitem(sys.modules, "prompt_sidecar.report.page", raising=False)
     monkeypatch.delattr("prompt_sidecar.report.page", raising=False)
     assert 2 == main(["replay", path, "--html", str(tmp_path / "r.html")])
-    told = capsys.readouterr().err
-    assert "needs the extra `report`" in told
-    assert "pip install '.[server,report]'" in told
-    assert 1 == told.count("\n")
+    errors = capsys.readouterr().err
+    assert "needs the extra `report`" in errors
+    assert "pip install '.[server,report]'" in errors
+    assert 1 == errors.count("\n")
     assert 0 == main(["replay", path, "--json", str(tmp_path / "r.json")])
 
 

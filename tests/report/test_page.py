@@ -22,7 +22,7 @@ from prompt_sidecar.report.tool_weights import over_runs
 from prompt_sidecar.report.work import Measurement, Measurer
 from tests.cli.running import PATIENCE
 from tests.report.pages import elements
-from tests.report.transcripts.samples import answered, jsonl, result, said, session, use
+from tests.report.transcripts.samples import answered, jsonl, result, session, use, user_line
 
 HOSTILE = '"><script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'">{{7*7}}</script><!--'
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -37,11 +37,11 @@ def _report(*paths: Path, limit: float = 1_500.0) -> Report:
 
 def _hostile(folder: Path) -> Path:
     """A session whose texts, names, model and file name try to run a script."""
-    lines = [said(HOSTILE, "u0")]
+    lines = [user_line(HOSTILE, "u0")]
     for at in range(8):
         line = answered(use(f"c{at}", HOSTILE, path=HOSTILE), f"m{at}", f"a{at}", "u0")
         line["message"]["model"] = HOSTILE
-        lines += [line, said([result(f"c{at}", HOSTILE * 40)], f"r{at}", f"a{at}")]
+        lines += [line, user_line([result(f"c{at}", HOSTILE * 40)], f"r{at}", f"a{at}")]
     return jsonl(folder / f"{HOSTILE.replace('/', '')}.jsonl", lines)
 
 

@@ -77,7 +77,7 @@ def test_a_run_without_a_price_is_on_no_sum_of_money() -> None:
     assert 0.875 == found.share
 
 
-def test_what_hides_too_much_is_told() -> None:
+def test_what_hides_too_much_is_reported() -> None:
     """It is named with what it would save, and no line sets it."""
     (found,) = recommended([run(ceiling(150_000, 0.5, hidden=0.6))])
     assert "150,000 would save 50% and hide 60%, which is more than half" in sentences(found)

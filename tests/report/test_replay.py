@@ -47,8 +47,8 @@ def test_replay_shows_what_the_provider_counted(tmp_path: Path) -> None:
     ended = run("replay", str(path), "--limit", "4000")
     assert 0 == ended.returncode, ended.stderr
     cost = 0.1 * 3_900 + 1.25 * 5_100
-    told = f"the provider counted 9,000 tokens in 3 calls, 3,900 of them cached, at a cost of {cost:,.0f}"
-    assert told in ended.stdout
+    line = f"the provider counted 9,000 tokens in 3 calls, 3,900 of them cached, at a cost of {cost:,.0f}"
+    assert line in ended.stdout
     assert "; calls that found the cache cold: 1\n" in ended.stdout
 
 
@@ -216,5 +216,5 @@ def test_replay_reads_other_formats(messages: list[object], turns: list[int], tm
     path.write_text(json.dumps(messages))
     ended = run("replay", str(path), "--limit", "4000", "--json")
     assert 0 == ended.returncode, ended.stderr
-    *told, _ = (json.loads(line) for line in ended.stdout.splitlines())
-    assert turns == [turn["messages"] for turn in told]
+    *reports, _ = (json.loads(line) for line in ended.stdout.splitlines())
+    assert turns == [turn["messages"] for turn in reports]

@@ -11,7 +11,7 @@ from prompt_sidecar.config.settings import load
 from prompt_sidecar.report.figures import ReportedRun, ReportRequest
 from prompt_sidecar.report.tool_weights import MOST_TOOLS, OTHER, ToolWeight, bounded, over_runs, shown
 from prompt_sidecar.report.work import Measurement, Measurer
-from tests.report.transcripts.samples import answered, bodies, jsonl, result, rollout, said, session, use
+from tests.report.transcripts.samples import answered, bodies, jsonl, result, rollout, session, use, user_line
 
 
 def _run(path: Path, limit: float = 2_000.0) -> ReportedRun:
@@ -44,10 +44,10 @@ def test_all_that_was_trimmed_of_results_is_the_tools(tmp_path: Path, lines: lis
 
 def test_repeated_calls_are_counted(tmp_path: Path) -> None:
     """Those with the same arguments as an earlier one of that tool."""
-    lines = [said("Go.", "u")]
+    lines = [user_line("Go.", "u")]
     for at in range(4):  # the last is in no prompt
         lines.append(answered(use(f"c{at}", "Bash", command="ls"), f"m{at}", f"a{at}", "u"))
-        lines.append(said([result(f"c{at}")], f"r{at}", f"a{at}"))
+        lines.append(user_line([result(f"c{at}")], f"r{at}", f"a{at}"))
     (tool,) = _measured(jsonl(tmp_path / "s.jsonl", lines))
     assert ("Bash", 3, 2) == (tool.tool, tool.calls, tool.repeats)
 

@@ -83,8 +83,8 @@ def _follows(client: Any, name: str) -> bool:
 
 
 def _whole(client: Any, nodes: int) -> bool:
-    told = client.execute_command("CLUSTER INFO")
-    return (told["cluster_state"], int(told["cluster_known_nodes"])) == ("ok", nodes)
+    info = client.execute_command("CLUSTER INFO")
+    return (info["cluster_state"], int(info["cluster_known_nodes"])) == ("ok", nodes)
 
 
 def _linked(client: Any) -> bool:

@@ -119,7 +119,7 @@ def test_runs_under_a_key_before_go(valkey: Valkey) -> None:
         after.runs.figures(CALLER, "after")
 
 
-def test_a_store_that_does_not_answer_is_told(valkey: Valkey) -> None:
+def test_a_store_that_does_not_answer_is_reported(valkey: Valkey) -> None:
     """What is here is forgotten; the caller learns that the rest may not be, and asks again."""
     here, archive = writing(valkey, (CALLER, "here"))
     writing(valkey, (CALLER, "elsewhere"))

@@ -125,7 +125,7 @@ def test_a_full_store_is_counted_and_read() -> None:
         assert first.figures().calls == replica(valkey)[0].figures().calls
 
 
-def test_an_id_that_a_full_store_did_not_take_is_not_said_to_be_unknown() -> None:
+def test_an_id_that_a_full_store_did_not_take_is_not_reported_as_unknown() -> None:
     """Neither by a replica that has only the store, nor by one that knows the run as it was before; then its own."""
     with running_valkey(config={"maxmemory-policy": "noeviction"}) as valkey:
         first, writing = replica(valkey)
@@ -157,7 +157,7 @@ def test_an_id_that_a_full_store_did_not_take_is_not_said_to_be_unknown() -> Non
             assert Outcome.NOT_FOUND is engine.retrieve("nowhere000").outcome
 
 
-def test_what_a_killed_process_could_not_write_is_not_said_to_be_unknown(tmp_path: Path) -> None:
+def test_what_a_killed_process_could_not_write_is_not_reported_as_unknown(tmp_path: Path) -> None:
     """The store was full, has room again, and the only process that had the original is dead."""
     with running_valkey(config={"maxmemory-policy": "noeviction"}) as valkey, ExitStack() as stack:
         settings = shared(valkey, STORE__DURABILITY="local")
@@ -356,7 +356,7 @@ def test_what_waited_too_long_is_not_written(valkey: Valkey) -> None:
     assert archive.totals().lost[StoreLoss.TOO_OLD]
 
 
-def test_an_end_that_the_store_did_not_hear_is_told_again(valkey: Valkey) -> None:
+def test_an_end_that_the_store_did_not_hear_is_sent_again(valkey: Valkey) -> None:
     """The run is over for its process at once, and for the others when the store is back; a new one may begin."""
     first, writing = replica(valkey)
     send(first, OPENAI_CHAT, ITERATIONS)

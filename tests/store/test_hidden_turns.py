@@ -77,7 +77,7 @@ class Agent:
         bodies, defects = sent()
         assert [] == defects
         turn = Turn(text, call=f"c{number}")
-        self.history += [*self.spoken.said(turn), self.spoken.result(turn, f"line {number}")]
+        self.history += [*self.spoken.answer_entries(turn), self.spoken.result(turn, f"line {number}")]
         return [self.spoken.entries(body) for body in bodies[before:]]
 
 
@@ -105,8 +105,8 @@ def doors(
 
 def searches(history: Sequence[Any]) -> int:
     """How many of the model's calls of the sidecar's tool a history has."""
-    said = [each for each in history if each.get("role") in ("assistant", "model") or "arguments" in each]
-    return json.dumps(said).count(f'"{SEARCH}"')
+    answers = [each for each in history if each.get("role") in ("assistant", "model") or "arguments" in each]
+    return json.dumps(answers).count(f'"{SEARCH}"')
 
 
 def sealer(caller: str = CALLER) -> Sealer:

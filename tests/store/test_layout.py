@@ -155,7 +155,7 @@ def test_tasks_come_in_the_place_of_those_that_the_writer_knew(scripts: Scripts)
     assert (b"b", b"2") == (scripts.stored[b"t"], scripts.stored[b"ti"])
 
 
-def test_tasks_that_the_store_has_lost_are_told(scripts: Scripts) -> None:
+def test_tasks_that_the_store_has_lost_are_reported(scripts: Scripts) -> None:
     """The writer knew some, and there are none: it is told so, and writes them in the place of none."""
     scripts.write(begins=True)
     assert [layout.DONE, FIRST, b""] == scripts.write(tasks=("b", 6, digest(b"a")))
@@ -273,7 +273,7 @@ def test_values_behind_masks_have_bounds(scripts: Scripts) -> None:
         assert [b"0", None, None, None, None, ids] == scripts.run(layout.CHANGES, LIFE, layout.NOT_ASKED, known)
 
 
-def test_a_full_store_is_told_what_it_lacks(scripts: Scripts) -> None:
+def test_a_full_store_gets_what_it_lacks(scripts: Scripts) -> None:
     """By a command that needs no memory; of the epoch alone that the writer knows; until it has written."""
     assert layout.GONE == scripts.run(layout.UNWRITTEN_HERE, 0)
     scripts.write(begins=True, oa="1")

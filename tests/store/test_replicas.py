@@ -313,13 +313,13 @@ def test_what_was_reported_counts_elsewhere(valkey: Valkey) -> None:
     """The sums go along; a prompt can be reported to the process that returned it, and to no other."""
     first, archive = grown(valkey)
     last = send(first, OPENAI_CHAT, ITERATIONS)
-    told = UsageCall(
+    usage = UsageCall(
         CALLER, RUN_ID, input_tokens=last.tokens.after + 99, cached_tokens=7, revision=last.prompt.revision
     )
-    first.runs.report_usage(told)
+    first.runs.report_usage(usage)
     archive.drain()
     second, _ = replica(valkey)
     expected = first.figures().comparison
     assert (1, expected) == (expected.reported, second.figures().comparison)
-    assert UsageOutcome.PROMPT_UNKNOWN is second.runs.report_usage(told).outcome
+    assert UsageOutcome.PROMPT_UNKNOWN is second.runs.report_usage(usage).outcome
     assert expected == second.figures().comparison

@@ -86,7 +86,7 @@ def engine_of(archive: Archive) -> Engine:
     return Engine(limit=LIMIT, policy=ROOM, archive=archive)
 
 
-def test_a_run_is_not_said_to_be_unknown_while_the_store_cannot_be_asked(valkey: Valkey) -> None:
+def test_a_run_is_not_reported_as_unknown_while_the_store_cannot_be_asked(valkey: Valkey) -> None:
     """Whether it was asked in vain or not at all; once it answers, so does the process."""
     ids, clock = written(valkey), Clock()
     archive = impatient(valkey, clock)
@@ -110,7 +110,7 @@ def test_a_run_is_not_said_to_be_unknown_while_the_store_cannot_be_asked(valkey:
     assert Outcome.HIT is again(second, ids[0], clock).outcome
 
 
-def test_an_id_is_not_said_to_be_unknown_while_the_store_was_never_asked(valkey: Valkey) -> None:
+def test_an_id_is_not_reported_as_unknown_while_the_store_was_never_asked(valkey: Valkey) -> None:
     """A run's first prompt came meanwhile: another process may have had more of it than the prompt holds."""
     ids, clock = written(valkey), Clock()
     second = engine_of(impatient(valkey, clock))

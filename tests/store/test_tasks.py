@@ -104,7 +104,7 @@ def test_a_change_says_at_once_that_it_is_shared(valkey: Valkey) -> None:
         assert not answer.tasks.not_shared
 
 
-def test_without_a_store_nothing_is_said_to_be_unshared() -> None:
+def test_without_a_store_nothing_is_reported_as_unshared() -> None:
     """There is no other process that could know other tasks."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     assert not add(engine, "look").not_shared

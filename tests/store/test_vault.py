@@ -238,7 +238,7 @@ def test_what_is_lent_masks_only_once_it_was_given(valkey: Valkey) -> None:
     assert f"call {mask}" == json.loads(after.prompt.body or b"")["messages"][-1]["content"]
 
 
-def test_a_store_that_is_away_is_said() -> None:
+def test_a_store_that_is_away_is_reported() -> None:
     """The masks stay, and the answer says that the same call may fill them later."""
     second = Engine(
         limit=5_000,

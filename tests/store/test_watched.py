@@ -122,7 +122,7 @@ def test_a_sentinel_that_is_gone_is_done_without(tmp_path: Path) -> None:
             STORE__SENTINELS=str([*watch.addresses]).replace("'", '"'),
             STORE__SENTINEL_PASSWORD_FILE=str(file),
         )
-        said = {}
+        masters = {}
         for name, options in {
             "away": StoreOptions(url=watch.url, sentinels=(gone,)),
             "denied": StoreOptions(url=watch.url, sentinels=watch.addresses),
@@ -133,12 +133,12 @@ def test_a_sentinel_that_is_gone_is_done_without(tmp_path: Path) -> None:
             with pytest.raises(Failure) as failed:
                 Server(options).ping()
             assert StoreReply.UNREACHABLE is failed.value.reply
-            said[name] = failed.value.words
+            masters[name] = failed.value.words
 
     assert 0 == done.returncode, done.stderr
-    assert f"of 1 Sentinels 1 do not answer, and no other knows a primary {NAME} that is up" == said["away"]
-    assert "(denied)" in said["denied"]
-    assert "of 2 Sentinels 0 do not answer, and no other knows a primary other that is up" == said["unknown"]
+    assert f"of 1 Sentinels 1 do not answer, and no other knows a primary {NAME} that is up" == masters["away"]
+    assert "(denied)" in masters["denied"]
+    assert "of 2 Sentinels 0 do not answer, and no other knows a primary other that is up" == masters["unknown"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ ONE_WAY: Final = 0.05
 """Seconds that each piece takes on its way: 0.1 s for a round trip."""
 
 
-def said(url: str, **settings: str) -> Program:
+def program_with(url: str, **settings: str) -> Program:
     """Start the program with a store that cannot be reached, until it has said so and is ready; then stop it."""
     with program("--listen", "127.0.0.1:0", KEY="a key that all replicas have", STORE__URL=url, **settings) as running:
         running.wait_for(AWAY)
@@ -44,31 +44,31 @@ def said(url: str, **settings: str) -> Program:
     return running
 
 
-def test_a_refused_port_is_told_at_the_start() -> None:
+def test_a_refused_port_is_reported_at_the_start() -> None:
     """Before any prompt, in the system's words, and the server starts."""
-    assert any("refused" in line for line in said("valkey://127.0.0.1:1/0").lines)
+    assert any("refused" in line for line in program_with("valkey://127.0.0.1:1/0").lines)
 
 
-def test_a_wrong_password_is_told_in_the_servers_words(tmp_path: Path) -> None:
+def test_a_wrong_password_is_reported_in_the_servers_words(tmp_path: Path) -> None:
     """Without the password."""
     password = tmp_path / "password"
     password.write_text(SECRET)
     with running_valkey() as valkey:
         valkey.client.config_set("requirepass", "another")
-        running = said(valkey.url, STORE__PASSWORD_FILE=str(password))
+        running = program_with(valkey.url, STORE__PASSWORD_FILE=str(password))
     assert any("invalid username-password pair" in line for line in running.lines)
 
 
-def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_is_not_trusted_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the authority is a private one: by the words of TLS."""
     context = trusted(tmp_path, monkeypatch)
     monkeypatch.delenv("SSL_CERT_FILE")
     with serving(Fake(lambda *_: None, context)) as address:
-        lines = said(f"valkeys://{address}/0", STORE__CONNECT_TIMEOUT="60s").lines
+        lines = program_with(f"valkeys://{address}/0", STORE__CONNECT_TIMEOUT="60s").lines
     assert any("CERTIFICATE_VERIFY_FAILED" in line for line in lines)
 
 
-def test_each_change_of_state_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_change_of_state_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """A store that is not there, and comes; however often it is asked."""
     caplog.set_level(logging.INFO, "prompt_sidecar.store")
     port, clock = free_port(), Clock()
@@ -84,13 +84,13 @@ def test_each_change_of_state_is_told_once(caplog: pytest.LogCaptureFixture) -> 
         send(engine, OPENAI_CHAT, 9)
         archive.drain()
 
-    told = [record for record in caplog.records if record.name.startswith("prompt_sidecar.store")]
-    assert [logging.WARNING, logging.INFO] == [record.levelno for record in told]
-    assert AWAY in told[0].getMessage()
-    assert BACK == told[1].getMessage()
+    records = [record for record in caplog.records if record.name.startswith("prompt_sidecar.store")]
+    assert [logging.WARNING, logging.INFO] == [record.levelno for record in records]
+    assert AWAY in records[0].getMessage()
+    assert BACK == records[1].getMessage()
 
 
-def test_a_store_that_is_full_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_store_that_is_full_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """In its own words, though it answers what is read."""
     caplog.set_level(logging.INFO, "prompt_sidecar.store")
     with running_valkey() as valkey:
@@ -102,10 +102,10 @@ def test_a_store_that_is_full_is_told(caplog: pytest.LogCaptureFixture) -> None:
         valkey.client.config_set("maxmemory", 0)
         archive.drain()
 
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("prompt_sidecar.store")]
-    assert 2 == len(told)
-    assert "maxmemory" in told[0]
-    assert BACK == told[1]
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("prompt_sidecar.store")]
+    assert 2 == len(lines)
+    assert "maxmemory" in lines[0]
+    assert BACK == lines[1]
 
 
 @contextmanager

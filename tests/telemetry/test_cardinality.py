@@ -61,7 +61,7 @@ def test_ten_thousand_runs_and_a_thousand_names(monkeypatch: pytest.MonkeyPatch)
     assert {catalog.RPC_DURATION.name.replace(".", "_")} == {name.rpartition("_seconds")[0] for name, _ in new}
 
 
-def test_only_tools_of_the_operators_list_are_told_apart() -> None:
+def test_only_tools_of_the_operators_list_are_distinguished() -> None:
     """The rest count together: a model may write any text as a name, and a wire cannot add series."""
     sent: list[dict[str, object]] = []
     names = [f"tool_{number}" for number in range(100)] + ['no"name\n', "x" * 1_000]
@@ -78,7 +78,7 @@ def test_only_tools_of_the_operators_list_are_told_apart() -> None:
     assert len(names) - 2 == figures.of(catalog.TOOL_RESULTS, tool=OTHER)
 
 
-def test_the_largest_tools_that_agents_define_are_told_apart() -> None:
+def test_the_largest_tools_that_agents_define_are_distinguished() -> None:
     """Without a list: at most so many, late ones only if they are large, and none that the model alone names."""
     tools = AgentTools()
     first = [tools.label(f"tool_{number}", 10 + number, declared=True) for number in range(FIRST_TOOLS)]
@@ -110,7 +110,7 @@ def test_tools_of_definitions_have_labels_over_the_wire() -> None:
     assert (4, 2) == (figures.of(catalog.TOOL_RESULTS), figures.of(catalog.TOOL_RESULTS, tool=OTHER))
 
 
-def test_models_are_told_apart_up_to_a_bound() -> None:
+def test_models_are_distinguished_up_to_a_bound() -> None:
     """Known families under their own names, the operator's as they are, at most so many, the rest as one."""
     models = ModelNames(["our-own", "claude-3-5-sonnet"])
     assert ["our-own", OTHER, "gpt-4o", "gpt-4o", "claude-3-5-sonnet"] == [
@@ -143,7 +143,7 @@ def test_models_of_the_settings_have_the_name_that_the_settings_give_them() -> N
     assert ["Prod-Chat", "Prod-Chat", "ours", OTHER, "mine"] == [names.label(name) for name in asked]
 
 
-def test_the_operators_models_are_told_apart() -> None:
+def test_the_operators_models_are_distinguished() -> None:
     """By the setting, over the wire."""
     with watched(TelemetryOptions(models=("our-own",))) as server:
         for model in ("our-own", "theirs", ""):

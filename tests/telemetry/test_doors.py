@@ -42,10 +42,10 @@ GUARDRAIL: Final = "/beta/litellm_basic_guardrail_api"
 
 def through_http(doing: Callable[[Proxied], None], *says: Says, **settings: Any) -> Figures:
     """The figures of a sidecar once something was done through its HTTP door."""
-    with telling() as told:
-        with proxied(scripted(*says), observer=told.observer, grace=PATIENCE, **settings) as here:
+    with telling() as telemetry:
+        with proxied(scripted(*says), observer=telemetry.observer, grace=PATIENCE, **settings) as here:
             doing(here)
-        return told.scrape()
+        return telemetry.scrape()
 
 
 def ask(here: Proxied, text: str = "hello", path: str = "/v1/chat/completions", **more: Any) -> int:
@@ -125,10 +125,10 @@ def test_refusals_through_envoy() -> None:
     )
     counted = (catalog.GUARD_REFUSALS, catalog.CEILINGS_PASSED, catalog.BOUND_HITS)
     for at, (error, outcome) in enumerate(zip(errors, ("refused", "refused", "too_large"), strict=True)):
-        with telling() as told:
-            with envoy_door(core=failing(error), told=told.observer) as asked:
+        with telling() as telemetry:
+            with envoy_door(core=failing(error), observed_by=telemetry.observer) as asked:
                 asked.process(headers(), envoy_body(chat(1, "a result")))
-            figures = told.scrape()
+            figures = telemetry.scrape()
         assert [float(at == each) for each in range(3)] == [figures.of(metric) for metric in counted]
         assert 1 == figures.of(catalog.ENVOY_REQUESTS, outcome=outcome)
 
@@ -149,20 +149,20 @@ def test_a_bound_of_the_core_counts_once_through_each_door() -> None:
         assert 1 == seen.scrape().of(catalog.BOUND_HITS, bound="limits.run_messages")
 
 
-def test_want_of_memory_is_counted_and_told_through_http() -> None:
+def test_want_of_memory_is_counted_and_reported_through_http() -> None:
     """As through gRPC: the prompt goes on, and the bound says why."""
     figures = through_http(
-        lambda here: told_untrimmed(here, "overloaded"), Says("hi"), core=failing_core(MemoryError())
+        lambda here: check_untrimmed(here, "overloaded"), Says("hi"), core=failing_core(MemoryError())
     )
     assert 1 == figures.of(catalog.BOUND_HITS, bound="limits.process_bytes")
     assert 1 == figures.of(catalog.HTTP_REQUESTS, outcome="failed_open")
 
 
-def told_untrimmed(here: Proxied, reason: str) -> None:
+def check_untrimmed(here: Proxied, reason: str) -> None:
     """Send a prompt that goes on untrimmed for a reason."""
     body = json.dumps({"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}).encode()
-    status, _, told = asyncio.run(_post(f"{here.url}/v1/chat/completions", body))
-    assert (200, reason) == (status, told["x-prompt-sidecar-untrimmed"])
+    status, _, headers = asyncio.run(_post(f"{here.url}/v1/chat/completions", body))
+    assert (200, reason) == (status, headers["x-prompt-sidecar-untrimmed"])
 
 
 def test_requests_that_are_not_admitted_are_refused_and_not_failed() -> None:

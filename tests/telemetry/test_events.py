@@ -26,7 +26,7 @@ ONE_CALL = Rules(
 )
 
 
-def _told(record: LogRecord) -> dict[str, object]:
+def _event_of(record: LogRecord) -> dict[str, object]:
     """A record's attributes without whose they are."""
     attributes: dict[str, object] = dict(record.attributes or {})
     assert "run" == attributes.pop("prompt_sidecar.run.id")
@@ -46,13 +46,13 @@ def test_each_cut_is_one_event_in_its_agents_trace() -> None:
     assert [CUT] * len(compacted) == [record.event_name for record in records]
     assert compacted
     for answer, record in zip(compacted, records, strict=True):
-        told = _told(record)
+        event = _event_of(record)
         assert TRACE == record.trace_id
         assert record.span_id
         assert record.timestamp
-        assert (answer.iteration, "gpt-4o") == (told["prompt_sidecar.prompt.iteration"], told["gen_ai.request.model"])
-        assert answer.tokens.after == told["prompt_sidecar.prompt.tokens.after"]
-    tokens = sum(int(str(_told(record)["prompt_sidecar.batch.tokens"])) for record in records)
+        assert (answer.iteration, "gpt-4o") == (event["prompt_sidecar.prompt.iteration"], event["gen_ai.request.model"])
+        assert answer.tokens.after == event["prompt_sidecar.prompt.tokens.after"]
+    tokens = sum(int(str(_event_of(record)["prompt_sidecar.batch.tokens"])) for record in records)
     assert sum(trim.tokens_saved for trim in answers[-1].trims) == tokens
 
 
@@ -66,7 +66,7 @@ def test_a_change_by_the_agent() -> None:
         (record,) = server.events()
     assert CACHE_BREAK == record.event_name
     assert "WARN" == record.severity_text
-    assert "agent" == _told(record)["prompt_sidecar.cache.break.cause"]
+    assert "agent" == _event_of(record)["prompt_sidecar.cache.break.cause"]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_refused_prompt(limits: Limits | None, rules: Rules | None, reason: st
         server.served.stub.TrimPrompt(prompt(0))
         failure(lambda: server.served.stub.TrimPrompt(prompt(20)))
         (record,) = [record for record in server.events() if record.event_name == REFUSAL]
-    told = _told(record)
-    assert (reason, bound) == (told["error.type"], told.get("prompt_sidecar.bound", ""))
+    event = _event_of(record)
+    assert (reason, bound) == (event["error.type"], event.get("prompt_sidecar.bound", ""))
 
 
 def test_a_request_that_is_none() -> None:
@@ -110,7 +110,8 @@ def test_findings_become_events_without_text() -> None:
         expected[finding.rule] += finding.count
     assert {FINDING} == {record.event_name for record in records}
     found = {
-        str(_told(each)["prompt_sidecar.guard.rule"]): _told(each)["prompt_sidecar.guard.count"] for each in records
+        str(_event_of(each)["prompt_sidecar.guard.rule"]): _event_of(each)["prompt_sidecar.guard.count"]
+        for each in records
     }
     assert dict(expected) == found
     assert not any(key in repr(record.attributes) for key in KEYS for record in records)

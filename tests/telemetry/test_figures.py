@@ -30,7 +30,7 @@ from tests.doors.grpc.serving import Serving, failure
 from tests.telemetry.watched import Figures, messages, prompt, prompt_of, watched
 
 
-def _told(figures: Figures, metric: Metric, label: str) -> dict[str, float]:
+def _by_label(figures: Figures, metric: Metric, label: str) -> dict[str, float]:
     """A counter by one of its labels, without what is at zero."""
     found = {value: figures.of(metric, **{label: value}) for value in metric.labels[label]}
     return {value: count for value, count in found.items() if count}
@@ -54,11 +54,11 @@ def test_prompts_and_their_tokens() -> None:
                     kinds[f"{name} after"] += kind.tokens_returned
         figures = server.scrape()
     assert sums["trimmed"] > 10
-    assert {"before": sums["before"], "after": sums["after"]} == _told(figures, catalog.PROMPT_TOKENS, "state")
-    assert {"kept": sums["kept"], "rewritten": sums["rewritten"]} == _told(figures, catalog.PREFIX_TOKENS, "state")
+    assert {"before": sums["before"], "after": sums["after"]} == _by_label(figures, catalog.PROMPT_TOKENS, "state")
+    assert {"kept": sums["kept"], "rewritten": sums["rewritten"]} == _by_label(figures, catalog.PREFIX_TOKENS, "state")
     assert sums["own"] == figures.of(catalog.OWN_TEXT_TOKENS)
     outcomes = {"trimmed": sums["trimmed"], "untouched": sums["prompts"] - sums["trimmed"]}
-    assert outcomes == _told(figures, catalog.PROMPTS, "outcome")
+    assert outcomes == _by_label(figures, catalog.PROMPTS, "outcome")
     assert sums["prompts"] == figures.of(catalog.PROMPTS, format="openai_chat", model="gpt-4o")
     assert 2 * sums["prompts"] == figures.of(catalog.PROMPT_SIZE)
     assert sums["prompts"] == figures.of(catalog.WINDOW_SHARE)
@@ -72,7 +72,7 @@ def test_prompts_and_their_tokens() -> None:
     assert 2 == figures.of(catalog.RUNS_STARTED) == figures.of(catalog.RUNS_ACTIVE)
 
 
-def test_tools_are_told_apart() -> None:
+def test_tools_are_distinguished() -> None:
     """What each tool brought counts once, whatever is sent again; repeats, trims and recalls by the same labels."""
     sent = messages(24)
     for number in range(0, 24, 3):
@@ -88,7 +88,7 @@ def test_tools_are_told_apart() -> None:
         page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=read.stash_id))
         figures = server.scrape()
     metric = catalog.TOOL_TOKENS
-    assert {"first": 24, "repeated": 1} == _told(figures, catalog.TOOL_RESULTS, "seen")
+    assert {"first": 24, "repeated": 1} == _by_label(figures, catalog.TOOL_RESULTS, "seen")
     assert (9, 16) == tuple(figures.of(catalog.TOOL_RESULTS, tool=tool) for tool in ("search", "read_file"))
     assert 1 == figures.of(catalog.TOOL_RESULTS, tool="search", seen="repeated")
     assert 25 == figures.of(catalog.TOOL_RESULT_SIZE)
@@ -110,7 +110,7 @@ def test_trims_are_counted_once() -> None:
     assert answer.trims
     assert sum(trim.tokens_saved for trim in answer.trims) == figures.of(catalog.TRIMMED_TOKENS)
     words = Counter(trim_pb2.TrimReason.Name(trim.reason).removeprefix("TRIM_REASON_").lower() for trim in answer.trims)
-    assert words.keys() == _told(figures, catalog.TRIMS, "reason").keys()
+    assert words.keys() == _by_label(figures, catalog.TRIMS, "reason").keys()
     assert figures.of(catalog.TRIMS) >= len(answer.trims)
     assert figures.of(catalog.ADVERTISED) >= len(answer.stash_entries) > 0
     assert answer.cache.batch_points == figures.of(catalog.CACHE_BREAKS, cause="batch_point")
@@ -118,7 +118,7 @@ def test_trims_are_counted_once() -> None:
     _agree(figures, "window", answer.cache.batch_points)
 
 
-def test_cuts_for_a_ceiling_are_told_apart() -> None:
+def test_cuts_for_a_ceiling_are_distinguished() -> None:
     """A prompt whose window has room is cut for its ceiling; what was condensed or capped is counted beside."""
     policy = policy_pb2.Policy(ceiling_tokens=2_000)
     with watched() as server:
@@ -146,7 +146,7 @@ def test_an_agent_that_changes_its_history_breaks_the_cache() -> None:
         for each in (sent, sent + messages(1)[1:], changed, changed, [{"role": "system", "content": "New."}, *changed]):
             server.served.stub.TrimPrompt(prompt_of(each, context_window=100_000))
         figures = server.scrape()
-    assert {"agent": 2} == _told(figures, catalog.CACHE_BREAKS, "cause")
+    assert {"agent": 2} == _by_label(figures, catalog.CACHE_BREAKS, "cause")
 
 
 def test_prompts_that_change_nothing_count_nowhere_else() -> None:
@@ -158,7 +158,7 @@ def test_prompts_that_change_nothing_count_nowhere_else() -> None:
             server.served.stub.TrimPrompt(prompt(30, dry_run=True))
         server.served.stub.TrimPrompt(prompt(9, side_call=True))
         figures = server.scrape()
-    assert {"dry_run": 3, "side_call": 1} == _told(figures, catalog.PROMPTS_ASIDE, "mode")
+    assert {"dry_run": 3, "side_call": 1} == _by_label(figures, catalog.PROMPTS_ASIDE, "mode")
     for metric in (catalog.PROMPTS, catalog.PROMPT_TOKENS, catalog.TRIMS, catalog.PREFIX_TOKENS, catalog.PROMPT_SIZE):
         assert before.of(metric) == figures.of(metric)
 
@@ -173,9 +173,9 @@ def test_refused_prompts_and_the_bounds_that_refused_them() -> None:
         channel = server.served.channel
         assert "INVALID_REQUEST" == failure(lambda: _raw(channel, "TrimPrompt", b"\xff")).reason
         figures = server.scrape()
-    assert {"refused": 4} == _told(figures, catalog.PROMPTS, "outcome")
+    assert {"refused": 4} == _by_label(figures, catalog.PROMPTS, "outcome")
     assert 1 == figures.of(catalog.PROMPTS, format="other")
-    assert {"limits.run_messages": 1, "accept_bytes": 1} == _told(figures, catalog.BOUND_HITS, "bound")
+    assert {"limits.run_messages": 1, "accept_bytes": 1} == _by_label(figures, catalog.BOUND_HITS, "bound")
     assert 2 == figures.of(catalog.RPC_DURATION, **{"rpc.response.status_code": "INVALID_ARGUMENT"})
 
 
@@ -187,11 +187,11 @@ def test_a_prompt_that_stays_too_large() -> None:
         )
         figures = server.scrape()
     assert not answer.fits
-    assert {"over_budget": 1} == _told(figures, catalog.PROMPTS, "outcome")
-    assert {"protected_text": 1} == _told(figures, catalog.UNFIT, "reason")
+    assert {"over_budget": 1} == _by_label(figures, catalog.PROMPTS, "outcome")
+    assert {"protected_text": 1} == _by_label(figures, catalog.UNFIT, "reason")
 
 
-def test_windows_that_nobody_said() -> None:
+def test_windows_that_nobody_set() -> None:
     """Each prompt counts whose answer says that its window was assumed; not one whose window or model is known."""
     with watched() as server:
         answers = [
@@ -208,7 +208,7 @@ def test_windows_that_nobody_said() -> None:
         figures = server.scrape()
     assert [True, True, True, False, False] == [answer.tokens.window_assumed for answer in answers]
     assert 3 == figures.of(catalog.WINDOWS_ASSUMED)
-    assert {"openai_chat": 3} == _told(figures, catalog.WINDOWS_ASSUMED, "format")
+    assert {"openai_chat": 3} == _by_label(figures, catalog.WINDOWS_ASSUMED, "format")
 
 
 def test_messages_that_parsers_read_differently_count_once() -> None:
@@ -233,7 +233,7 @@ def test_time_and_memory_are_counted() -> None:
         server.served.stub.TrimPrompt(prompt(40))
         server.served.stub.SearchHistory(search_pb2.SearchHistoryRequest(run_id="run", query="log"))
         figures = server.scrape()
-    assert set(catalog.TRIM_TIME.labels["phase"]) == set(_told(figures, catalog.TRIM_TIME, "phase"))
+    assert set(catalog.TRIM_TIME.labels["phase"]) == set(_by_label(figures, catalog.TRIM_TIME, "phase"))
     assert figures.of(catalog.QUEUE_WAIT) > before.of(catalog.QUEUE_WAIT)
     for metric in (catalog.MEMORY_SIZE, catalog.HISTORY_SIZE, catalog.INDEX_SIZE):
         assert figures.of(metric) > before.of(metric)
@@ -245,11 +245,11 @@ def test_what_is_kept_beside_runs() -> None:
     with watched() as server:
         before = server.scrape()
         answer = server.served.stub.TrimPrompt(prompt(40))
-        told = usage_pb2.ReportUsageRequest(run_id="run", model="m", input_tokens=answer.tokens.after)
-        server.served.stub.ReportUsage(told)
+        report = usage_pb2.ReportUsageRequest(run_id="run", model="m", input_tokens=answer.tokens.after)
+        server.served.stub.ReportUsage(report)
         figures = server.scrape()
-    assert {} == _told(before, catalog.BUFFERS_SIZE, "buffer")
-    kept = set(_told(figures, catalog.BUFFERS_SIZE, "buffer"))
+    assert {} == _by_label(before, catalog.BUFFERS_SIZE, "buffer")
+    kept = set(_by_label(figures, catalog.BUFFERS_SIZE, "buffer"))
     # On a busy machine gRPC may not have said yet that the client has taken its answer.
     assert {"answer_parts", "calibration"} == kept - {"untaken_answers"}
 
@@ -289,10 +289,10 @@ def test_retrievals_and_searches_by_whoever_asked() -> None:
     assert 0 == snippets
     by_rpc = {outcome: figures.of(catalog.RETRIEVALS, outcome=outcome, via="rpc") for outcome in ("hit", "not_found")}
     assert {"hit": 1, "not_found": 1} == by_rpc
-    assert {"hit": 4, "not_found": 2, "run_unknown": 1} == _told(figures, catalog.RETRIEVALS, "outcome")
-    assert {"found": 2, "nothing_found": 1, "run_unknown": 1} == _told(figures, catalog.SEARCHES, "outcome")
+    assert {"hit": 4, "not_found": 2, "run_unknown": 1} == _by_label(figures, catalog.RETRIEVALS, "outcome")
+    assert {"found": 2, "nothing_found": 1, "run_unknown": 1} == _by_label(figures, catalog.SEARCHES, "outcome")
     assert 3 == figures.of(catalog.SEARCH_DURATION)
-    assert {"ok": 5, "invalid_arguments": 1, "unknown_tool": 1, "repeated": 1} == _told(
+    assert {"ok": 5, "invalid_arguments": 1, "unknown_tool": 1, "repeated": 1} == _by_label(
         figures, catalog.TOOL_CALLS, "outcome"
     )
     assert 1 == figures.of(catalog.TOOL_CALLS, tool="other")
@@ -312,10 +312,10 @@ def test_tasks_are_counted_by_who_made_them() -> None:
         failure(lambda: stub.CreateTasks(task_pb2.CreateTasksRequest(run_id="x", items=["a"] * 51)))
         figures = server.scrape()
     unfinished = len(ended.run.unfinished_tasks)
-    assert {"created": 4, "completed": 2} == _told(figures, catalog.TASKS, "event")
+    assert {"created": 4, "completed": 2} == _by_label(figures, catalog.TASKS, "event")
     assert unfinished == figures.of(catalog.UNFINISHED_TASKS) > 0
-    assert {"tasks.count": 1} == _told(figures, catalog.BOUND_HITS, "bound")
-    assert {"ended": 1} == _told(figures, catalog.RUNS_FORGOTTEN, "cause")
+    assert {"tasks.count": 1} == _by_label(figures, catalog.BOUND_HITS, "bound")
+    assert {"ended": 1} == _by_label(figures, catalog.RUNS_FORGOTTEN, "cause")
     assert 0 == figures.of(catalog.RUNS_ACTIVE)
 
 
@@ -327,7 +327,7 @@ def test_what_providers_report_is_counted() -> None:
         for iterations in range(10, 14):
             answer = stub.TrimPrompt(prompt(iterations, model="gpt-4o"))
             real += answer.tokens.after + 7
-            told = stub.ReportUsage(
+            usage = stub.ReportUsage(
                 usage_pb2.ReportUsageRequest(
                     run_id="run", input_tokens=answer.tokens.after + 7, cached_tokens=100, output_tokens=11
                 )
@@ -337,12 +337,12 @@ def test_what_providers_report_is_counted() -> None:
         refusal = usage_pb2.PromptRefusal(message="prompt is too long: 9000 tokens > 8000 maximum")
         stub.ReportUsage(usage_pb2.ReportUsageRequest(run_id="run", refusal=refusal))
         figures = server.scrape()
-    assert told.real_tokens
-    assert {"recorded": 5, "repeated": 1} == _told(figures, catalog.USAGE_REPORTS, "outcome")
-    sums = _told(figures, catalog.REPORTED_TOKENS, "kind")
+    assert usage.real_tokens
+    assert {"recorded": 5, "repeated": 1} == _by_label(figures, catalog.USAGE_REPORTS, "outcome")
+    sums = _by_label(figures, catalog.REPORTED_TOKENS, "kind")
     assert (real, 400, 44) == (sums["input"], sums["cached"], sums["output"])
     assert 4 == figures.of(catalog.ESTIMATE_RATIO, model="gpt-4o")
-    assert {"named": 1} == _told(figures, catalog.PROVIDER_REFUSALS, "limit")
+    assert {"named": 1} == _by_label(figures, catalog.PROVIDER_REFUSALS, "limit")
 
 
 def test_losses_are_those_of_the_runs() -> None:
@@ -368,8 +368,8 @@ def test_runs_that_are_one_too_many() -> None:
             server.served.stub.TrimPrompt(prompt(1, run_id=f"run {number}"))
         figures = server.scrape()
     assert (8, 3) == (figures.of(catalog.RUNS_STARTED), figures.of(catalog.RUNS_ACTIVE))
-    assert {"too_many": 5} == _told(figures, catalog.RUNS_FORGOTTEN, "cause")
-    assert {"limits.runs": 5} == _told(figures, catalog.BOUND_HITS, "bound")
+    assert {"too_many": 5} == _by_label(figures, catalog.RUNS_FORGOTTEN, "cause")
+    assert {"limits.runs": 5} == _by_label(figures, catalog.BOUND_HITS, "bound")
 
 
 @pytest.mark.parametrize("marks", [(0.99, 0.45), (0.98, 0.44), (0.95, 0.42), (0.90, 0.40), (0.80, 0.50)])
@@ -405,7 +405,7 @@ def test_repeated_calls_by_what_was_left_of_the_older_result() -> None:
         server.served.stub.TrimPrompt(prompt_of([*long, *again]))
         figures = server.scrape()
     assert 4 in {trim.message_index for trim in trimmed.trims}
-    assert {"whole": 1, "trimmed": 1} == _told(figures, catalog.REPEATED_CALLS, "older")
+    assert {"whole": 1, "trimmed": 1} == _by_label(figures, catalog.REPEATED_CALLS, "older")
 
 
 def _tool(served: Serving, name: str, arguments: dict[str, Any]) -> tool_pb2.CallToolResponse:

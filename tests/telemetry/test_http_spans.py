@@ -109,11 +109,11 @@ def below(span: ReadableSpan, parent: ReadableSpan) -> bool:
 
 def test_a_request_within_its_agents_trace() -> None:
     """The door's span is the child of the agent's; below it are the prompt, and the provider's call."""
-    with traced(scripted(Says("Hello."))) as told:
-        assert 200 == told.ask()
-        request, trim, call = told.spans(3)
-        (sent,) = told.here.upstream.sent
-        base = told.here.upstream
+    with traced(scripted(Says("Hello."))) as telemetry:
+        assert 200 == telemetry.ask()
+        request, trim, call = telemetry.spans(3)
+        (sent,) = telemetry.here.upstream.sent
+        base = telemetry.here.upstream
     assert ("POST chat_completions", "trim", "chat gpt-4o") == (request.name, trim.name, call.name)
     assert (SpanKind.SERVER, SpanKind.INTERNAL, SpanKind.CLIENT) == (request.kind, trim.kind, call.kind)
     assert request.parent is not None
@@ -153,14 +153,14 @@ def test_a_request_within_its_agents_trace() -> None:
 
 
 @pytest.mark.parametrize("sampled", ["01", "00"])
-def test_a_provider_is_told_the_trace_where_the_setting_says_so(sampled: str) -> None:
+def test_a_provider_gets_the_trace_where_the_setting_says_so(sampled: str) -> None:
     """By the span of its call, never with the agent's own state and baggage; sampled as the agent has it."""
     context = CONTEXT | {"traceparent": f"00-{TRACE:032x}-{PARENT:016x}-{sampled}"}
     body = json.dumps({"model": "gpt-4o", "messages": [{"role": "user", "content": "hello"}]}).encode()
-    with traced(scripted(Says("Hello.")), traceparent="send") as told:
-        asyncio.run(_post(told.here.url + CHAT, body, **context))
-        headers = {name.lower(): value for name, value in told.here.upstream.sent[0].headers.items()}
-        written = told.spans(3 if sampled == "01" else 0)
+    with traced(scripted(Says("Hello.")), traceparent="send") as telemetry:
+        asyncio.run(_post(telemetry.here.url + CHAT, body, **context))
+        headers = {name.lower(): value for name, value in telemetry.here.upstream.sent[0].headers.items()}
+        written = telemetry.spans(3 if sampled == "01" else 0)
     found = re.fullmatch(f"00-{TRACE:032x}-([0-9a-f]{{16}})-{sampled}", headers["traceparent"])
     assert found is not None
     assert f"{PARENT:016x}" != found[1]
@@ -185,9 +185,9 @@ def test_without_spans_a_trace_goes_on_as_the_setting_says() -> None:
 def test_a_hidden_turn_is_in_the_request_s_trace(stream: bool) -> None:
     """Each call of the provider is a span with what it took, between them the tool's call and the next prompt."""
     tools = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
-    with traced(scripted(RECALLS, Says("Done.")), genai=True) as told:
-        assert 200 == told.ask(tools=tools, stream=stream, stream_options={"include_usage": True})
-        request, *rest = told.spans(7)
+    with traced(scripted(RECALLS, Says("Done.")), genai=True) as telemetry:
+        assert 200 == telemetry.ask(tools=tools, stream=stream, stream_options={"include_usage": True})
+        request, *rest = telemetry.spans(7)
     names = ["trim", "chat gpt-4o", "execute_tool search_conversation_history", "search_memory", "trim", "chat gpt-4o"]
     assert names == [span.name for span in rest]
     assert all(below(span, request) for span in rest if span.name != "search_memory")
@@ -209,10 +209,10 @@ def test_a_hidden_turn_is_in_the_request_s_trace(stream: bool) -> None:
 def test_an_api_says_why_the_model_stopped(name: str, *, stream: bool) -> None:
     """Whole and streamed, in the provider's own word, with the tokens that it counted."""
     path, body, reason = REQUESTS[name]
-    with traced(scripted(Says("Hello."))) as told:
+    with traced(scripted(Says("Hello."))) as telemetry:
         sent = json.dumps(body | ({"stream": True} if stream else {})).encode()
-        assert 200 == asyncio.run(_post(told.here.url + path, sent, **CONTEXT))[0]
-        call = told.spans(3)[-1]
+        assert 200 == asyncio.run(_post(telemetry.here.url + path, sent, **CONTEXT))[0]
+        call = telemetry.spans(3)[-1]
     assert SpanKind.CLIENT is call.kind
     assert (reason,) == of(call)[spans.FINISH]
     assert TOKENS["input"] == of(call)[spans.INPUT_TOKENS], "cached ones included, whatever the provider calls input"
@@ -228,11 +228,11 @@ def test_apis_whose_path_names_the_model_say_it_too(name: str, reason: str) -> N
     """By the same attributes."""
     way = WAYS[name]
     agent = PathAgent(way, "")
-    agent.said("hello")
-    with traced(scripted()) as told:
-        told.here.upstream.other = PathUpstream(scripted(Says("Hello.")), way)
-        assert 200 == asyncio.run(_post(told.here.url + way.path, agent.body(), **CONTEXT))[0]
-        call = told.spans(3)[-1]
+    agent.add_user_text("hello")
+    with traced(scripted()) as telemetry:
+        telemetry.here.upstream.other = PathUpstream(scripted(Says("Hello.")), way)
+        assert 200 == asyncio.run(_post(telemetry.here.url + way.path, agent.body(), **CONTEXT))[0]
+        call = telemetry.spans(3)[-1]
     assert (reason,) == of(call)[spans.FINISH]
     assert TOKENS["input"] == of(call)[spans.INPUT_TOKENS]
     assert TOKENS["output"] == of(call)[spans.OUTPUT_TOKENS]
@@ -249,10 +249,10 @@ def test_a_refused_prompt_has_its_span() -> None:
     """With the reason; nothing was sent, so there is no call of the provider."""
     ceilings = Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
     rules = Rules(CallerRules(preset("cache_first"), {}, ceilings), {}, Money(CeilingPrices({})))
-    with traced(scripted(Says("Hello."), Says("Again.")), rules=rules) as told:
-        assert 200 == told.ask()
-        assert 400 <= told.ask()
-        refused = told.spans(4)[-1]
+    with traced(scripted(Says("Hello."), Says("Again.")), rules=rules) as telemetry:
+        assert 200 == telemetry.ask()
+        assert 400 <= telemetry.ask()
+        refused = telemetry.spans(4)[-1]
     assert ("POST chat_completions", SpanKind.SERVER) == (refused.name, refused.kind)
     assert ("refused", "RUN_CEILING") == (of(refused)["prompt_sidecar.http.outcome"], of(refused)["error.type"])
     assert StatusCode.UNSET is refused.status.status_code
@@ -261,9 +261,9 @@ def test_a_refused_prompt_has_its_span() -> None:
 @pytest.mark.parametrize(("status", "of_request"), [(429, StatusCode.UNSET), (503, StatusCode.ERROR)])
 def test_a_provider_that_fails(status: int, of_request: StatusCode) -> None:
     """Its call is an error by its status; the request's span is one where the agent gets a 5xx."""
-    with traced(scripted(Says("no", status=status))) as told:
-        assert status == told.ask()
-        request, _, call = told.spans(3)
+    with traced(scripted(Says("no", status=status))) as telemetry:
+        assert status == telemetry.ask()
+        request, _, call = telemetry.spans(3)
     assert (str(status), StatusCode.ERROR) == (of(call)["error.type"], call.status.status_code)
     assert of_request is request.status.status_code
     assert status == of(request)["http.response.status_code"]
@@ -271,31 +271,31 @@ def test_a_provider_that_fails(status: int, of_request: StatusCode) -> None:
 
 def test_a_provider_that_cannot_be_reached() -> None:
     """Both spans are errors."""
-    with traced(scripted()) as told:
+    with traced(scripted()) as telemetry:
 
         async def gone(request: web.Request) -> Any:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
 
-        told.here.upstream.other, told.here.upstream.only_other = gone, True
-        assert 502 == told.ask()
-        request, _, call = told.spans(3)
+        telemetry.here.upstream.other, telemetry.here.upstream.only_other = gone, True
+        assert 502 == telemetry.ask()
+        request, _, call = telemetry.spans(3)
     assert ("ServerDisconnectedError", StatusCode.ERROR) == (of(call)["error.type"], call.status.status_code)
     assert ("UPSTREAM_UNREACHABLE", StatusCode.ERROR) == (of(request)["error.type"], request.status.status_code)
 
 
 def test_no_text_of_a_prompt() -> None:
     """Neither of the prompt, nor of a model's name that is not known, nor of a path that is no API's."""
-    with traced(scripted(Says(SECRET))) as told:
+    with traced(scripted(Says(SECRET))) as telemetry:
 
         async def other(_: Any) -> Any:
             raise ConnectionError
 
-        told.here.upstream.other = other
-        told.ask(SECRET, model=SECRET)
-        told.ask(SECRET, path=f"/v1/{SECRET}?key={SECRET}")
-        written = told.spans(4)
+        telemetry.here.upstream.other = other
+        telemetry.ask(SECRET, model=SECRET)
+        telemetry.ask(SECRET, path=f"/v1/{SECRET}?key={SECRET}")
+        written = telemetry.spans(4)
     assert "chat" == written[2].name
     assert "POST passed_through" == written[3].name
     assert SECRET not in "".join(span.to_json() for span in written)
@@ -303,10 +303,10 @@ def test_no_text_of_a_prompt() -> None:
 
 def test_an_agent_of_many_calls_has_one_trace() -> None:
     """Its own: each request's spans are within it, and none begins another."""
-    with traced(scripted(*[Says("Hello.")] * 4)) as told:
+    with traced(scripted(*[Says("Hello.")] * 4)) as telemetry:
         for number in range(4):
-            told.ask(f"hello {number}")
-        written = told.spans(12)
+            telemetry.ask(f"hello {number}")
+        written = telemetry.spans(12)
     assert {TRACE} == {span.context.trace_id for span in written if span.context is not None}
 
 
@@ -394,9 +394,9 @@ def test_the_conventions_table() -> None:
     assert [] == [name for name in (*SENT, *NOT_SENT) if f"`{name}`" not in page]
     assert spans.SCHEMA in page
     assert spans.SCHEMA == resource({}).schema_url
-    with traced(scripted(Says("Hello."))) as told:
-        told.ask(stream=True, stream_options={"include_usage": True})
-        request, _, call = told.spans(3)
+    with traced(scripted(Says("Hello."))) as telemetry:
+        telemetry.ask(stream=True, stream_options={"include_usage": True})
+        request, _, call = telemetry.spans(3)
     assert {name for name in of(call) if name.startswith("gen_ai.")} <= set(SENT)
     assert call.instrumentation_scope is not None
     assert (

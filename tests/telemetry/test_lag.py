@@ -10,22 +10,22 @@ from tests.doors.grpc.serving import PATIENCE
 
 def test_it_tells_how_late_it_was_until_it_is_ended() -> None:
     """Never less than nothing; nothing before it has begun, nothing after its end."""
-    told: list[float] = []
+    lags: list[float] = []
     heard = threading.Event()
 
     def late(seconds: float) -> None:
-        told.append(seconds)
+        lags.append(seconds)
         heard.set()
 
     meter, before = LagMeter(late), set(threading.enumerate())
-    assert not told
+    assert not lags
     meter.begin()
     (timer,) = (thread for thread in set(threading.enumerate()) - before if thread.name == "lag")
     assert heard.wait(PATIENCE)
     meter.end()
     timer.join(PATIENCE)
     assert not timer.is_alive()
-    assert min(told) >= 0
+    assert min(lags) >= 0
 
 
 def test_one_that_never_began_can_be_ended() -> None:

@@ -120,7 +120,7 @@ def test_a_prompt_through_envoy_has_its_span() -> None:
     exporter = InMemorySpanExporter()
     running = assemble(TelemetryOptions(), resource=Resource({}), processor=lambda _: SimpleSpanProcessor(exporter))
     try:
-        with envoy_door(told=running.observer) as asked:
+        with envoy_door(observed_by=running.observer) as asked:
             asked.process(headers(traceparent=CONTEXT["traceparent"]), envoy_body(chat(1, "a result")))
     finally:
         running.stop()
@@ -179,7 +179,7 @@ def test_a_provider_that_is_down_fills_no_log() -> None:
         for _ in range(30):
             ask(here)
         until(lambda: not here.upstream.defects)
-    told = [each for each in found if each["level"] in ("warning", "error")]
+    warnings = [each for each in found if each["level"] in ("warning", "error")]
     assert [("openai", "failed", "503")] == [
-        (each["provider"], each["reason"], each["error_type"]) for each in told if "provider" in each
+        (each["provider"], each["reason"], each["error_type"]) for each in warnings if "provider" in each
     ]

@@ -63,7 +63,7 @@ def test_calls_that_agents_report_are_money_and_in_the_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "answer", "told"),
+    ("form", "answer", "read"),
     [
         (
             "anthropic_messages",
@@ -99,12 +99,12 @@ def test_calls_that_agents_report_are_money_and_in_the_run() -> None:
     ],
     ids=["hour", "standard", "fast", "flex", "default", "odd"],
 )
-def test_what_answers_say_of_their_price_is_read(form: str, answer: Any, told: tuple[Any, ...]) -> None:
+def test_what_answers_say_of_their_price_is_read(form: str, answer: Any, read: tuple[Any, ...]) -> None:
     """Tokens written to the cache, those kept for an hour, and a tier that is not the standard one."""
     reader = UsageReader(form, 200, "application/json")
     reader.feed(json.dumps(answer).encode())
     call = usage_call(reader.end(), "caller", "run", b"")
-    assert told == (call.cache_write_tokens, call.cache_write_hour_tokens, call.service_tier)
+    assert read == (call.cache_write_tokens, call.cache_write_hour_tokens, call.service_tier)
 
 
 def test_counters_of_money_hold_no_call_twice() -> None:

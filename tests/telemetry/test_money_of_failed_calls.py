@@ -113,32 +113,32 @@ def test_a_call_that_failed_has_saved_nothing(fails: Callable[[web.Request], Any
     def model(body: Any) -> Says:
         return Says("Done.", tokens=as_sent(len(json.dumps(body))))
 
-    with telling() as told, proxied(model, observer=told.observer, rules=RULES, window=60_000) as here:
+    with telling() as telemetry, proxied(model, observer=telemetry.observer, rules=RULES, window=60_000) as here:
         asked(here, 2)
-        until(lambda: told.scrape().of(catalog.COST) > 0)
-        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 1)
-        before, money, tokens = costs(here), money_of(told.scrape()), here.core.figures("local", RUN).comparison
-        panels = tokens_of(told.scrape())
+        until(lambda: telemetry.scrape().of(catalog.COST) > 0)
+        until(lambda: telemetry.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 1)
+        before, money, tokens = costs(here), money_of(telemetry.scrape()), here.core.figures("local", RUN).comparison
+        panels = tokens_of(telemetry.scrape())
         assert tokens.untrimmed.new > tokens.returned.new > 0
         assert before[0].estimated_saved > 0
         here.upstream.other, here.upstream.only_other = fails, True
         hangs = fails if isinstance(fails, Hangs) else None
         try:
             asked(here, 3, hangs)
-            until(lambda: told.scrape().of(catalog.PROVIDER_CALLS, outcome=outcome) >= 1)
+            until(lambda: telemetry.scrape().of(catalog.PROVIDER_CALLS, outcome=outcome) >= 1)
         finally:
             if hangs is not None:
                 hangs.ends.set()
-        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="failed") == 1)
+        until(lambda: telemetry.scrape().of(catalog.USAGE_REPORTS, outcome="failed") == 1)
         failed = here.core.figures("local", RUN)
         assert before == costs(here)
-        assert money == money_of(told.scrape())
+        assert money == money_of(telemetry.scrape())
         assert (tokens, 1) == (failed.comparison, failed.usage.failures)
-        assert panels == tokens_of(told.scrape())
+        assert panels == tokens_of(telemetry.scrape())
         here.upstream.only_other = False
         asked(here, 3)
-        until(lambda: told.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 2)
-        again, found = here.core.figures("local", RUN).comparison, told.scrape()
+        until(lambda: telemetry.scrape().of(catalog.USAGE_REPORTS, outcome="recorded") == 2)
+        again, found = here.core.figures("local", RUN).comparison, telemetry.scrape()
         assert (2, 2) == (again.prompts, again.reported)
         assert again.untrimmed.new > tokens.untrimmed.new
         assert tokens_of(found) == (again.returned.kept, again.returned.new, again.untrimmed.kept, again.untrimmed.new)

@@ -91,8 +91,8 @@ def test_the_variables_say_who_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"OTEL_SERVICE_NAME": "mine", "OTEL_RESOURCE_ATTRIBUTES": "service.instance.id=pod-1,team=a"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    said = resource(environment).attributes
-    assert ("mine", "pod-1", "a") == (said["service.name"], said["service.instance.id"], said["team"])
+    attributes = resource(environment).attributes
+    assert ("mine", "pod-1", "a") == (attributes["service.name"], attributes["service.instance.id"], attributes["team"])
 
 
 def test_nothing_is_made_where_nobody_asks() -> None:

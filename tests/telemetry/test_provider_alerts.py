@@ -25,10 +25,13 @@ HOUR = 60
 
 def scraped(status: int) -> Figures:
     """Figures of a door whose provider has answered all calls so."""
-    with telling() as told, proxied(scripted(*[Says("no", status=status)] * CALLS), observer=told.observer) as here:
+    with (
+        telling() as telemetry,
+        proxied(scripted(*[Says("no", status=status)] * CALLS), observer=telemetry.observer) as here,
+    ):
         _call(here)
-        until(lambda: told.scrape().of(catalog.PROVIDER_CALLS) == CALLS)
-        return told.scrape()
+        until(lambda: telemetry.scrape().of(catalog.PROVIDER_CALLS) == CALLS)
+        return telemetry.scrape()
 
 
 def _call(here: Proxied) -> None:

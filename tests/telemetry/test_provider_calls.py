@@ -41,13 +41,13 @@ def ask(here: Proxied, path: str = CHAT, model: str = "gpt-4o", **more: Any) -> 
 
 def figures_of(model: Model, *asks: dict[str, Any], other: Any = None) -> Figures:
     """Ask a door whose provider is this model, and scrape it once all its calls are counted."""
-    with telling() as told, proxied(model, observer=told.observer) as here:
+    with telling() as telemetry, proxied(model, observer=telemetry.observer) as here:
         if other is not None:
             here.upstream.other, here.upstream.only_other = other, True
         for each in asks:
             ask(here, **each)
-        until(lambda: told.scrape().of(catalog.PROVIDER_CALLS) >= len(asks))
-        return told.scrape()
+        until(lambda: telemetry.scrape().of(catalog.PROVIDER_CALLS) >= len(asks))
+        return telemetry.scrape()
 
 
 def seconds_of(figures: Figures, name: str) -> Iterator[float]:
@@ -96,8 +96,8 @@ def test_names_units_and_buckets_are_the_conventions() -> None:
         packaged.GEN_AI_CLIENT_OPERATION_TIME_PER_OUTPUT_CHUNK: "s",
     } == {metric.name: metric.unit for metric in catalog.GENAI}
     assert HTTP_SERVER_REQUEST_DURATION == catalog.HTTP_SERVER_DURATION.name
-    with telling() as told:
-        figures = told.scrape()
+    with telling() as telemetry:
+        figures = telemetry.scrape()
     assert [4**power for power in range(14)] == list(seconds_of(figures, "gen_ai_client_token_usage"))
     times = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
     for name in ("duration", "time_to_first_chunk", "time_per_output_chunk"):
@@ -140,10 +140,10 @@ def test_a_provider_that_cannot_be_reached() -> None:
 
 def test_hidden_turns_are_apart() -> None:
     """The call whose tools the sidecar answered, and the one whose answer the agent got."""
-    with telling() as told, proxied(scripted(RECALLS, Says("Done.")), observer=told.observer) as here:
+    with telling() as telemetry, proxied(scripted(RECALLS, Says("Done.")), observer=telemetry.observer) as here:
         assert 200 == ask(here, tools=TOOLS)
-        until(lambda: told.scrape().of(catalog.PROVIDER_CALLS) == 2)
-        figures = told.scrape()
+        until(lambda: telemetry.scrape().of(catalog.PROVIDER_CALLS) == 2)
+        figures = telemetry.scrape()
     for metric in (catalog.PROVIDER_CALLS, catalog.PROVIDER_FIRST_BYTE, catalog.PROVIDER_DURATION):
         assert [1, 1] == [figures.of(metric, turn=turn) for turn in ("hidden", "shown")]
 

@@ -102,7 +102,7 @@ def _bad(server: Watched) -> Iterator[Callable[[], object]]:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_planted_text_is_nowhere(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     """After good and bad calls of every method, with every call traced and everything logged."""
-    told: list[str] = []
+    texts: list[str] = []
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     configure(form, "debug", current_ids)
@@ -114,9 +114,9 @@ def test_the_planted_text_is_nowhere(form: str, capsys: pytest.CaptureFixture[st
                     call()
                     succeeded += 1
                     continue
-                told.append(_refusal(call))
+                texts.append(_refusal(call))
             server.served.gate.replace(lambda: 1 / 0)
-            told.append(_refusal(next(_good(server))))
+            texts.append(_refusal(next(_good(server))))
             figures = server.scrape().text
             spans = [span.to_json() for each in server.spans().values() for span in each]
             events = [repr((record.event_name, record.body, record.attributes)) for record in server.events()]
@@ -124,11 +124,11 @@ def test_the_planted_text_is_nowhere(form: str, capsys: pytest.CaptureFixture[st
         root.handlers, root.level = handlers, level
     logged = capsys.readouterr().err
     assert succeeded > 30
-    assert len(told) > 50
+    assert len(texts) > 50
     assert len(spans) > 100
     assert len(events) > 50
     assert "incident" in logged
-    for text in (figures, logged, *spans, *events, *told):
+    for text in (figures, logged, *spans, *events, *texts):
         assert SECRET not in text
 
 

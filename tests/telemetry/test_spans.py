@@ -87,7 +87,7 @@ def test_a_prompt_within_its_agents_trace() -> None:
     assert span.start_time <= span.end_time
 
 
-def test_a_ceiling_below_the_limit_is_told() -> None:
+def test_a_ceiling_below_the_limit_is_reported() -> None:
     """So that it shows that this, and not the window, is what prompts are trimmed to."""
     with watched() as server:
         policy = policy_pb2.Policy(ceiling_tokens=2_000)
@@ -161,11 +161,11 @@ def test_spans_of_recall_hold_no_foreign_id() -> None:
         spans = server.spans()
     calls = [dict(span.attributes or {}) for of_name in spans.values() for span in of_name]
     retrievals = [each for each in calls if "prompt_sidecar.retrieval.outcome" in each]
-    told = [
+    attributes = [
         (each["prompt_sidecar.retrieval.outcome"], each["prompt_sidecar.via"], each.get("prompt_sidecar.stash.id"))
         for each in retrievals
     ]
-    assert [("hit", "rpc", known), ("not_found", "rpc", None), ("hit", "tool", None)] == told
+    assert [("hit", "rpc", known), ("not_found", "rpc", None), ("hit", "tool", None)] == attributes
     (search,) = [each for each in calls if "prompt_sidecar.search.outcome" in each]
     assert "found" == search["prompt_sidecar.search.outcome"]
     assert search["prompt_sidecar.stash.ids"]
@@ -228,8 +228,10 @@ def test_a_deadline_and_a_cancellation() -> None:
         gate.open()
         _wait_for_spans(server, 2)
         first, second = server.spans()[METHOD]
-    told = [((span.attributes or {})["rpc.response.status_code"], span.status.status_code) for span in (first, second)]
-    assert [("DEADLINE_EXCEEDED", StatusCode.ERROR), ("CANCELLED", StatusCode.UNSET)] == told
+    statuses = [
+        ((span.attributes or {})["rpc.response.status_code"], span.status.status_code) for span in (first, second)
+    ]
+    assert [("DEADLINE_EXCEEDED", StatusCode.ERROR), ("CANCELLED", StatusCode.UNSET)] == statuses
 
 
 def _check_health(server: Watched) -> None:

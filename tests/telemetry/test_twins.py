@@ -307,8 +307,8 @@ def test_the_newest_exemplar_of_a_bucket_is_kept() -> None:
     _fed(pushed, ours)
     ours.distributions.record(catalog.QUEUE_WAIT, 0.001, (), (1, 2))
     ours.distributions.record(catalog.QUEUE_WAIT, 0.001, (), (3, 4))
-    told = [_received(pushed)[catalog.QUEUE_WAIT.name, frozenset()].exemplars for _ in range(2)]
-    assert [[(3, 4)], []] == [[(each.trace_id, each.span_id) for each in exemplars] for exemplars in told]
+    shown = [_received(pushed)[catalog.QUEUE_WAIT.name, frozenset()].exemplars for _ in range(2)]
+    assert [[(3, 4)], []] == [[(each.trace_id, each.span_id) for each in exemplars] for exemplars in shown]
     (kept,) = ours.distributions.read(catalog.QUEUE_WAIT)[()].exemplars.values()
     assert (3, 4) == (kept.trace_id, kept.span_id)
 

@@ -73,13 +73,13 @@ def errors(prompts: Iterable[Turn]) -> Errors:
     moves = 0
     factors: dict[str, float] = {}
     for turn in prompts:
-        told = calibration.report(turn.run, "model", "format", CountedPrompt(turn.ours, 0, turn.theirs))
-        moves += told.factor_after != told.factor_before
+        correction = calibration.report(turn.run, "model", "format", CountedPrompt(turn.ours, 0, turn.theirs))
+        moves += correction.factor_after != correction.factor_before
         if turn.place >= FIRST:
             before.append(abs(turn.ours / turn.theirs - 1))
-            after.append(abs(told.error))
+            after.append(abs(correction.error))
         if turn.place <= turn.of // 3:
-            factors[turn.run] = told.factor_after
+            factors[turn.run] = correction.factor_after
         else:
             frozen.append(abs(turn.ours * factors[turn.run] / turn.theirs - 1))
     return Errors(before, after, frozen, moves)

@@ -129,11 +129,11 @@ def test_what_a_report_tells() -> None:
     """A report tells the factor before and after and the error of the estimate as it was reported."""
     calibration = Calibration()
     reported(calibration, [(1_000, 1_200)] * 5)
-    told = calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), told_with=Factors(1.0))
-    assert (0.0, True, 6) == (told.error, told.used, told.reports)
-    assert 1.2 == pytest.approx(told.factor_before)
+    correction = calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), estimated_with=Factors(1.0))
+    assert (0.0, True, 6) == (correction.error, correction.used, correction.reports)
+    assert 1.2 == pytest.approx(correction.factor_before)
     assert 0.2 == pytest.approx(
-        calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), told_with=Factors(1.2)).error
+        calibration.report(*KEY, CountedPrompt(10_000, 0, 10_000), estimated_with=Factors(1.2)).error
     )
     assert not calibration.report(*KEY, CountedPrompt(10_000, 0, 90_000)).used
 

@@ -55,7 +55,7 @@ def _one_rank_changed() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("damaged", "said"),
+    ("damaged", "message"),
     [
         pytest.param(_one_rank_changed(), "SHA-256", id="other content"),
         pytest.param(_carried("cl100k_base")[:-1000], "SHA-256", id="cut short"),
@@ -65,11 +65,11 @@ def _one_rank_changed() -> bytes:
         pytest.param(gzip.compress(bytes(40_000_000), compresslevel=1), "SHA-256", id="unpacks without end"),
     ],
 )
-def test_refuses_damaged_data(damaged: bytes, said: str, tmp_path: Path) -> None:
+def test_refuses_damaged_data(damaged: bytes, message: str, tmp_path: Path) -> None:
     """Data with another hash is refused, by an error that names the vocabulary and not the path."""
     (tmp_path / "cl100k_base.tiktoken.gz").write_bytes(damaged)
 
-    with pytest.raises(VocabularyError, match=said) as caught:
+    with pytest.raises(VocabularyError, match=message) as caught:
         load("cl100k_base", tmp_path)
 
     assert "vocabulary cl100k_base" in str(caught.value)

@@ -85,7 +85,7 @@ def test_a_unit_holds_all_answers_to_its_calls(messages: list[plain], data: st.D
 
 @few
 @given(histories())
-def test_totals_of_what_came(messages: list[plain]) -> None:
+def test_totals_of_what_arrived(messages: list[plain]) -> None:
     """Tokens and images of a history are those of its messages."""
     ledger = taken(messages)
     assert sum(record.tokens for record in ledger.records) == ledger.decisions.total

@@ -123,13 +123,13 @@ def test_bounds_of_a_message() -> None:
     assert () == used((ItemKind.TEXT, "x" * names.SCANNED_CHARACTERS + " name_1", ""))
 
 
-def said(text: str, arguments: str = "{}") -> list[plain]:
+def iteration(text: str, arguments: str = "{}") -> list[plain]:
     """An iteration: the model says something and calls a tool."""
     items = ((ItemKind.TEXT, text), (ItemKind.ARGUMENTS, arguments))
     return [plain(Role.ASSISTANT, items, calls=("a",)), plain(Role.TOOL, ((ItemKind.RESULT, "done"),), answers=("a",))]
 
 
-def told(*iterations: list[plain]) -> Fold:
+def fold_of(*iterations: list[plain]) -> Fold:
     """A fold over iterations, nothing decided."""
     fold = Fold(
         [plain(Role.USER, ((ItemKind.TEXT, "task"),)), *(each for one in iterations for each in one)], 1_000_000
@@ -151,8 +151,10 @@ def listed(ledger: Ledger) -> list[str]:
 
 def test_what_is_listed() -> None:
     """Names that stand in no text that is shown, last used first, each once; a path stands for its last parts too."""
-    fold = told(
-        said("old_name x/y/z.py"), said("new_name y/z.py", '{"p": "shown/so.py"}'), said("z.py and so.py, x/y/z.py")
+    fold = fold_of(
+        iteration("old_name x/y/z.py"),
+        iteration("new_name y/z.py", '{"p": "shown/so.py"}'),
+        iteration("z.py and so.py, x/y/z.py"),
     )
     clip(fold, (1, 0), (3, 0))
     names.list_names(fold.ledger, fold)
@@ -161,7 +163,7 @@ def test_what_is_listed() -> None:
 
 def test_elided_text_shows_its_ends() -> None:
     """Of a text that was elided only what is left counts as shown."""
-    fold = told(said("first_1 " + "x " * 400 + "middle_2" + " x" * 400 + " last_3"))
+    fold = fold_of(iteration("first_1 " + "x " * 400 + "middle_2" + " x" * 400 + " last_3"))
     fold.ledger.decisions.decide(fold.ledger.records[1].entries[0], Action.ELIDED, KeptBytes(20, 20), 30, Reason.FIT)
     names.list_names(fold.ledger, fold)
     assert ["middle_2"] == listed(fold.ledger)
@@ -184,7 +186,7 @@ def test_a_fresh_process_lists_the_same(messages: list[plain], limit: int) -> No
 
 def test_a_rewind_forgets_names_of_what_is_gone() -> None:
     """A name that was used only in messages that are no longer there is listed no more."""
-    fold = told(said("old_name"), said("new_name"), said("last"))
+    fold = fold_of(iteration("old_name"), iteration("new_name"), iteration("last"))
     clip(fold, (1, 0), (3, 0))
     names.list_names(fold.ledger, fold)
     fold.ledger.rewind(3)
@@ -201,7 +203,7 @@ class Unread:
 
 def test_nothing_is_read_where_no_name_was_used() -> None:
     """A choice reads all that is shown, tens of thousands of messages: not where there is nothing to choose from."""
-    fold = told(said("plain words"), said("and more"))
+    fold = fold_of(iteration("plain words"), iteration("and more"))
     names.list_names(fold.ledger, Unread())
     assert ([], len(fold.ledger)) == (fold.ledger.registry.names, fold.ledger.registry.named)
 
@@ -233,7 +235,7 @@ WORDS = st.lists(st.sampled_from(["a_1.py", "x/a_1.py", "-x/y/a_1.py.", "b_22/",
 @given(st.lists(st.tuples(WORDS, WORDS, st.booleans()), max_size=6), st.integers(1, 20))
 def test_hidden_names_like_the_slow_twin(iterations: list[tuple[list[str], list[str], bool]], piece: int) -> None:
     """Wherever a text is cut into pieces, the names are those that all of its words together leave."""
-    fold = told(*(said(" ".join(words), json.dumps({"p": given})) for words, given, _ in iterations))
+    fold = fold_of(*(iteration(" ".join(words), json.dumps({"p": given})) for words, given, _ in iterations))
     clip(fold, *((1 + 2 * at, 0) for at, (*_, clipped) in enumerate(iterations) if clipped))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(names, "PIECE_CHARACTERS", piece)
@@ -243,7 +245,7 @@ def test_hidden_names_like_the_slow_twin(iterations: list[tuple[list[str], list[
 def test_memory_of_a_choice() -> None:
     """Of a long text nothing is kept but the names that are looked for, however many words it has."""
     words = " ".join(f"w_{number}" for number in range(200_000))
-    fold = told(said("hidden_1"), said(f"{words} shown_1"), said("shown_1"))
+    fold = fold_of(iteration("hidden_1"), iteration(f"{words} shown_1"), iteration("shown_1"))
     clip(fold, (1, 0))
     gc.collect()
     tracemalloc.start()
@@ -258,7 +260,7 @@ def test_memory_of_a_choice() -> None:
 
 def test_how_much_is_read_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names are looked for in so many characters, the newest first: what is older counts as hidden."""
-    fold = told(said("name_1 name_2"), said("name_1 " + "x " * 20), said("name_2"))
+    fold = fold_of(iteration("name_1 name_2"), iteration("name_1 " + "x " * 20), iteration("name_2"))
     assert [] == names.hidden_names(fold.ledger, fold)
     monkeypatch.setattr(names, "SHOWN_CHARACTERS", 20)
     assert [(3, 0)] == [place for place in names.hidden_names(fold.ledger, fold) if place != (5, 0)]
@@ -266,7 +268,7 @@ def test_how_much_is_read_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_choice_waits_for_growth() -> None:
     """Where every call cuts, the names are chosen again only when the history has grown by a part of itself."""
-    fold = told(*(said(f"name_{number}") for number in range(40)))
+    fold = fold_of(*(iteration(f"name_{number}") for number in range(40)))
     clip(fold, (1, 0))
     names.list_names(fold.ledger, fold)
     clip(fold, (3, 0))
@@ -276,7 +278,7 @@ def test_a_choice_waits_for_growth() -> None:
 
 def with_names(*words: str) -> Ledger:
     """A ledger with one clipped result and hidden names."""
-    fold = told(said(" ".join(words)))
+    fold = fold_of(iteration(" ".join(words)))
     clip(fold, (1, 0), (2, 0))
     fold.ledger.registry.batch_end = len(fold.ledger)
     names.list_names(fold.ledger, fold)

@@ -122,11 +122,11 @@ def test_tasks_in_the_note() -> None:
     """Open tasks stand in the note, before entries where the room is short, and alone where nothing is trimmed."""
     ledger = trimmed([("grep", '{"q": 1}')])
     ledger.registry.batch_end = 0
-    told = NoteFacts('Open tasks:\n1 [pending] "x"', covered_from=4)
+    facts = NoteFacts('Open tasks:\n1 [pending] "x"', covered_from=4)
     cue = "1 item is elided or clipped; search covers iterations 4-2."
-    assert f"{cue}\n{told.tasks}" == own_text.note(ledger, 1, told, count(cue) + count(told.tasks) + 2, count)
-    assert told.tasks == own_text.note(ledger, 0, told, 150, count)
-    assert 4 == len(own_text.note(ledger, 1, told, 150, count).splitlines())
+    assert f"{cue}\n{facts.tasks}" == own_text.note(ledger, 1, facts, count(cue) + count(facts.tasks) + 2, count)
+    assert facts.tasks == own_text.note(ledger, 0, facts, 150, count)
+    assert 4 == len(own_text.note(ledger, 1, facts, 150, count).splitlines())
 
 
 def test_closing_stands_for_the_note() -> None:

@@ -30,7 +30,7 @@ def played(engine: Engine, system: int) -> list[TrimAnswer]:
     return [engine.trim(CHAT, prompt(turns, system)) for turns in range(1, TURNS, 3)]
 
 
-def test_it_is_told_from_the_first_cut_on() -> None:
+def test_it_is_reported_from_the_first_cut_on() -> None:
     """The prompt fits, and the answer says what is left: the limit less what is never trimmed."""
     engine = Engine(limit=LIMIT)
     answers = played(engine, 4_000)
@@ -49,7 +49,7 @@ def test_it_is_told_from_the_first_cut_on() -> None:
 
 
 @pytest.mark.parametrize(("preset", "system"), [("cache_first", 100), ("lean", 4_000), ("cap_only", 4_000)])
-def test_it_is_not_told(preset: str, system: int) -> None:
+def test_it_is_not_reported(preset: str, system: int) -> None:
     """Not where enough is left, and not by policies that do not cut between marks."""
     answers = played(Engine(limit=LIMIT, preset=preset), system)
     assert {None} == {answer.tokens.protected_leaves for answer in answers}

@@ -290,7 +290,7 @@ def test_our_own_tools_are_left_out() -> None:
     assert (["read"], 2) == ([each.tool for each in own], len(found([*turn, *turn])))
 
 
-def test_an_empty_result_is_told_with_nothing_to_clip() -> None:
+def test_an_empty_result_is_reported_with_nothing_to_clip() -> None:
     """A call that returns nothing twice is a repetition of no tokens."""
     (repetition,) = found([asks(call("a", {})), gives("a", ""), asks(call("b", {})), gives("b", "")])
     assert ((), 0, 2) == (repetition.older, repetition.tokens, repetition.times)
@@ -345,8 +345,8 @@ def _paired(calls: Sequence[str], items: Sequence[Item]) -> list[Item | None]:
     paired: list[Item | None] = []
     for place, call_id in enumerate(calls):
         of_id = [item for item in items if item.kind is ItemKind.ARGUMENTS and item.call_id == call_id]
-        told = len(of_id) == calls.count(call_id)
-        paired.append(of_id[calls[:place].count(call_id)] if told else None)
+        all_known = len(of_id) == calls.count(call_id)
+        paired.append(of_id[calls[:place].count(call_id)] if all_known else None)
     return paired
 
 

@@ -99,7 +99,7 @@ def test_protected_text(messages: list[plain], limit: int, policy: Policy) -> No
     """
     ledger = evaluated(messages, limit, policy).ledger
     newest = len(ledger.groups) - 1
-    said = sum(entry.full_tokens for record in ledger.records if record.words for entry in record.entries)
+    tokens = sum(entry.full_tokens for record in ledger.records if record.words for entry in record.entries)
     for index, (record, message) in enumerate(zip(ledger.records, messages, strict=True)):
         if message.pinned or record.role in (Role.SYSTEM, Role.OTHER):
             assert not record.dropped
@@ -108,7 +108,7 @@ def test_protected_text(messages: list[plain], limit: int, policy: Policy) -> No
         if record.group < 0 or record.role is Role.USER:
             assert not (record.dropped and record.group < 0)
             trimmed = [entry for entry in record.entries if entry.action and entry.reason is not Reason.CAP]
-            if record.group < 0 or index >= ledger.thinking.closed or said <= WORDS_SHARE * limit:
+            if record.group < 0 or index >= ledger.thinking.closed or tokens <= WORDS_SHARE * limit:
                 assert [] == trimmed
             assert all(entry.action is Action.ELIDED for entry in trimmed)
         if record.group == newest and record.role is Role.ASSISTANT:

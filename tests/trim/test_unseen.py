@@ -82,6 +82,6 @@ def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
         }
         words_went = any(record.words and record.dropped for record in fold.ledger.records)  # which goes even later
         if trimmed - known and not words_went:
-            came = sum(entry.full_tokens - entry.tokens for entry in entries)
-            assert fold.used() + came + DROPPED_TOKENS > fold.policy.fit_high * limit
+            saved = sum(entry.full_tokens - entry.tokens for entry in entries)
+            assert fold.used() + saved + DROPPED_TOKENS > fold.policy.fit_high * limit
         known |= trimmed

@@ -212,8 +212,8 @@ class _Blocks(BlockFilter[_Block]):
 
     def counted(self) -> ProviderUsage | None:
         """Return the provider's usage."""
-        told = {"usage": self._usage, "model": self._model}
-        return API.usage.read(told) if self._usage else None
+        reported = {"usage": self._usage, "model": self._model}
+        return API.usage.read(reported) if self._usage else None
 
     def stopped(self) -> Any:
         """Return the stream's stop reason."""

@@ -178,8 +178,8 @@ class _Block(Block):
         elif "reasoningContent" in block and "redactedContent" in found:
             block["reasoningContent"] = {"redactedContent": found["redactedContent"]}
         elif "reasoningContent" in block:
-            said = {name: found[name] for name in _THOUGHTS if name in found}
-            block["reasoningContent"] = {"reasoningText": {"text": "", **said}}
+            thoughts = {name: found[name] for name in _THOUGHTS if name in found}
+            block["reasoningContent"] = {"reasoningText": {"text": "", **thoughts}}
         elif "text" in block:
             block["text"] = found.get("text", "")
         return block

@@ -86,10 +86,10 @@ def _check(covered: bytes | bytearray, checksum: bytes | bytearray) -> None:
 def _event(raw: bytes, headers: int) -> Event:
     _check(raw[:-_CHECKSUM], raw[-_CHECKSUM:])
     end = _PRELUDE + headers
-    told = dict(_headers(raw[_PRELUDE:end]))
-    if told.get(b":message-type") != b"event":
+    fields = dict(_headers(raw[_PRELUDE:end]))
+    if fields.get(b":message-type") != b"event":
         return Event(raw)
-    return Event(raw, told.get(b":event-type", b"").decode("utf-8", "replace"), raw[end:-_CHECKSUM])
+    return Event(raw, fields.get(b":event-type", b"").decode("utf-8", "replace"), raw[end:-_CHECKSUM])
 
 
 def _headers(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -124,24 +124,26 @@ def reframed(event: Event, data: Any) -> bytes:
 def frame(data: Any, name: str) -> bytes:
     """Write an event with JSON data."""
     headers = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
-    return _framed(_told(headers), write(data))
+    return _framed(_encoded_headers(headers), write(data))
 
 
 def exception(data: Any, name: str) -> bytes:
     """Write a frame that reports an exception."""
     headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
-    return _framed(_told(headers), write(data))
+    return _framed(_encoded_headers(headers), write(data))
 
 
-def _told(headers: Mapping[str, str]) -> bytes:
-    told = b""
+def _encoded_headers(headers: Mapping[str, str]) -> bytes:
+    encoded = b""
     for name, value in headers.items():
-        told += bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
-    return told
+        encoded += (
+            bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
+        )
+    return encoded
 
 
-def _framed(told: bytes, payload: bytes) -> bytes:
-    total = _PRELUDE + len(told) + len(payload) + _CHECKSUM
-    prelude = total.to_bytes(4, "big") + len(told).to_bytes(4, "big")
-    made = prelude + zlib.crc32(prelude).to_bytes(4, "big") + told + payload
+def _framed(headers: bytes, payload: bytes) -> bytes:
+    total = _PRELUDE + len(headers) + len(payload) + _CHECKSUM
+    prelude = total.to_bytes(4, "big") + len(headers).to_bytes(4, "big")
+    made = prelude + zlib.crc32(prelude).to_bytes(4, "big") + headers + payload
     return made + zlib.crc32(made).to_bytes(4, "big")

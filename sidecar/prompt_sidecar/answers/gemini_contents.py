@@ -236,9 +236,9 @@ class GeminiContents(Dialect):
     def show(self, shown: EarlierTurns, turn: ModelTurn) -> None:
         """Keep a hidden turn's text."""
         for entry in turn.entries:
-            said = "".join(part["text"] for part in entry["parts"] if _is_said(part))
-            if said:
-                shown.texts.append({"text": BETWEEN + said if shown.texts else said})
+            text = "".join(part["text"] for part in entry["parts"] if _is_user_text(part))
+            if text:
+                shown.texts.append({"text": BETWEEN + text if shown.texts else text})
 
     def written(self, answer: dict[str, Any], shown: EarlierTurns, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the one for the agent."""
@@ -313,7 +313,7 @@ def _is_signed(part: Mapping[str, Any]) -> bool:
     return any(part.get(name) for name in _SIGNATURES)
 
 
-def _is_said(part: Mapping[str, Any]) -> bool:
+def _is_user_text(part: Mapping[str, Any]) -> bool:
     """Whether a part is text for the user."""
     return bool(part.get("text")) and isinstance(part["text"], str) and not part.get("thought")
 
@@ -327,9 +327,9 @@ def _separated(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the parts, with space before the first text."""
     begun = False
     for part in parts:
-        said = _is_said(part)
-        yield {**part, "text": BETWEEN + part["text"]} if said and not begun else part
-        begun = begun or said
+        is_text = _is_user_text(part)
+        yield {**part, "text": BETWEEN + part["text"]} if is_text and not begun else part
+        begun = begun or is_text
 
 
 def _add_output(answer: Mapping[str, Any], before: int) -> None:
@@ -382,7 +382,7 @@ class _Pieces(Filter):
         """Whether that is known."""
         self._finish: Any = None
         self._hidden = False
-        self._separates = any(map(_is_said, self._visible))
+        self._separates = any(map(_is_user_text, self._visible))
         """Whether the next text needs space before it."""
         self._usage: dict[str, Any] = {}
         self._model: Any = None
@@ -425,15 +425,15 @@ class _Pieces(Filter):
     def _of_the_agent(self, candidate: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
         """Remove everything but the agent's parts from a piece; return its parts, and whether it was changed."""
         content = candidate.get("content")
-        came = parts_of(content)
-        self._parts += [part for part in came if part != _NOTHING]
-        for part in came:
+        received = parts_of(content)
+        self._parts += [part for part in received if part != _NOTHING]
+        for part in received:
             if _is_own(part, self.own):
                 self._own_calls = self.left_out = True
             elif call_of(part) is not None:
                 self._agents_calls = True
-        kept = list(self._signing.agents(came, self.own))
-        changed = len(kept) < len(came) or any(one is not other for one, other in zip(kept, came, strict=True))
+        kept = list(self._signing.agents(received, self.own))
+        changed = len(kept) < len(received) or any(one is not other for one, other in zip(kept, received, strict=True))
         if changed:
             assert isinstance(content, dict)
             content["parts"] = kept or [_NOTHING]
@@ -450,13 +450,13 @@ class _Pieces(Filter):
         candidate = _first(data)
         parts = parts_of(candidate.get("content")) if candidate is not None else []
         if self._hidden:
-            parts = [{"text": part["text"]} for part in parts if _is_said(part)]
+            parts = [{"text": part["text"]} for part in parts if _is_user_text(part)]
             if candidate is None or not parts:
                 return b""
             candidate.pop("finishReason", None)
             data.pop("usageMetadata", None)
             changed = True
-        if self._separates and any(map(_is_said, parts)):
+        if self._separates and any(map(_is_user_text, parts)):
             parts, changed, self._separates = list(_separated(parts)), True, False
         if self._id is None:
             self._id = data.get("responseId")
@@ -478,8 +478,8 @@ class _Pieces(Filter):
 
     def counted(self) -> ProviderUsage | None:
         """Return the provider's usage."""
-        told = {"usageMetadata": self._usage, "modelVersion": self._model}
-        return API.usage.read(told) if self._usage else None
+        reported = {"usageMetadata": self._usage, "modelVersion": self._model}
+        return API.usage.read(reported) if self._usage else None
 
     def stopped(self) -> Any:
         """Return the stream's finish reason."""
@@ -496,14 +496,14 @@ class _Pieces(Filter):
 
 def _merged(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the parts, with consecutive plain texts merged."""
-    said: list[str] = []
+    texts: list[str] = []
     for part in parts:
         if part.keys() == _NOTHING.keys() and isinstance(part["text"], str):
-            said.append(part["text"])
+            texts.append(part["text"])
             continue
-        if said:
-            yield {"text": paired("".join(said))}
-            said = []
+        if texts:
+            yield {"text": paired("".join(texts))}
+            texts = []
         yield part
-    if said:
-        yield {"text": paired("".join(said))}
+    if texts:
+        yield {"text": paired("".join(texts))}

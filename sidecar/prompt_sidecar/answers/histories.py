@@ -93,8 +93,8 @@ class History(ABC):
 
     def gist(self, entry: Any) -> str | None:
         """Return what identifies an entry when an agent sends it back; None if it may be left out, like reasoning."""
-        said = self.text(entry)
-        return None if said is None else gist_of(said, [(call.id, call.name) for call in self.calls(entry)])
+        text = self.text(entry)
+        return None if text is None else gist_of(text, [(call.id, call.name) for call in self.calls(entry)])
 
     def item(self, entry: Any) -> str:  # noqa: ARG002 - of those that know entries by ids
         """Return an entry's id at a provider that stores entries, or an empty string."""

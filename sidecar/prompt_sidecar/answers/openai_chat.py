@@ -146,8 +146,8 @@ class OpenAIChat(Dialect):
             elif len(kept) < len(calls):
                 del message["tool_calls"]
         if shown.texts:
-            said = text_of(message.get("content"), "text")
-            message["content"] = BETWEEN.join([*shown.texts, *([said] if said else [])])
+            text = text_of(message.get("content"), "text")
+            message["content"] = BETWEEN.join([*shown.texts, *([text] if text else [])])
         add_output(answer.get("usage"), "completion_tokens", shown.output_tokens)
         return [message]
 
@@ -206,7 +206,7 @@ class _Chunks(Filter):
         self._finish: Any = None
         self._hidden = False
         self._usage: ProviderUsage | None = None
-        self._said = False
+        self._has_text = False
 
     def feed(self, event: Event) -> bytes:
         """Process a chunk."""
@@ -228,7 +228,7 @@ class _Chunks(Filter):
         if not choices or ordinal(choices[0].get("index")) not in (None, 0):
             if self._hidden or (before and self._usage is None):
                 return b""
-            passed = self._told(chunk, event, changed=False)
+            passed = self._event_bytes(chunk, event, changed=False)
             return self._behind(lambda: passed)
         choice, self._newest = choices[0], chunk
         delta = choice.get("delta")
@@ -249,10 +249,10 @@ class _Chunks(Filter):
             thinks = any(delta.get(name) for name in _THOUGHTS)
             if not thinks and (changed or self._hidden or self.turns > 1):
                 return b""
-            told = self._told(chunk, event, changed=changed)
+            event_bytes = self._event_bytes(chunk, event, changed=changed)
             if not thinks:
-                return self._behind(lambda: told)
-            self._held.append(lambda: told)
+                return self._behind(lambda: event_bytes)
+            self._held.append(lambda: event_bytes)
             return b""
         if self._hidden:
             self._held.clear()
@@ -262,7 +262,7 @@ class _Chunks(Filter):
             delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
         elif finish:
             rest = self._rest(0, chunk)
-        return self._flushed() + rest + self._told(chunk, event, changed=changed)
+        return self._flushed() + rest + self._event_bytes(chunk, event, changed=changed)
 
     def _unread(self, event: Event) -> bytes:
         if event.data is None:  # a comment that keeps the connection alive
@@ -290,9 +290,9 @@ class _Chunks(Filter):
         changed = self._calls_of_the_agent(delta)
         text = delta.get("content")
         if isinstance(text, str) and text:
-            if self._shown_text and not self._said:
+            if self._shown_text and not self._has_text:
                 delta["content"], changed = BETWEEN + text, True
-            self._said = True
+            self._has_text = True
             self._shown_text.append(delta["content"])
         if self.turns > 1 and "role" in delta:  # the message has begun: an SDK would concatenate the two roles
             del delta["role"]
@@ -412,7 +412,7 @@ class _Chunks(Filter):
         choices = sorted({call.choice for call in self._waiting}, key=lambda choice: choice == 0)
         return self._flushed() + b"".join([self._rest(choice, self._newest) for choice in choices])
 
-    def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
+    def _event_bytes(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
         if self._id is None:
             self._id = chunk.get("id")
         if self.turns > 1:

@@ -211,7 +211,7 @@ def _same(old: Any, new: Any) -> bool:
 
 
 def _origins(old: Sequence[Any], new: Sequence[Any]) -> Iterator[int | None]:
-    """Map each new element, in order, to the index of the old element that it came from, or None."""
+    """Map each new element, in order, to the index of the old element that it was made from, or None."""
     at = 0
     for value in new:
         ahead = range(at, min(at + _LOOKED_AHEAD, len(old)))

@@ -43,7 +43,7 @@ _LONGEST_REVISION: Final = 4_000
 
 def facts(answer: TrimAnswer) -> dict[str, str]:
     """Return the headers that report to an agent what was done to its prompt."""
-    told = {
+    headers = {
         PREFIX + "tokens-before": str(answer.tokens.before),
         PREFIX + "tokens-after": str(answer.tokens.after),
         PREFIX + "limit": str(answer.tokens.limit),
@@ -51,16 +51,16 @@ def facts(answer: TrimAnswer) -> dict[str, str]:
         PREFIX + "fits": "true" if answer.fits else "false",
     }
     if answer.tokens.window_assumed:
-        told[WINDOW_ASSUMED] = "assumed"
+        headers[WINDOW_ASSUMED] = "assumed"
     if answer.tokens.protected_leaves is not None:
-        told[PROTECTED_LEAVES] = str(answer.tokens.protected_leaves)
-    return told
+        headers[PROTECTED_LEAVES] = str(answer.tokens.protected_leaves)
+    return headers
 
 
 def handled(untrimmed: Untrimmed | None, recall: RecallOffer | None) -> dict[str, str]:
     """Return the headers that report what was done about a request; for the values see `Handled`."""
-    told = {} if recall is None else {RECALL: recall.value}
-    return told if untrimmed is None else {**told, UNTRIMMED: untrimmed.value}
+    headers = {} if recall is None else {RECALL: recall.value}
+    return headers if untrimmed is None else {**headers, UNTRIMMED: untrimmed.value}
 
 
 def pinned(headers: Mapping[str, str], count: Callable[[], int]) -> frozenset[int]:

@@ -141,13 +141,15 @@ def fitted(limits: Limits, container: int) -> Limits:
 def changed(limits: Limits, effective: Limits, container: int) -> str:
     """Return what `fitted` changed, for the log; empty if nothing."""
     names = ("stash_bytes", "run_stash_bytes", "memory_bytes")
-    told = [
+    changes = [
         f"limits.{name} is {getattr(effective, name):,} in place of {getattr(limits, name):,}"
         for name in names
         if getattr(effective, name) != getattr(limits, name)
     ]
     return (
-        f"the container may take {container:,} bytes: {', '.join(told)}; originals are evicted earlier" if told else ""
+        f"the container may take {container:,} bytes: {', '.join(changes)}; originals are evicted earlier"
+        if changes
+        else ""
     )
 
 
@@ -274,7 +276,7 @@ class MemoryGate:
 
     def _refusal(self, need: int, left: int) -> TooLarge:
         """Return the error for a call with this need; its advice depends on whether an idle process has enough."""
-        told = f"this call may need {need:,} bytes of memory and {left:,} are left"
+        message = f"this call may need {need:,} bytes of memory and {left:,} are left"
         idle = self.limit - self.limit // SPARE - self._baseline
         if self.limit and need > max(idle, SMALL_NEED):
             enough = (need + self._baseline) * SPARE // (SPARE - 1) + SPARE
@@ -284,7 +286,7 @@ class MemoryGate:
             )
         else:
             helps = "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)"
-        return TooLarge(f"{told}; {helps}", bound="limits.process_bytes")
+        return TooLarge(f"{message}; {helps}", bound="limits.process_bytes")
 
     def _left(self) -> int:
         address, resident = self._read()

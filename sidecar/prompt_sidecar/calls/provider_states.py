@@ -28,7 +28,7 @@ class ProviderStates:
         self._clock = clock
         self._lock = threading.Lock()
         self._failing: dict[str, bool] = {}
-        """Whether the last line about a provider said that it fails."""
+        """Whether the newest log line about a provider reported a failure."""
         self._logged: dict[tuple[str, bool], float] = {}
 
     def answered(self, asked: ProviderAsked, answered: ProviderAnswered) -> None:

@@ -45,7 +45,7 @@ def proven_by_grpc(context: Mapping[str, Any]) -> str:
         [each.decode("utf-8", "backslashreplace") for each in context.get(name, ())]
         for name in ("x509_subject", "peer_uri", "peer_dns")
     )
-    return _told("".join(subject), uris, hosts)
+    return _proven_name("".join(subject), uris, hosts)
 
 
 def proven_by_ssl(certificate: Mapping[str, Any] | None) -> str:
@@ -58,10 +58,10 @@ def proven_by_ssl(certificate: Mapping[str, Any] | None) -> str:
         return ""
     names: Sequence[tuple[str, str]] = certificate.get("subjectAltName", ())
     uris, hosts = ([value for kind, value in names if kind == wanted] for wanted in ("URI", "DNS"))
-    return _told(spelled(certificate.get("subject", ())), uris, hosts)
+    return _proven_name(spelled(certificate.get("subject", ())), uris, hosts)
 
 
-def _told(subject: str, uris: Iterable[str], hosts: Iterable[str]) -> str:
+def _proven_name(subject: str, uris: Iterable[str], hosts: Iterable[str]) -> str:
     names = [f"{kind}:{_escaped(value)}" for kind, values in (("URI", uris), ("DNS", hosts)) for value in values]
     if not subject and not names:
         raise Unauthenticated("the client's certificate has neither a subject nor a URI or DNS name: nobody is proven")

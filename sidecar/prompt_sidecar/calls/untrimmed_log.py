@@ -32,7 +32,7 @@ class UntrimmedLog:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._told: dict[tuple[Through, Untrimmed], float] = {}
+        self._logged_at: dict[tuple[Through, Untrimmed], float] = {}
         self._more: dict[tuple[Through, Untrimmed], int] = {}
 
     def handled(self, handled: Handled) -> None:
@@ -43,10 +43,10 @@ class UntrimmedLog:
         kind = handled.through, reason
         with self._lock:
             now = self._clock()
-            if now - self._told.get(kind, -math.inf) < SECONDS:
+            if now - self._logged_at.get(kind, -math.inf) < SECONDS:
                 self._more[kind] = self._more.get(kind, 0) + 1
                 return
-            self._told[kind] = now
+            self._logged_at[kind] = now
             more = self._more.pop(kind, 0)
         at = f" at {shown_path(handled.path)}" if handled.path else ""
         before = f"; {more:,} more since the last such line" if more else ""

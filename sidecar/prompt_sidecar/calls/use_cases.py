@@ -197,8 +197,8 @@ class UseCases:
         refuses = self.runs.guarding.unread(caller) != PASS
         outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
         self.observer.unread(door, why, outcome)
-        told = "requests through the %s door are %s: the guard cannot read them (%s)"
-        self._once.warning(_log, told, door, outcome, why)
+        message = "requests through the %s door are %s: the guard cannot read them (%s)"
+        self._once.warning(_log, message, door, outcome, why)
         if refuses:
             raise (GuardAway if why is Unread.FAILED else GuardUnread)(
                 f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)"

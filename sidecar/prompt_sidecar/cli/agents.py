@@ -165,14 +165,14 @@ def command(
         environment: the user's environment variables.
         found: the result of `upstreams` for them.
     """
-    told = {name: door + path for each in found for name, path in each.paths.items()}
+    base_urls = {name: door + path for each in found for name, path in each.paths.items()}
     agent = AGENTS.get(PurePath(words[0]).name, AgentSetup(""))
-    changed = dict(told)
+    changed = dict(base_urls)
     if any(each.is_own and agent.base_url in each.paths for each in found):
         changed |= {name: value for name, value in agent.first_party.items() if name not in environment}
     for name, text in agent.merged.items():
-        changed[name] = _merged(environment.get(name, ""), Template(text).substitute(told))
-    before = [Template(each).substitute(told) for each in agent.arguments]
+        changed[name] = _merged(environment.get(name, ""), Template(text).substitute(base_urls))
+    before = [Template(each).substitute(base_urls) for each in agent.arguments]
     return [words[0], *before, *words[1:]], {**environment, **changed, **_near(environment)}
 
 

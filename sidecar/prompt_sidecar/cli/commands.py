@@ -506,7 +506,7 @@ def _condense(asked: Namespace) -> int:
         lambda text: counter.count(text, "o200k_base"),
         fetch_tools=asked.fetch_tool,
         out=sys.stdout,
-        told=sys.stderr,
+        progress=sys.stderr,
     )
     return EXIT_OK
 

@@ -22,17 +22,17 @@ def show(
     *,
     fetch_tools: Collection[str],
     out: TextIO,
-    told: TextIO,
+    progress: TextIO,
 ) -> None:
-    """Write the result as it would be sent, without the label of its id, to `out`; a report of savings to `told`."""
+    """Write the result as it would be sent, without its id's label, to `out`; a report of savings to `progress`."""
     made = condensed(text, call, Level[level.upper()], count, fetch_tools=fetch_tools)
     out.write(text if made is None else made.text)
     out.flush()
     if made is None:
-        told.write(f"unchanged: {_UNCHANGED}\n")
+        progress.write(f"unchanged: {_UNCHANGED}\n")
         return
     whole = count(text)
-    told.write(f"{whole:,} tokens, {made.tokens_saved:,} of them saved ({made.tokens_saved / whole:.0%})\n")
+    progress.write(f"{whole:,} tokens, {made.tokens_saved:,} of them saved ({made.tokens_saved / whole:.0%})\n")
     for saving in made.savings:
         back = "can be read back" if _READ_BACK[saving.reduction] else "cannot be read back: only from the original"
-        told.write(f"  {saving.reduction:<16} {saving.characters:>10,} characters  {back}\n")
+        progress.write(f"  {saving.reduction:<16} {saving.characters:>10,} characters  {back}\n")

@@ -140,8 +140,8 @@ def _metrics(settings: Settings) -> tuple[MetricFamilies, str, Diagnosis | None]
     """Read `/metrics`; return it, the response's date, and a diagnosis if it cannot be read."""
     address = settings.telemetry.metrics_listen
     if not address:
-        told = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
-        return MetricFamilies(), "", Diagnosis(Severity.NOTE, "metrics", told, "set it, as to 127.0.0.1:9464")
+        message = "telemetry.metrics_listen is empty, so what the sidecar counts is not looked at"
+        return MetricFamilies(), "", Diagnosis(Severity.NOTE, "metrics", message, "set it, as to 127.0.0.1:9464")
     host, port = _reachable(address)
     try:
         with contextlib.closing(http.client.HTTPConnection(host, port, timeout=SECONDS)) as connection:
@@ -207,27 +207,27 @@ def _base_urls(patient: Patient) -> Iterator[Diagnosis]:
             given = patient.environment.get(each.variable, "").strip()
             advice = f"export {each.variable}={right}"
             if not given:
-                told = f"{each.variable} is not set, so agents started here call {provider.upstream} themselves"
-                yield Diagnosis(Severity.NOTE if some_lead else Severity.PROBLEM, "environment", told, advice)
+                message = f"{each.variable} is not set, so agents started here call {provider.upstream} themselves"
+                yield Diagnosis(Severity.NOTE if some_lead else Severity.PROBLEM, "environment", message, advice)
             elif not _leads_to(given, host, port):
-                told = f"{each.variable} leads to {_shown(given)}, and not to the sidecar"
-                yield Diagnosis(Severity.PROBLEM, "environment", told, advice)
+                message = f"{each.variable} leads to {_shown(given)}, and not to the sidecar"
+                yield Diagnosis(Severity.PROBLEM, "environment", message, advice)
             elif urlsplit(given).path.rstrip("/") != each.path:
-                told = f"{each.variable} leads to the sidecar with the path {urlsplit(given).path or '/'}"
-                yield Diagnosis(Severity.NOTE, "environment", told, f"{advice}, unless the provider wants that path")
+                message = f"{each.variable} leads to the sidecar with the path {urlsplit(given).path or '/'}"
+                yield Diagnosis(Severity.NOTE, "environment", message, f"{advice}, unless the provider wants that path")
             else:
                 yield Diagnosis(Severity.OK, "environment", f"{each.variable} leads to the sidecar")
 
 
 def _keys(patient: Patient) -> Iterator[Diagnosis]:
     if not patient.settings.key:
-        told = "key is not set, so originals' ids and revisions do not outlive the sidecar's process"
-        yield Diagnosis(Severity.NOTE, "key", told, "set PROMPT_SIDECAR_KEY to a secret of 16 characters or more")
+        message = "key is not set, so originals' ids and revisions do not outlive the sidecar's process"
+        yield Diagnosis(Severity.NOTE, "key", message, "set PROMPT_SIDECAR_KEY to a secret of 16 characters or more")
     for provider in PROVIDERS:
         if provider.keys and not any(patient.environment.get(name) for name in provider.keys):
-            told = f"{' or '.join(provider.keys)} is not set"
+            message = f"{' or '.join(provider.keys)} is not set"
             advice = "set it, unless agents are signed in otherwise: the sidecar adds no key of its own"
-            yield Diagnosis(Severity.NOTE, "environment", told, advice)
+            yield Diagnosis(Severity.NOTE, "environment", message, advice)
 
 
 def _upstreams(patient: Patient) -> Iterator[Diagnosis]:
@@ -285,8 +285,8 @@ def _collector(patient: Patient) -> Iterator[Diagnosis]:
 
 def _guard(patient: Patient) -> Iterator[Diagnosis]:
     if patient.settings.guard.mode == AUDIT:
-        told = "guard.mode is audit, so secrets are found and counted, and go to the provider"
-        yield Diagnosis(Severity.NOTE, "guard", told, "set guard.mode=enforce to have them masked")
+        message = "guard.mode is audit, so secrets are found and counted, and go to the provider"
+        yield Diagnosis(Severity.NOTE, "guard", message, "set guard.mode=enforce to have them masked")
     else:
         yield Diagnosis(Severity.OK, "guard", f"guard.mode is {patient.settings.guard.mode}")
 
@@ -295,9 +295,9 @@ def _window(patient: Patient) -> Iterator[Diagnosis]:
     assumed = patient.metrics.total(catalog.WINDOWS_ASSUMED)
     if assumed:
         window = patient.settings.limits.default_window
-        told = f"of {assumed:,.0f} prompts the model's window was not known, and {window:,} tokens were assumed"
+        message = f"of {assumed:,.0f} prompts the model's window was not known, and {window:,} tokens were assumed"
         advice = 'say it in a table [models."NAME"] of the settings; prompt-sidecar models NAME shows what is known'
-        yield Diagnosis(Severity.PROBLEM, "window", told, advice)
+        yield Diagnosis(Severity.PROBLEM, "window", message, advice)
 
 
 def _recall(patient: Patient) -> Iterator[Diagnosis]:
@@ -316,8 +316,8 @@ def _untrimmed(patient: Patient) -> Iterator[Diagnosis]:
     for reason, advice in UNTRIMMED.items():
         if number := handled[reason]:
             missed = reason.missed or reason in _TOO_LARGE
-            told = f"{number:,} {'requests' if number > 1 else 'request'} went on untrimmed: {reason}"
-            yield Diagnosis(Severity.PROBLEM if missed else Severity.NOTE, "trimming", told, advice)
+            message = f"{number:,} {'requests' if number > 1 else 'request'} went on untrimmed: {reason}"
+            yield Diagnosis(Severity.PROBLEM if missed else Severity.NOTE, "trimming", message, advice)
 
 
 def _clock(patient: Patient) -> Iterator[Diagnosis]:
@@ -326,29 +326,29 @@ def _clock(patient: Patient) -> Iterator[Diagnosis]:
     with contextlib.suppress(ValueError):
         apart = abs(parsedate_to_datetime(patient.date).timestamp() - time.time())
         if apart > CLOCK_SECONDS:
-            told = f"the sidecar's clock and this machine's are {apart:,.0f} s apart"
-            yield Diagnosis(Severity.PROBLEM, "clock", told, "have both follow a time server")
+            message = f"the sidecar's clock and this machine's are {apart:,.0f} s apart"
+            yield Diagnosis(Severity.PROBLEM, "clock", message, "have both follow a time server")
 
 
 def _memory(patient: Patient) -> Iterator[Diagnosis]:
     by_state = patient.metrics.by(catalog.PROCESS_MEMORY, "state")
     limit = int(by_state.get("limit", 0)) or patient.settings.limits.process_bytes or patient.memory_limit
     limits = patient.settings.limits
-    if told := sizing(fitted(limits, limit), limit):
-        yield Diagnosis(Severity.PROBLEM, "memory", told, "or give the process more")
+    if message := sizing(fitted(limits, limit), limit):
+        yield Diagnosis(Severity.PROBLEM, "memory", message, "or give the process more")
     elif fitted(limits, limit) != limits:
-        told = f"the process may take {limit:,} bytes, so its budgets for originals and runs are smaller than set"
+        message = f"the process may take {limit:,} bytes, so its budgets for originals and runs are smaller than set"
         yield Diagnosis(
-            Severity.NOTE, "memory", told, "give it more, or lower limits.stash_bytes and limits.memory_bytes"
+            Severity.NOTE, "memory", message, "give it more, or lower limits.stash_bytes and limits.memory_bytes"
         )
 
 
 def _version(patient: Patient) -> Iterator[Diagnosis]:
     running = next(iter(patient.metrics.by(catalog.BUILD_INFO, "version")), "")
     if running and running != version():
-        told = f"the sidecar that runs is version {running}, and this command is {version()}"
+        message = f"the sidecar that runs is version {running}, and this command is {version()}"
         yield Diagnosis(
-            Severity.PROBLEM, "version", told, "restart the sidecar, or use the command of its installation"
+            Severity.PROBLEM, "version", message, "restart the sidecar, or use the command of its installation"
         )
 
 
@@ -360,12 +360,12 @@ def _failures(patient: Patient) -> Iterator[Diagnosis]:
         ("failed", "look into its log: it is the sidecar's fault"),
     ):
         if number := outcomes.get(outcome, 0):
-            told = f"{number:,.0f} requests have ended as {outcome}"
-            yield Diagnosis(Severity.NOTE, "requests", told, advice)
+            message = f"{number:,.0f} requests have ended as {outcome}"
+            yield Diagnosis(Severity.NOTE, "requests", message, advice)
     if patient.metrics and patient.settings.http.listen and not sum(outcomes.values()):
-        told = "no request has come through the HTTP door yet"
+        message = "no request has come through the HTTP door yet"
         yield Diagnosis(
-            Severity.NOTE, "requests", told, "start an agent whose base URL leads there, or prompt-sidecar wrap"
+            Severity.NOTE, "requests", message, "start an agent whose base URL leads there, or prompt-sidecar wrap"
         )
 
 

@@ -62,7 +62,7 @@ def _look(name: str, models: Models, settings: Settings) -> NamedModel:
 
 def _fact(fact: str, known: KnownModel | None, settings: Settings) -> Fact:
     value: int | None = None if known is None else getattr(known.model, fact)
-    if known is not None and fact in known.said:
+    if known is not None and fact in known.set_by_table:
         setting = f"models.{json.dumps(known.table, ensure_ascii=False)}.{fact}"
         return Fact(value, settings.sources.get(setting, setting))
     if known is not None and value is not None:

@@ -403,11 +403,11 @@ def age(today: date) -> Sequence[str]:
     """Return how old the catalogue of models is, as lines."""
     built = catalogue.built()
     days = max(0, (today - date.fromisoformat(built.day)).days)
-    told = (
+    text = (
         f"The catalogue of models is {days:,} days old (built on {built.day}). A newer release has a newer one; "
         "[models] in the settings adds to it."
     )
-    return textwrap.wrap(told, _WIDTH)
+    return textwrap.wrap(text, _WIDTH)
 
 
 def _changes(settings: Settings) -> Sequence[str]:

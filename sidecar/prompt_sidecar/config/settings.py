@@ -335,8 +335,8 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
         values[name] = kind.read(value)
         sources[name] = shown
     except ValueError:
-        said = "is not usable" if kind.secret else f"is {_shown(value)}"
-        problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
+        problem = "is not usable" if kind.secret else f"is {_shown(value)}"
+        problems.append(f"{shown} {problem}; it must be {kind.accepted}{kind.spelling}")
 
 
 def _shown(value: object) -> str:

@@ -75,7 +75,7 @@ class KnownModel:
     """Name of the catalogue's row that the other facts are from; empty if there is none."""
     like: bool = False
     """Whether that row is for the model that this one is like."""
-    said: frozenset[str] = frozenset()
+    set_by_table: frozenset[str] = frozenset()
     """Names of the facts that the table sets."""
 
 

@@ -70,7 +70,7 @@ class Money:
     """Prices by model, and their currency. Thread-safe."""
 
     def __init__(self, own: CeilingPrices | None = None, models: Models | None = None, currency: str = "") -> None:
-        """Take the tables `[prices]`, the known models (None: none), and the currency of the tables."""
+        """Take the tables `[prices]`, the known models (None if there are none), and the currency of the tables."""
         self.own = own or CeilingPrices({})
         self._models = models
         self.currency = (currency.upper() or OWN_CURRENCY) if self.own else USD

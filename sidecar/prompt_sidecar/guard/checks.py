@@ -457,8 +457,8 @@ def is_identifier(value: str) -> bool:
     if _IDENTIFIER.fullmatch(value[:_EXAMINED]) is None:
         return False
     words = _WORDS.findall(value[:_EXAMINED])
-    told = [word for word in words if not word.isupper()] or words
-    pairs = [pair for word in told for pair in _LETTER_PAIRS.findall(word.lower())]
+    lower_case = [word for word in words if not word.isupper()] or words
+    pairs = [pair for word in lower_case for pair in _LETTER_PAIRS.findall(word.lower())]
     return sum(map(len, words)) >= 0.55 * len(value[:_EXAMINED]) and (
         sum(pair in _COMMON_PAIRS for pair in pairs) >= 0.75 * len(pairs)
     )

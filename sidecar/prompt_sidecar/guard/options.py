@@ -38,12 +38,12 @@ def _actions() -> Kind:
     """Return the kind of a setting with actions of rules and groups."""
 
     def check(value: object) -> tuple[str, ...]:
-        said: tuple[str, ...] = _ACTIONS.check(value)
-        for each in said:
+        checked: tuple[str, ...] = _ACTIONS.check(value)
+        for each in checked:
             name, equals, action = each.partition("=")
             if not name or not equals or action not in set(RuleAction):
                 raise ValueError(each)
-        return said
+        return checked
 
     return Kind(
         f"at most 200 texts such as email=mask, each a rule or group and one of {', '.join(RuleAction)}",
@@ -58,12 +58,12 @@ def _pairs() -> Kind:
     """Return the kind of a setting with pairs of a tool and a kind of value."""
 
     def check(value: object) -> tuple[str, ...]:
-        said: tuple[str, ...] = _PAIRS.check(value)
-        for each in said:
+        checked: tuple[str, ...] = _PAIRS.check(value)
+        for each in checked:
             tool, colon, kind = each.rpartition(":")
             if not (tool and colon and kind) or (kind != "*" and not _KIND.fullmatch(kind)):
                 raise ValueError(each)
-        return said
+        return checked
 
     return Kind(
         "at most 1,000 texts such as deploy:github_token, each a tool's name or *, and a kind of value or *",

@@ -34,10 +34,10 @@ class RuleSet:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not RuleAction.OFF)
-        said = [
+        described = [
             [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names] for rule in self.rules
         ]
-        self.digest: bytes = hashlib.sha256(json.dumps([GENERATION, *said]).encode()).digest()[:16]
+        self.digest: bytes = hashlib.sha256(json.dumps([GENERATION, *described]).encode()).digest()[:16]
         """Digest of everything that decides what is found and what is done about it: 16 bytes."""
         self._scanner = Scanner(self.rules)
         names = [f"(?:{rule.names})" for rule in self.rules if rule.names]
@@ -90,7 +90,7 @@ def default_rules(options: GuardOptions | None = None) -> RuleSet:
     Raises ValueError if a user's pattern is not an RE2 expression, or is too large.
     """
     options = options or GuardOptions()
-    actions = _said(options)
+    actions = _chosen_actions(options)
     rules = (*RULES.values(), *map(_own, options.rules))
     made = RuleSet(replace(rule, action=_in_force(rule, actions, options.mode)) for rule in rules)
     if options.rules:
@@ -107,7 +107,7 @@ def faults(options: GuardOptions) -> Iterator[str]:
         if user.name in RULES or names.count(user.name) > 1:
             yield f"guard.rules: there are two rules with the name {user.name}"
     known = {**RULES, **{rule.name: _own(rule) for rule in options.rules}}
-    for name, action in _said(options).items():
+    for name, action in _chosen_actions(options).items():
         of = [rule for rule in known.values() if name in {rule.name, rule.group}]
         if not of:
             import difflib  # only a misspelled name needs it
@@ -174,7 +174,7 @@ _ONLY: Final[Mapping[RuleAction, Sequence[RuleGroup]]] = {
 """What each action can be applied to: a mask represents a value, and a broken value is useless."""
 
 
-def _said(options: GuardOptions) -> Mapping[str, RuleAction]:
+def _chosen_actions(options: GuardOptions) -> Mapping[str, RuleAction]:
     return {name: RuleAction(action) for name, _, action in (each.partition("=") for each in options.actions)}
 
 

@@ -46,7 +46,7 @@ class _Common:
     def __init__(self, run: RunChoice, options: TrimOptions) -> None:
         self._run = run
         self._options: TrimOptions = {"recall_unavailable": True, **options}
-        self._told = False
+        self._warned = False
 
     def _sending(self, request: Any) -> tuple[PathFound, str] | None:
         """Return the API and the run of a request; None if it is forwarded unchanged."""
@@ -58,8 +58,8 @@ class _Common:
         signed = signs_body(request.headers)
         if run_id and not signed:
             return api, run_id
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             why = "their signature covers the body" if signed else "no run is named"
             _log.warning("requests to %s pass untrimmed: %s", request.url.host, why)
         return None

@@ -274,8 +274,8 @@ def _edited(message: BaseMessage, made: Mapping[str, Any]) -> BaseMessage:
             if _is_call(part) and part.get("id") not in shown
         ]
         return message.model_copy(update={"content": kept, "tool_calls": calls})
-    said = content if isinstance(content, str) else text_of(parts)
-    return message.model_copy(update={"content": said, "tool_calls": calls})
+    joined = content if isinstance(content, str) else text_of(parts)
+    return message.model_copy(update={"content": joined, "tool_calls": calls})
 
 
 def _with_arguments(part: Any, arguments: Mapping[Any, Any]) -> Any:

@@ -177,7 +177,7 @@ class _Prompt:
         anthropic = self.form.blocks
         for at, message in enumerate(self.given):
             if isinstance(message, ModelResponse):
-                self._add(_MessagePlace(at, -1), _said(message, anthropic=anthropic))
+                self._add(_MessagePlace(at, -1), _response_json(message, anthropic=anthropic))
                 continue
             for index, part in enumerate(message.parts):
                 if anthropic and isinstance(part, SystemPromptPart):
@@ -230,7 +230,7 @@ class _Prompt:
                 place = _MessagePlace(at, -1)
                 if place in kept:
                     messages.append(
-                        message if kept[place] is None else _said_again(message, kept[place], anthropic=anthropic)
+                        message if kept[place] is None else _with_content(message, kept[place], anthropic=anthropic)
                     )
                 if place in new:
                     messages.append(ModelRequest(parts=new[place]))
@@ -300,7 +300,7 @@ def _asked_again(part: Any, made: Mapping[str, Any]) -> Any:
     return ToolReturnPart(tool_name=part.tool_name, content=text, tool_call_id=part.tool_call_id)
 
 
-def _said(message: Any, *, anthropic: bool) -> dict[str, Any]:
+def _response_json(message: Any, *, anthropic: bool) -> dict[str, Any]:
     """Return a response as JSON. Its texts are separate parts, so that each is found again."""
     content: list[dict[str, Any]] = []
     calls: list[dict[str, Any]] = []
@@ -324,7 +324,7 @@ def _said(message: Any, *, anthropic: bool) -> dict[str, Any]:
     return made
 
 
-def _said_again(message: Any, made: Mapping[str, Any], *, anthropic: bool) -> Any:
+def _with_content(message: Any, made: Mapping[str, Any], *, anthropic: bool) -> Any:
     """Return a response with the trimmed content: texts by their order, arguments by their calls, thinking if left."""
     content = made.get("content")
     blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())

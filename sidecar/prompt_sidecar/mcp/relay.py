@@ -50,7 +50,7 @@ class Relay:
         """Run a tool; the model gets the sidecar's answer, or why there is none."""
         run_id = self._run_id(context)
         if not run_id:
-            return _told(NO_RUN, is_error=True)
+            return _text_result(NO_RUN, is_error=True)
         try:
             answer = await self._call(
                 context,
@@ -61,10 +61,10 @@ class Relay:
                 request_id=secrets.token_hex(8),
             )
         except ClientError as error:
-            return _told(UNREACHABLE if error.code == "UNAVAILABLE" else str(error), is_error=True)
+            return _text_result(UNREACHABLE if error.code == "UNAVAILABLE" else str(error), is_error=True)
         except ValueError as error:  # an id of a run that no request can contain
-            return _told(str(error), is_error=True)
-        return _told(answer.content, is_error=answer.is_error)
+            return _text_result(str(error), is_error=True)
+        return _text_result(answer.content, is_error=answer.is_error)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -99,5 +99,5 @@ class Relay:
             raise from_rpc(error) from None
 
 
-def _told(text: str, *, is_error: bool) -> types.CallToolResult:
+def _text_result(text: str, *, is_error: bool) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)

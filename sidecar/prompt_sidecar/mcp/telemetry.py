@@ -104,15 +104,15 @@ class _Failing(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = -math.inf
+        self._logged_at = -math.inf
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
         if record.levelno < logging.WARNING:
             return True
         now = time.monotonic()
-        if now - self._told >= REPEAT_SECONDS:
-            self._told = now
+        if now - self._logged_at >= REPEAT_SECONDS:
+            self._logged_at = now
             _log.warning(
                 "the collector does not take what is pushed; it is tried again, and what waits in vain is dropped"
             )

@@ -105,7 +105,7 @@ class Repeats(logging.Filter):
         super().__init__()
         self._clock = clock
         self._lock = threading.RLock()  # a finalizer may log
-        self._told: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+        self._logged_at: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
@@ -114,13 +114,13 @@ class Repeats(logging.Filter):
         key = record.name, record.getMessage()
         with self._lock:
             now = self._clock()
-            at, more = self._told.pop(key, (-math.inf, 0))
+            at, more = self._logged_at.pop(key, (-math.inf, 0))
             if now - at < REPEAT_SECONDS:
-                self._told[key] = at, more + 1
+                self._logged_at[key] = at, more + 1
                 return False
-            self._told[key] = now, 0
-            if len(self._told) > MOST_LINES:
-                self._told.popitem(last=False)
+            self._logged_at[key] = now, 0
+            if len(self._logged_at) > MOST_LINES:
+                self._logged_at.popitem(last=False)
         if more:
             record.msg, record.args = f"{key[1]} ({more:,} more since the last such line)", ()
         return True
@@ -130,12 +130,12 @@ class Once:
     """Logs each warning only the first time, for events that may occur at each request and are counted by metrics."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[object, ...]] = set()
+        self._logged: set[tuple[object, ...]] = set()
 
     def warning(self, log: logging.Logger, message: str, *values: object) -> None:
         """Log a warning, unless the same was logged with the same values."""
-        if (message, *values) not in self._told:
-            self._told.add((message, *values))
+        if (message, *values) not in self._logged:
+            self._logged.add((message, *values))
             log.warning(message, *values)
 
 
@@ -243,8 +243,8 @@ class Writer(QueueHandler):
         omitted, self._omitted = self._omitted, 0
         self.release()
         if omitted and _log.isEnabledFor(logging.WARNING):
-            told = f"{omitted:,} lines were not logged, as nobody read those before them"
-            self._write_line(self.format(_log.makeRecord(_log.name, logging.WARNING, __file__, 0, told, (), None)))
+            message = f"{omitted:,} lines were not logged, as nobody read those before them"
+            self._write_line(self.format(_log.makeRecord(_log.name, logging.WARNING, __file__, 0, message, (), None)))
 
     def _write_line(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # the stream is closed
@@ -264,14 +264,19 @@ class _Lines(logging.Formatter):
         """Return the line of a record."""
         error = frames(record.exc_info[1]) if record.exc_info and record.exc_info[1] is not None else ""
         ids = self._ids()
-        told = record.getMessage()
+        message = record.getMessage()
         if self._as_json:
-            event = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name, "message": told}
+            event = {
+                "time": _time(record),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "message": message,
+            }
             event |= {"error": error} if error else {}
             shown = {**(_about.get() or {}), **getattr(record, SHOWN, {})}
             event |= {name: value for name, value in shown.items() if name not in event}
             return json.dumps(event | (dict(zip(("trace_id", "span_id"), ids, strict=True)) if ids is not None else {}))
-        line = f"{_time(record)} {record.levelname:<7} {record.name}: {told}"
+        line = f"{_time(record)} {record.levelname:<7} {record.name}: {message}"
         line += f" | {error}" if error else ""
         line += f" | trace_id={ids[0]} span_id={ids[1]}" if ids is not None else ""
         return line.replace("\n", " | ")

@@ -30,7 +30,7 @@ class Signals:
         self._read, self._written = socket.socketpair()
         self._written.setblocking(False)
         self._ended = False
-        self._came: list[signal.Signals] = []
+        self._received: list[signal.Signals] = []
         """Signals that arrived and were not waited for yet, oldest first."""
         signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
         for number in caught:
@@ -39,8 +39,8 @@ class Signals:
     def wait(self) -> signal.Signals | None:
         """Wait for the next signal, in the main thread; return None if `end` was called."""
         while not self._ended:
-            if self._came:
-                return self._came.pop(0)
+            if self._received:
+                return self._received.pop(0)
             self._read.recv(_BYTES)
         return None
 
@@ -53,6 +53,6 @@ class Signals:
             return
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        came = signal.Signals(number)
-        if self._came.count(came) < _MOST:
-            self._came.append(came)
+        received = signal.Signals(number)
+        if self._received.count(received) < _MOST:
+            self._received.append(received)

@@ -130,13 +130,13 @@ class _ChatChunks(StreamedTurn):
             return StreamedEvent(ends=True, says_more=True, is_usage=usage is not None)
         delta, finish = sdk_member(choices[0], "delta"), sdk_member(choices[0], "finish_reason")
         self._finish = finish or self._finish
-        said = {name: text for name in _TEXTS if isinstance(text := sdk_member(delta, name), str)}
-        for name, text in said.items():
+        texts = {name: text for name in _TEXTS if isinstance(text := sdk_member(delta, name), str)}
+        for name, text in texts.items():
             self._texts.setdefault(name, []).append(text)
         pieces = [self._piece(call) for call in several(sdk_member(delta, "tool_calls"))]
-        says = bool(said.get("content") or said.keys() - {"content"})
+        says = bool(texts.get("content") or texts.keys() - {"content"})
         begins = not (pieces or says or finish) and bool(sdk_member(delta, "role"))
-        return StreamedEvent(pieces, begins=begins, ends=bool(finish), says_more=bool(said.get("content") or finish))
+        return StreamedEvent(pieces, begins=begins, ends=bool(finish), says_more=bool(texts.get("content") or finish))
 
     def _piece(self, call: Any) -> PartPiece:
         if not is_object(call):

@@ -177,28 +177,28 @@ def _fill(window: bytes, budget: int, count: Callable[[str], int], *, at_end: bo
     for _ in range(ROUNDS):
         if not fits < size < over:
             break
-        came_to = tokens(size)
-        if came_to <= budget:
-            fits, fits_tokens = size, came_to
-            if fits == len(window) or came_to >= budget * FULL:
+        needed = tokens(size)
+        if needed <= budget:
+            fits, fits_tokens = size, needed
+            if fits == len(window) or needed >= budget * FULL:
                 break
         else:
             over = size
         # Aim between FULL and full, by the tokens a byte so far; failing that, halve what is left.
-        size = min(len(window), int(size * budget * (1 + FULL) / 2 / max(came_to, 1)))
+        size = min(len(window), int(size * budget * (1 + FULL) / 2 / max(needed, 1)))
         if not fits < size < over:
             size = (fits + over) // 2
         size = _character_start(window, size)
     while fits == 0 and window:
         size = max(_character_start(window, over // 2), _character_end(window, 1))
-        came_to = tokens(size)
-        if came_to <= budget or size == _character_end(window, 1):
-            fits, fits_tokens = size, came_to
+        needed = tokens(size)
+        if needed <= budget or size == _character_end(window, 1):
+            fits, fits_tokens = size, needed
         over = size
     if fits < len(window) or not at_end:
         line_end = window.rfind(b"\n", int(fits * NEAR), fits) + 1
-        if 0 < line_end < fits and (came_to := tokens(line_end)) <= budget:
-            return line_end, came_to
+        if 0 < line_end < fits and (needed := tokens(line_end)) <= budget:
+            return line_end, needed
     return fits, fits_tokens
 
 

@@ -118,14 +118,14 @@ def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: 
         return count(original[start:end].decode("utf-8", "replace"))
 
     # Always a stretch that was counted whole and found to fit: token counts need be neither additive nor monotone.
-    fits, came_to, over = (around[0], around[0]), 0, high - low + 1
+    fits, used, over = (around[0], around[0]), 0, high - low + 1
     size = high - low if high - low <= window // 2 else most_tokens * LIKELY_BYTES_PER_TOKEN
     for _ in range(ROUNDS):
         tried = _aligned(original, (low, high), around, size)
         needed = tokens(*tried)
         if needed <= most_tokens:
             if tried[1] - tried[0] >= fits[1] - fits[0]:
-                fits, came_to = tried, needed
+                fits, used = tried, needed
             if size >= high - low or needed >= most_tokens * FULL:
                 break
         else:
@@ -142,8 +142,8 @@ def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: 
         tried = _aligned(original, (low, high), around, size)
         needed = tokens(*tried)
         if needed <= most_tokens or size == 1:
-            fits, came_to = tried, needed
-    return _described(original, fits, came_to)
+            fits, used = tried, needed
+    return _described(original, fits, used)
 
 
 def _aligned(original: bytes, bounds: Range, around: Range, size: int) -> Range:

@@ -67,7 +67,7 @@ class Outputs:
             raise ReportError(f"{self.json} cannot be written: {error.strerror}") from None
 
 
-def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, told: TextIO) -> bool:
+def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, progress: TextIO) -> bool:
     """Measure the files and write the report. Returns whether every file requested by name has figures.
 
     Raises:
@@ -77,10 +77,10 @@ def report(files: Files, job: Measurement, outputs: Outputs, out: TextIO, told: 
     outputs.check(files)
     if outputs.html is not None:
         from prompt_sidecar.report import page  # before the work, so that no work is lost
-    made = measured(files.all, job, told)
+    made = measured(files.all, job, progress)
     if not made.runs:
         raise ReportError("\n  ".join(["nothing to report:", *_reasons(made)]))
-    told.writelines(f"left out: {line}\n" for line in _reasons(made))
+    progress.writelines(f"left out: {line}\n" for line in _reasons(made))
     if outputs.html is not None:
         _write(outputs.html, page.page(made), out)
     if outputs.json is not None:
@@ -99,6 +99,6 @@ def _write(path: Path, text: str, out: TextIO) -> None:
 
 
 def _reasons(made: Report) -> list[str]:
-    told = [one.why for one in made.skipped[:_MOST_TOLD]]
-    rest = len(made.skipped) - len(told)
-    return [*told, f"and {rest} more"] if rest else told
+    reasons = [one.why for one in made.skipped[:_MOST_TOLD]]
+    rest = len(made.skipped) - len(reasons)
+    return [*reasons, f"and {rest} more"] if rest else reasons

@@ -129,13 +129,13 @@ def sentences(one: Recommended) -> str:
             f"condensing {saves}tokens that were sent, in addition to what is set now. It hides what no later call "
             "shows again, within reach of recall"
         )
-    told = (
+    text = (
         f"a ceiling of {one.ceiling:,} tokens {saves}tokens that were sent, within reach of recall. The plain control "
         f"at this size saves {1 - one.control_share:.0%}, and what it drops is lost"
     )
     if one.smaller is not None:
-        told += f". {_would(one)}: the more is hidden, the more often a model has to search or to read again"
-    return told
+        text += f". {_would(one)}: the more is hidden, the more often a model has to search or to read again"
+    return text
 
 
 def _would(one: Recommended) -> str:

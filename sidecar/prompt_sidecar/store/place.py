@@ -70,7 +70,7 @@ class RunPlace:
     tasks_asked: Future[None] | None = None
     """The last look for others' changes of tasks: under way, or done."""
     hidden: bytes | None = None
-    """Its hidden turns that are to be written; None: there is nothing to write of them."""
+    """Its hidden turns that are to be written, or None if they are written already."""
     hidden_name: bytes = b""
     """What that value is distinguished by from others, once it is in the store."""
     hidden_there: bytes = b""

@@ -387,10 +387,10 @@ class Server:
 
     def _words(self, error: Exception) -> str:
         """Return an error's message on one line: a store that does not know a command quotes it, also the login."""
-        said = " ".join("".join(each if each.isprintable() else " " for each in str(error)).split())
+        text = " ".join("".join(each if each.isprintable() else " " for each in str(error)).split())
         for password in filter(None, (self._password, self._sentinels_password)):
-            said = said.replace(password, "…")
-        return said[:MOST_CHARACTERS]
+            text = text.replace(password, "…")
+        return text[:MOST_CHARACTERS]
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -47,16 +47,16 @@ class Collector:
         self._lock = threading.Lock()
         self._lost: set[str] = set()
         """Signals whose last export failed."""
-        self._said = _ExporterState()
+        self._newest = _ExporterState()
 
     def heard(self, line: str) -> None:
         """Keep an exporter's message in the current thread, for the line that is logged if its export fails."""
-        if not self._said.words:
-            self._said.words = _CREDENTIALS.sub("", _RETRY.sub("", " ".join(line.split())))[:_MOST_CHARACTERS]
+        if not self._newest.words:
+            self._newest.words = _CREDENTIALS.sub("", _RETRY.sub("", " ".join(line.split())))[:_MOST_CHARACTERS]
 
     def exported(self, signal: str, *, taken: bool) -> None:
         """Record the end of an export of a signal."""
-        words, self._said.words = self._said.words, ""
+        words, self._newest.words = self._newest.words, ""
         with self._lock:
             before = bool(self._lost)
             if taken:

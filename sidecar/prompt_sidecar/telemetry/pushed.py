@@ -63,7 +63,7 @@ class Producer:
         self._histograms = _temporality(Histogram, temporalities)
         self._clock = clock
         self._begun = self._last = clock()
-        self._told: dict[tuple[str, Values], float] = {}
+        self._exported: dict[tuple[str, Values], float] = {}
         """Last exported value of each counter's series: kept for differences only."""
         self._shown: dict[tuple[str, Values], Distribution] = {}
         """The same for histograms."""
@@ -106,9 +106,9 @@ class Producer:
         delta = self._counters is DELTA
         for values, value in collected.numbers.items():
             key = collected.metric.name, values
-            new = value - self._told.get(key, 0) if delta else value
+            new = value - self._exported.get(key, 0) if delta else value
             if delta:
-                self._told[key] = value
+                self._exported[key] = value
             points.append(NumberDataPoint(_attributes(collected, values), last if delta else self._begun, now, new))
         return Sum(points, self._counters, is_monotonic=True)
 

@@ -167,7 +167,7 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         """Close the connections past their timeout."""
         last = monotonic() - self._bounds.seconds
         with self._lock:
-            over = [each for held in (self._silent, self._asking) for each, came in held.items() if came <= last]
+            over = [each for held in (self._silent, self._asking) for each, since in held.items() if since <= last]
         for each in over:
             self.reached(self._bounds.seconds_bound)
             _end(each)

@@ -213,7 +213,7 @@ class Calibration:
         counted: CountedPrompt,
         *,
         before: CountedPrompt | None = None,
-        told_with: Factors | None = None,
+        estimated_with: Factors | None = None,
     ) -> Correction:
         """Learn from one prompt.
 
@@ -223,7 +223,7 @@ class Calibration:
             format: the prompt's format; framing differs by it.
             counted: the prompt.
             before: the prompt of the same run and model that was reported before it.
-            told_with: the factors of the estimate that was reported to the agent, for its error; None: the current
+            estimated_with: the factors of the estimate that was reported to the agent, for its error; None: the current
                 ones.
         """
         real, raw = counted.real, counted.text + counted.opaque
@@ -233,13 +233,13 @@ class Calibration:
             state = self._find(caller, (model, format))
             if state is None:
                 state = self._new(caller, (model, format)) if plausible else _Factor()
-                if told_with is not None:
-                    state.factor = state.prior = told_with.text
-                    state.opaque = told_with.opaque
+                if estimated_with is not None:
+                    state.factor = state.prior = estimated_with.text
+                    state.opaque = estimated_with.opaque
             current = Factors(state.factor, state.opaque)
             if plausible:
                 state.take(counted, before)
-            used = current if told_with is None else told_with
+            used = current if estimated_with is None else estimated_with
             estimate = counted.text * used.text + counted.opaque * used.opaque
             error = estimate / real - 1 if real > 0 else 0.0
             return Correction(current.text, state.factor, error, plausible, state.reports)

@@ -272,5 +272,5 @@ class BlockGroup:
     pinned: bool = False
     asked: int = 0
     """Raw tokens of the prompts that this and all earlier groups answered, as trimmed at the time."""
-    said: int = 0
+    output_tokens: int = 0
     """Tokens of the model's messages in all earlier groups, raw and untrimmed."""

@@ -112,8 +112,8 @@ def names_used(message: Message, is_own_tool: Callable[[str], bool]) -> tuple[st
     arguments.sort(key=lambda leaf: (len(leaf), leaf))  # agents write an object's members in any order
     found: dict[str, None] = {}
     left = SCANNED_CHARACTERS
-    said = [item.text for item in message.items if item.kind is ItemKind.TEXT]
-    for text in (*arguments, *said):
+    texts = [item.text for item in message.items if item.kind is ItemKind.TEXT]
+    for text in (*arguments, *texts):
         for name in names_in(text[:left]):
             found[intern(name)] = None  # the same names occur again and again
             if len(found) == NAMES_OF_MESSAGE:

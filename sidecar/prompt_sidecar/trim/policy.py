@@ -495,5 +495,5 @@ def _checked(name: str, value: object, prefix: str) -> Any:
     except ValueError:
         # Only a number or a choice's name is shown: these are short, and not text of a prompt.
         shown = (kind.bounds and isinstance(value, (int, float))) or isinstance(KNOBS[name].default, StrEnum)
-        said = f"is {value}; it may be" if shown else "must be"
-        raise InvalidPolicy(f"{name} {said} {kind.accepted}", field=prefix + name) from None
+        problem = f"is {value}; it may be" if shown else "must be"
+        raise InvalidPolicy(f"{name} {problem} {kind.accepted}", field=prefix + name) from None

@@ -10,11 +10,11 @@ import openai
 from tests.agents.loops.common import MODEL, SCHEMA, TASK, WAY, read_log, tell
 
 client = openai.OpenAI()
-told: Any = {"name": "read_log", "description": "Read the log of a build.", "parameters": SCHEMA}
+declaration: Any = {"name": "read_log", "description": "Read the log of a build.", "parameters": SCHEMA}
 history: list[Any] = [{"role": "user", "content": TASK}]
 if WAY == "responses":
     while True:
-        tools: Any = [{"type": "function", "strict": False, **told}]
+        tools: Any = [{"type": "function", "strict": False, **declaration}]
         answer: Any = client.responses.create(model=MODEL, input=history, tools=tools)
         history += answer.output
         calls = [item for item in answer.output if item.type == "function_call"]
@@ -27,13 +27,13 @@ if WAY == "responses":
 else:
     while True:
         made: Any = client.chat.completions.create(
-            model=MODEL, messages=history, tools=[{"type": "function", "function": told}]
+            model=MODEL, messages=history, tools=[{"type": "function", "function": declaration}]
         )
-        said = made.choices[0].message
-        history.append(said)
-        for call in said.tool_calls or []:
+        message = made.choices[0].message
+        history.append(message)
+        for call in message.tool_calls or []:
             content = read_log(**json.loads(call.function.arguments))
             history.append({"role": "tool", "tool_call_id": call.id, "content": content})
-        if not said.tool_calls:
-            tell(said.content, history)
+        if not message.tool_calls:
+            tell(message.content, history)
             break

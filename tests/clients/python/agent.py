@@ -88,8 +88,8 @@ def main(target: str, log: str, seconds: str = "2") -> None:
     """Connect, run, tell."""
     with Client(target, deadline=float(seconds)) as client:
         with client.run(f"run-{uuid.uuid4()}", context_window=16_000, output_reserve=1_000) as run:
-            told = work(run, log)
-        print(json.dumps(told))
+            result = work(run, log)
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":

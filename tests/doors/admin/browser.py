@@ -119,10 +119,10 @@ class _Tab:
         self._number += 1
         await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
         while True:
-            told = await self._next()
-            if told.get("id") == self._number:
-                assert "result" in told, told
-                return told["result"]
+            message = await self._next()
+            if message.get("id") == self._number:
+                assert "result" in message, message
+                return message["result"]
 
     async def wait_for(self, event: str) -> None:
         """Read until an event has come."""
@@ -130,8 +130,8 @@ class _Tab:
             await self._next()
 
     async def _next(self) -> Mapping[str, Any]:
-        told: Mapping[str, Any] = await self._socket.receive_json()
-        method, parameters = told.get("method", ""), told.get("params", {})
+        message: Mapping[str, Any] = await self._socket.receive_json()
+        method, parameters = message.get("method", ""), message.get("params", {})
         self._events.add(method)
         if method == "Network.requestWillBeSent":
             self._seen.requested.append(parameters["request"]["url"])
@@ -144,4 +144,4 @@ class _Tab:
             "Network.loadingFailed",
         }:
             self._seen.problems.append(f"{method}: {parameters}")
-        return told
+        return message

@@ -82,9 +82,9 @@ def test_pages_tell_what_a_run_cost() -> None:
         listed = found.get("/runs?sort=saved").text
         key = key_of(found, engine.run_id)
         page = found.get(f"/runs/{key}").text
-        told = json.loads(found.get(f"/runs/{key}.json").text)["summary"]["spending"]
-    (cost,) = told["models"]
-    assert (2, "gpt-5.4", "USD", 1) == (cost["calls"], cost["model"], cost["currency"], told["unpriced"])
+        spending = json.loads(found.get(f"/runs/{key}.json").text)["summary"]["spending"]
+    (cost,) = spending["models"]
+    assert (2, "gpt-5.4", "USD", 1) == (cost["calls"], cost["model"], cost["currency"], spending["unpriced"])
     assert 30 < cost["cost"] < 31
     for text in (listed, page):
         assert f"{cost['cost']:,.4f} USD" in text
@@ -97,27 +97,27 @@ def test_a_page_says_what_happened(site: Served) -> None:
     """Figures, the curve, cuts, recalls with their outcome, and refusals."""
     key = key_of(site, "busy")
     page = site.get(f"/runs/{key}").text
-    told = json.loads(site.get(f"/runs/{key}.json").text)
-    assert 13 == len(told["prompts"]) == told["summary"]["prompts"]
+    shown = json.loads(site.get(f"/runs/{key}.json").text)
+    assert 13 == len(shown["prompts"]) == shown["summary"]["prompts"]
     assert 1 == page.count("<svg")
     for path in ("sent", "returned", "limit"):
         (line,) = re.findall(rf'<path class="{path}" d="M([^"]+)"', page)
         assert 13 == len(line.split("L"))
     cuts = re.search(r'<path class="cut" d="([^"]*)"', page)
     assert cuts
-    assert sum(each["cache_break"] == "batch_point" for each in told["prompts"]) == cuts[1].count("M") > 0
-    assert told["recalls"][0]["stash_id"] in page
-    assert ["hit", "not_found", "found"] == [each["outcome"] for each in told["recalls"]]
-    assert {"INVALID_JSON": 1} == told["refusals"]
+    assert sum(each["cache_break"] == "batch_point" for each in shown["prompts"]) == cuts[1].count("M") > 0
+    assert shown["recalls"][0]["stash_id"] in page
+    assert ["hit", "not_found", "found"] == [each["outcome"] for each in shown["recalls"]]
+    assert {"INVALID_JSON": 1} == shown["refusals"]
     assert "invalid json: 1" in page
     assert "clipped (fit, " in page
 
 
 def test_pages_say_why_requests_were_not_trimmed(site: Served) -> None:
     """A run's page that of its own, the first page that of all; what should have been trimmed stands out."""
-    told = json.loads(site.get(f"/runs/{key_of(site, 'busy')}.json").text)
-    assert {"no_need": 1, "trimmed": 1, "unreadable": 1} == told["requests"]["handled"]
-    assert 1 == told["summary"]["missed"]
+    shown = json.loads(site.get(f"/runs/{key_of(site, 'busy')}.json").text)
+    assert {"no_need": 1, "trimmed": 1, "unreadable": 1} == shown["requests"]["handled"]
+    assert 1 == shown["summary"]["missed"]
     page = site.get(f"/runs/{key_of(site, 'busy')}").text
     assert "not trimmed: <code>unreadable</code>; recall: <code>offered</code>" in page
     assert '<li class="bad"><code>unreadable</code>: 1</li>' in page
@@ -238,13 +238,13 @@ def test_an_item_has_a_timeline(site: Served) -> None:
         key = key_of(here, "followed")
         assert f'href="{key}/items/{trim.stash_id}"' in here.get(f"/runs/{key}").text
         page = here.get(f"/runs/{key}/items/{trim.stash_id}").text
-        told = json.loads(here.get(f"/runs/{key}/items/{trim.stash_id}.json").text)["steps"]
+        steps = json.loads(here.get(f"/runs/{key}/items/{trim.stash_id}.json").text)["steps"]
         assert 404 == here.get(f"/runs/{key}/items/nothing").status
-    trimmed = [each["item"] for each in told if each["item"]]
+    trimmed = [each["item"] for each in steps if each["item"]]
     assert trimmed
     assert all(each["tool"] and each["size"] and each["first"] for each in trimmed)
     recalled = [
-        (each["recall"]["by"], each["recall"]["outcome"], bool(each["then"])) for each in told if each["recall"]
+        (each["recall"]["by"], each["recall"]["outcome"], bool(each["then"])) for each in steps if each["recall"]
     ]
     assert [("recall_elided_content", "hit", True), ("RetrieveContent", "hit", True)] == recalled
     for text in (
@@ -257,7 +257,7 @@ def test_an_item_has_a_timeline(site: Served) -> None:
     assert 404 == site.get(f"/runs/{key_of(site, 'idle')}/items/{trim.stash_id}").status
 
 
-def test_the_agent_s_changes_are_told_where_there_are_some(site: Served) -> None:
+def test_the_agent_s_changes_are_reported_where_there_are_some(site: Served) -> None:
     """A legend of what did not happen would make a reader look for it."""
     page = site.get(f"/runs/{key_of(site, 'busy')}").text
     assert "cut by the sidecar" in page
@@ -285,9 +285,9 @@ def test_of_many_runs_the_largest_are_shown() -> None:
         engine.clock.now += 1
         send(engine, OPENAI_CHAT, 2 if number == 0 else 0)
     with served(engine) as site:
-        told = json.loads(site.get("/runs.json?sort=cost").text)
-    assert (ROWS, ROWS + 20) == (len(told["runs"]), told["looked_at"])
-    assert "run-0" == told["runs"][0]["run_id"]
+        shown = json.loads(site.get("/runs.json?sort=cost").text)
+    assert (ROWS, ROWS + 20) == (len(shown["runs"]), shown["looked_at"])
+    assert "run-0" == shown["runs"][0]["run_id"]
 
 
 def test_a_run_is_found_behind_those_of_the_table() -> None:

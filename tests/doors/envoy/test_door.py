@@ -71,13 +71,13 @@ def door(
     core: Runs | None = None,
     tokens_file: str = "",
     bounds: Mapping[str, Any] | None = None,
-    told: Observer | None = None,
+    observed_by: Observer | None = None,
 ) -> Iterator[Asked]:
-    """Run a door alone; `bounds`: of its connections; `told` is given the outcomes instead."""
+    """Run a door alone; `bounds`: of its connections; `observed_by` is given the outcomes instead."""
     observer = Watched()
-    told = told or observer
+    observed_by = observed_by or observer
     server = ServerOptions(listen="", sweep_interval=3_600, tokens_file=tokens_file, **(bounds or {}))
-    shared = DoorServices(server, told)
+    shared = DoorServices(server, observed_by)
     made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), shared, KEY)
     process = Doors(shared, [made])
     process.bind()
@@ -277,7 +277,7 @@ def test_conversations_end_with_their_runs() -> None:
             assert (0, 0) == (len(conversations), len(core))
 
 
-def test_callers_are_told_apart_by_credentials_where_asked() -> None:
+def test_callers_are_distinguished_by_credentials_where_asked() -> None:
     """Each key is a caller of whoever Envoy proved to be; without the setting all are one."""
 
     def caller(value: str, peer: str = "", *, by_credential: bool = True) -> str:

@@ -160,7 +160,7 @@ def _left_open(asked: Asked, count: int) -> Iterator[list[Any]]:
     """Open streams that send the beginning of a request and then nothing."""
     over: queue.SimpleQueue[None] = queue.SimpleQueue()
 
-    def said() -> Iterator[wire.ProcessingRequest]:
+    def messages() -> Iterator[wire.ProcessingRequest]:
         yield headers()
         over.get()
 
@@ -169,7 +169,7 @@ def _left_open(asked: Asked, count: int) -> Iterator[list[Any]]:
         request_serializer=wire.ProcessingRequest.SerializeToString,
         response_deserializer=wire.ProcessingResponse.FromString,
     )
-    calls = [process(said()) for _ in range(count)]
+    calls = [process(messages()) for _ in range(count)]
     for call in calls:
         assert next(call).HasField("request_headers")
     try:

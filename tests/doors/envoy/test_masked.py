@@ -96,9 +96,9 @@ def test_tools_get_values_that_no_provider_sees(tmp_path: Path, usage: str) -> N
                 run = {"x-prompt-sidecar-run": f"{format} {stream}".replace(" ", "-")}
                 asked = [{"role": "user", "content": f"Deploy with {VALUE}."}]
                 agent = Agent(format, stream, through.url, asked, headers=run)
-                said = agent.ask()
+                answer = agent.ask()
                 got[format, stream] = _arguments(agent.history[1:])
-                agent.answer(said, lambda _: "deployed")
+                agent.answer(answer, lambda _: "deployed")
                 agent.ask()  # with values in the history, which become the same masks again
         sent = [each.raw for each in through.upstream.sent]
         defects = through.upstream.defects
@@ -112,7 +112,7 @@ def test_tools_get_values_that_no_provider_sees(tmp_path: Path, usage: str) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_run_without_masks_gets_the_answer_as_it_came(tmp_path: Path, *, stream: bool) -> None:
+def test_a_run_without_masks_gets_the_answer_unchanged(tmp_path: Path, *, stream: bool) -> None:
     """Byte by byte, with whatever looks like a mask."""
     body = {"model": "scripted", "stream": stream, "messages": [{"role": "user", "content": "Deploy."}]}
     with way(tmp_path) as through:
@@ -143,7 +143,7 @@ def test_tools_of_models_named_in_the_path_get_values(tmp_path: Path, name: str)
         provider = PathUpstream(_calls_with_masks, kind)
         through.upstream.other = provider
         agent = PathAgent(kind, through.url, headers={"x-prompt-sidecar-run": name})
-        agent.said(f"Deploy with {VALUE}.")
+        agent.add_user_text(f"Deploy with {VALUE}.")
         status, body, headers = agent.ask()
 
     calls = _calls(name, body)

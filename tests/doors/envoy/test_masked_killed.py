@@ -132,10 +132,10 @@ def test_a_sidecar_killed_after_a_mask_leaves_the_others(tmp_path: Path) -> None
         if line.startswith(b"data: {"):
             for call in json.loads(line[6:])["choices"][0]["delta"].get("tool_calls") or []:
                 calls[call["index"]] = calls.get(call["index"], "") + call["function"].get("arguments", "")
-    told = json.loads(calls[0])
+    arguments = json.loads(calls[0])
 
-    assert f"a {VALUE} b" == told["token"]
-    assert json.loads(told["body"])["header"].startswith('say "⟦github_token:')
+    assert f"a {VALUE} b" == arguments["token"]
+    assert json.loads(arguments["body"])["header"].startswith('say "⟦github_token:')
     assert json.loads(calls[1])["text"].startswith("⟦github_token:")
 
 

@@ -30,10 +30,10 @@ class Kept(Watched):
         self.handled_requests.append(handled)
 
 
-def told(*sent: wire.ProcessingRequest, error: BaseException | None = None) -> list[Handled]:
+def reasons_of(*sent: wire.ProcessingRequest, error: BaseException | None = None) -> list[Handled]:
     """What is counted of an exchange."""
     kept = Kept()
-    with door(told=kept, core=None if error is None else failing(error)) as asked:
+    with door(observed_by=kept, core=None if error is None else failing(error)) as asked:
         asked.process(*sent)
     return kept.handled_requests
 
@@ -61,7 +61,7 @@ def method(name: str, request: wire.ProcessingRequest) -> wire.ProcessingRequest
 )
 def test_each_request_has_one_reason(sent: Sequence[wire.ProcessingRequest], reason: Untrimmed) -> None:
     """By its headers, or by what the core says of its body."""
-    (handled,) = told(*sent)
+    (handled,) = reasons_of(*sent)
     assert (Through.ENVOY, reason) == (handled.through, handled.untrimmed)
     assert (handled.recall is None) == (reason is Untrimmed.NO_PROMPT)
 
@@ -70,19 +70,19 @@ def test_a_body_that_is_not_whole() -> None:
     """Envoy is not set to buffer it."""
     request = headers()
     request.protocol_config.request_body_mode = 1
-    assert [Untrimmed.UNBUFFERED] == [each.untrimmed for each in told(request, HALF)]
+    assert [Untrimmed.UNBUFFERED] == [each.untrimmed for each in reasons_of(request, HALF)]
 
 
 def test_errors_of_the_core() -> None:
     """A limit, a lack of memory, a fault; what is refused does not go on."""
     expected = {TooLarge("no"): "too_large", MemoryError(): "overloaded", RuntimeError("text"): "internal"}
     for error, reason in expected.items():
-        assert [reason] == [each.outcome for each in told(headers(), WHOLE, error=error)]
-    assert [] == told(headers(), WHOLE, error=RunCeiling("no", scope="run", kind="model_calls"))
+        assert [reason] == [each.outcome for each in reasons_of(headers(), WHOLE, error=error)]
+    assert [] == reasons_of(headers(), WHOLE, error=RunCeiling("no", scope="run", kind="model_calls"))
 
 
 def test_a_run_is_named() -> None:
     """With the size of its body, and whether the agent has given the model tools for recall."""
-    (handled,) = told(headers(x_prompt_sidecar_run="r-1", x_prompt_sidecar_recall="tools"), WHOLE)
+    (handled,) = reasons_of(headers(x_prompt_sidecar_run="r-1", x_prompt_sidecar_recall="tools"), WHOLE)
     assert ("r-1", RecallOffer.OFFERED) == (handled.run_id, handled.recall)
     assert len(WHOLE.request_body.body) == handled.size

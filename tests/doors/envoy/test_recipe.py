@@ -111,13 +111,13 @@ def test_the_recipe(tmp_path: Path) -> None:
 def test_what_is_hashed() -> None:
     """The page, both files and the door agree on the headers that tell a run."""
     page = (ROOT / PAGE).read_text("utf-8").partition("### What to hash")[2].partition("\n## ")[0]
-    told = re.findall(
+    listed = re.findall(
         r"`([\w-]+)`", "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
     )
-    assert {RUN, *SESSION_HEADERS} - {SUBAGENT} == {*told}
+    assert {RUN, *SESSION_HEADERS} - {SUBAGENT} == {*listed}
     for file in (REPLICAS, GATEWAY):
         hashed = re.findall(r"header_name: ([\w-]+) }, terminal: true", file.read_text("utf-8"))
-        assert told == hashed
+        assert listed == hashed
 
 
 def answers(port: int) -> bool:

@@ -82,7 +82,7 @@ def test_a_prompt_is_trimmed_on_its_way(tmp_path: Path) -> None:
     """It fits, has the length that its headers say, keeps the agent's headers and none of the sidecar's."""
     with way(tmp_path) as through:
         with through.envoy.open(LONG, authorization="Bearer secret", x_prompt_sidecar_run="r") as response:
-            status, told = response.status, dict(response.getheaders())
+            status, headers = response.status, dict(response.getheaders())
         seen = through.provider.next()
 
     assert 200 == status
@@ -91,9 +91,9 @@ def test_a_prompt_is_trimmed_on_its_way(tmp_path: Path) -> None:
     assert ["user", "assistant", "tool"] == [message["role"] for message in seen.messages[:3]]
     assert "Bearer secret" == seen.headers["authorization"]
     assert [] == [name for name in seen.headers if name.startswith("x-prompt-sidecar")]
-    assert "r" == told["x-prompt-sidecar-run"]
-    assert "assumed" == told["x-prompt-sidecar-window"]
-    assert int(told["x-prompt-sidecar-tokens-before"]) > 8_000 > int(told["x-prompt-sidecar-tokens-after"])
+    assert "r" == headers["x-prompt-sidecar-run"]
+    assert "assumed" == headers["x-prompt-sidecar-window"]
+    assert int(headers["x-prompt-sidecar-tokens-before"]) > 8_000 > int(headers["x-prompt-sidecar-tokens-after"])
 
 
 def test_without_recall_no_ids_are_shown(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_many_streams_at_once_are_all_trimmed(tmp_path: Path) -> None:
         ("/v1/responses", {}, "invalid"),
     ],
 )
-def test_what_cannot_be_trimmed_passes_as_it_came(
+def test_what_cannot_be_trimmed_passes_unchanged(
     tmp_path: Path, path: str, headers: dict[str, str], outcome: str
 ) -> None:
     """Other paths, compressed and signed bodies, and bodies that are not of their path's format."""
@@ -274,12 +274,12 @@ def test_without_usage_no_stream_outlives_its_request(tmp_path: Path) -> None:
     """The response does not pass through the sidecar: it gets no headers of ours, and keeps its compression."""
     with way(tmp_path, ENVOY__USAGE="false") as through:
         with through.envoy.open(LONG, accept_encoding="gzip") as response:
-            told = dict(response.getheaders())
+            headers = dict(response.getheaders())
         seen = through.provider.next()
 
     assert len(seen.body) < len(LONG)
     assert "gzip" == seen.headers["accept-encoding"]
-    assert "x-prompt-sidecar-run" not in told
+    assert "x-prompt-sidecar-run" not in headers
 
 
 def test_a_websocket_for_prompts_is_sent_to_http(tmp_path: Path) -> None:

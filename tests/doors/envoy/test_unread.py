@@ -89,7 +89,7 @@ def test_the_new_length_of_a_masked_body() -> None:
     assert {"content-length": str(len(_what(answer))).encode()} == put
 
 
-def test_what_is_not_changed_goes_on_as_it_came() -> None:
+def test_what_is_not_changed_goes_on_unchanged() -> None:
     """A body without a find, an empty one, and a request without one."""
     for sent in ([headers("/v1/embeddings"), body(b'{"a" : 1}')], [headers("/v1/embeddings"), body(b"")]):
         with guarded() as asked:

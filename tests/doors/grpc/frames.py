@@ -46,7 +46,7 @@ class Peer:
         connected.settimeout(PATIENCE)
         connected.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
         self._next = 1
-        self._came = b""
+        self._received = b""
         self.over = set[int]()
         """Streams that the server was seen to end."""
 
@@ -73,14 +73,14 @@ class Peer:
     def frames(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Kind, flags, stream and payload of what comes, until the server ends the connection."""
         while True:
-            while len(self._came) < 9 or len(self._came) < 9 + int.from_bytes(self._came[:3], "big"):
+            while len(self._received) < 9 or len(self._received) < 9 + int.from_bytes(self._received[:3], "big"):
                 more = self.socket.recv(65_536)
                 if not more:
                     return
-                self._came += more
-            size = int.from_bytes(self._came[:3], "big")
-            kind, flags, stream = self._came[3], self._came[4], int.from_bytes(self._came[5:9], "big")
-            payload, self._came = self._came[9 : 9 + size], self._came[9 + size :]
+                self._received += more
+            size = int.from_bytes(self._received[:3], "big")
+            kind, flags, stream = self._received[3], self._received[4], int.from_bytes(self._received[5:9], "big")
+            payload, self._received = self._received[9 : 9 + size], self._received[9 + size :]
             if kind == SETTINGS and not flags & ACK:
                 self.socket.sendall(frame(SETTINGS, ACK, 0))
             elif kind == PING and not flags & ACK:

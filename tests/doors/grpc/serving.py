@@ -191,7 +191,7 @@ def failure(call: Callable[[], object]) -> Failure:
     try:
         call()
     except grpc.RpcError as error:
-        return told(error)
+        return failure_of(error)
     raise AssertionError("the call did not fail")
 
 
@@ -211,7 +211,7 @@ def outlasted(gate: Gate, begin: Callable[[], Any]) -> Failure:
     return ended
 
 
-def told(error: Any) -> Failure:
+def failure_of(error: Any) -> Failure:
     """Read the details that an error carries; ErrorInfo and BadRequest may each be missing."""
     status: Any = rpc_status.from_call(error)
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()

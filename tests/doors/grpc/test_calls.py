@@ -53,17 +53,17 @@ def test_a_prompt_comes_back_with_its_figures(served: Serving) -> None:
     assert b'{"role":"user","content":"hello"}' in answer.json_body
     assert (True, 1) == (answer.fits, answer.iteration)
     assert 0 < answer.tokens.before <= answer.tokens.after <= answer.tokens.limit
-    told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="figures")).run
-    assert ("figures", 1) == (told.run_id, told.calls)
-    assert answer.untrimmed == told.untrimmed == "no_need"
-    assert [("no_need", 1)] == [(each.outcome, each.count) for each in told.handled]
-    assert "offered" == told.recall
-    assert told.started.ToSeconds() <= told.last_seen.ToSeconds()
+    figures = served.stub.GetRun(run_pb2.GetRunRequest(run_id="figures")).run
+    assert ("figures", 1) == (figures.run_id, figures.calls)
+    assert answer.untrimmed == figures.untrimmed == "no_need"
+    assert [("no_need", 1)] == [(each.outcome, each.count) for each in figures.handled]
+    assert "offered" == figures.recall
+    assert figures.started.ToSeconds() <= figures.last_seen.ToSeconds()
     ended = [served.stub.EndRun(run_pb2.EndRunRequest(run_id="figures")).ended for _ in range(2)]
     assert [True, False] == ended
 
 
-def test_an_unknown_run_is_told(served: Serving) -> None:
+def test_an_unknown_run_is_reported(served: Serving) -> None:
     """GetRun of a run that was never seen is NOT_FOUND with RUN_UNKNOWN; RetrieveContent says it as an outcome."""
     refused = failure(lambda: served.stub.GetRun(run_pb2.GetRunRequest(run_id="never")))
     assert ("NOT_FOUND", "RUN_UNKNOWN") == (refused.code, refused.reason)
@@ -77,11 +77,11 @@ def test_a_trimmed_prompt_has_no_reason(served: Serving) -> None:
     answer = served.stub.TrimPrompt(asked)
     asked.dry_run = True
     dry = served.stub.TrimPrompt(asked)
-    told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="trimmed")).run
+    figures = served.stub.GetRun(run_pb2.GetRunRequest(run_id="trimmed")).run
     assert answer.trims
-    assert "" == answer.untrimmed == dry.untrimmed == told.untrimmed
-    assert [("trimmed", 1)] == [(each.outcome, each.count) for each in told.handled]
-    assert "unavailable" == told.recall
+    assert "" == answer.untrimmed == dry.untrimmed == figures.untrimmed
+    assert [("trimmed", 1)] == [(each.outcome, each.count) for each in figures.handled]
+    assert "unavailable" == figures.recall
 
 
 @pytest.mark.parametrize("method", REQUESTS)

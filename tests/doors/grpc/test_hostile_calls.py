@@ -59,7 +59,7 @@ class Bounds(Observer):
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self.told = threading.Semaphore(0)
+        self.reports = threading.Semaphore(0)
 
     def watch(self, *_: Any, buffers: Callable[[], Mapping[str, int]] | None = None, **__: Any) -> None:
         """What the server keeps is asked for by tests."""
@@ -68,7 +68,7 @@ class Bounds(Observer):
     def reached(self, bound: str) -> None:
         """One was."""
         self.seen.append(bound)
-        self.told.release()
+        self.reports.release()
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_an_answer_that_is_not_taken_is_let_go(stack: ExitStack) -> None:
         reader = stack.enter_context(peer(served.address, window=0))
         stream = reader.call(TRIM, message(request().SerializeToString()), end=True)
         reader.ended(stream)
-        assert bounds.told.acquire(timeout=PATIENCE)
+        assert bounds.reports.acquire(timeout=PATIENCE)
         assert "server.answer_timeout" == bounds.seen[0]
         assert _fits(served)
 
@@ -407,10 +407,10 @@ def test_one_connection_has_so_many_streams(stack: ExitStack) -> None:
     """The server tells its bound on streams, which clients keep to."""
     with serving(replace(OPTIONS, max_streams=7)) as served:
         settings = _first(stack.enter_context(peer(served.address)))
-        told = {
+        setting = {
             settings[at : at + 2]: int.from_bytes(settings[at + 2 : at + 6], "big") for at in range(0, len(settings), 6)
         }
-        assert 7 == told[b"\0\3"]  # SETTINGS_MAX_CONCURRENT_STREAMS
+        assert 7 == setting[b"\0\3"]  # SETTINGS_MAX_CONCURRENT_STREAMS
 
 
 def test_the_installed_grpc_has_what_the_reception_needs() -> None:

@@ -123,9 +123,9 @@ def test_a_run_that_was_not_seen_is_an_outcome(served: Serving) -> None:
     """Search and tools say RUN_UNKNOWN in the answer, as retrieval does; the model's text says it too."""
     assert search_pb2.SEARCH_OUTCOME_RUN_UNKNOWN == search(served, "never", "anything").outcome
     for name, arguments in ((RECALL, {"id": "abcdefghij"}), (SEARCH, {"query": "anything"})):
-        told = call(served, "never", name, arguments)
-        assert (tool_pb2.TOOL_OUTCOME_RUN_UNKNOWN, True) == (told.outcome, told.is_error)
-        assert told.content
+        answer = call(served, "never", name, arguments)
+        assert (tool_pb2.TOOL_OUTCOME_RUN_UNKNOWN, True) == (answer.outcome, answer.is_error)
+        assert answer.content
     asked = run_pb2.GetRunRequest(run_id="never")
     assert "RUN_UNKNOWN" == failure(lambda: served.stub.GetRun(asked, timeout=PATIENCE)).reason
 
@@ -248,13 +248,13 @@ def test_a_models_mistake_is_answered(served: Serving, name: str, arguments: str
     """The call succeeds, and its text tells the model; an id that is none is an ordinary answer."""
     begin(served, "mistakes")
     stash_id = search(served, "mistakes", "quartz").snippets[0].stash_id
-    told = call(served, "mistakes", name, arguments.replace("ID", stash_id))
-    assert (outcome, outcome != tool_pb2.TOOL_OUTCOME_OK) == (told.outcome, told.is_error)
-    assert 0 < told.content_tokens < 500
-    assert "secret " not in told.content
+    answer = call(served, "mistakes", name, arguments.replace("ID", stash_id))
+    assert (outcome, outcome != tool_pb2.TOOL_OUTCOME_OK) == (answer.outcome, answer.is_error)
+    assert 0 < answer.content_tokens < 500
+    assert "secret " not in answer.content
 
 
-def test_a_model_that_asks_again_and_again_is_told(served: Serving) -> None:
+def test_a_model_that_asks_again_and_again_gets_a_notice(served: Serving) -> None:
     """The same range is shown as often as recall.repeats says; then the answer is short and is no error."""
     begin(served, "again")
     stash_id = search(served, "again", "quartz").snippets[0].stash_id
@@ -278,9 +278,9 @@ def test_what_left_the_prompt_is_shown_however_often(served: Serving) -> None:
         for number in range(10, 61):
             if not number % 10:
                 assert json.dumps(first)[1:-1] not in json.dumps(last.prompt)
-                told = [client.call_tool(run_id, RECALL, {"id": stash_id}) for _ in range(4)]
-                assert ["ok", True] == [told[0].outcome, first in told[0].content]
-                messages += recalled(f"own-{number}", stash_id, told[0].content)
+                answers = [client.call_tool(run_id, RECALL, {"id": stash_id}) for _ in range(4)]
+                assert ["ok", True] == [answers[0].outcome, first in answers[0].content]
+                messages += recalled(f"own-{number}", stash_id, answers[0].content)
                 at = trim(messages).iteration - 1
                 again = client.call_tool(run_id, RECALL, {"id": stash_id})
                 assert "repeated" == again.outcome

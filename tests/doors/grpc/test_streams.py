@@ -31,8 +31,8 @@ def few_streams() -> Iterator[Serving]:
 
 def body(messages: int) -> bytes:
     """A history with so many messages."""
-    said = [{"role": ("user", "assistant")[at % 2], "content": f"said {at} " * 200} for at in range(messages)]
-    return orjson.dumps({"messages": said})
+    messages_sent = [{"role": ("user", "assistant")[at % 2], "content": f"said {at} " * 200} for at in range(messages)]
+    return orjson.dumps({"messages": messages_sent})
 
 
 def test_calls_one_after_another(few_streams: Serving) -> None:

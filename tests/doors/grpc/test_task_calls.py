@@ -116,8 +116,8 @@ def test_figures_name_what_is_unfinished(served: Serving) -> None:
     update(served, "unfinished", 1, COMPLETED)
     update(served, "unfinished", 2, IN_PROGRESS)
     expected = [(2, "doing", IN_PROGRESS), (3, "to do", PENDING)]
-    told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="unfinished"), timeout=PATIENCE).run
-    assert expected == rows(told.unfinished_tasks)
+    figures = served.stub.GetRun(run_pb2.GetRunRequest(run_id="unfinished"), timeout=PATIENCE).run
+    assert expected == rows(figures.unfinished_tasks)
     ended = served.stub.EndRun(run_pb2.EndRunRequest(run_id="unfinished"), timeout=PATIENCE)
     assert expected == rows(ended.run.unfinished_tasks)
     assert "RUN_UNKNOWN" == failure(lambda: listed(served, "unfinished")).reason

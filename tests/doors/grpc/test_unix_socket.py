@@ -44,7 +44,7 @@ def test_a_group_that_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("group", [2**32 - 1, 2**32, 10**20])
-def test_a_number_that_no_group_has_is_told(tmp_path: Path, group: int) -> None:
+def test_a_number_that_no_group_has_is_reported(tmp_path: Path, group: int) -> None:
     """Nothing is left in the socket's folder; the number that means no group is none either."""
     with pytest.raises(StartError, match=r"server\.socket_group \d+: a group's number is at most 4294967294"):
         Server(ServerOptions(listen="", socket=str(tmp_path / "s"), socket_group=str(group)))

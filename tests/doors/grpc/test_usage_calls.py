@@ -44,8 +44,8 @@ def test_reports_correct_the_figures(served: Serving) -> None:
     real = round(first.after * 1.3)
     for _ in range(3):
         sent = _trim(served, "corrected")
-        told = _report(served, "corrected", input_tokens=real, revision=sent.revision)
-        assert usage_pb2.CALIBRATION_USE_USED == told.calibration_use
+        answer = _report(served, "corrected", input_tokens=real, revision=sent.revision)
+        assert usage_pb2.CALIBRATION_USE_USED == answer.calibration_use
     tokens = _trim(served, "corrected").tokens
     assert real == pytest.approx(tokens.after, rel=0.03)
     assert 1.3 == pytest.approx(tokens.calibration_factor, rel=0.03)
@@ -63,9 +63,9 @@ def test_answers_say_what_trimming_saves(served: Serving) -> None:
     saved = sent.comparison
     assert (1, 0) == (saved.prompts, saved.reported)
     assert (sent.tokens.after, sent.tokens.before) == (saved.returned.new_tokens, saved.untrimmed.new_tokens)
-    told = _report(served, "saved", input_tokens=sent.tokens.after + 7, revision=sent.revision)
-    assert of_run() == told.comparison
-    assert (1, sent.tokens.after + 7) == (told.comparison.reported, told.comparison.returned.new_tokens)
+    answer = _report(served, "saved", input_tokens=sent.tokens.after + 7, revision=sent.revision)
+    assert of_run() == answer.comparison
+    assert (1, sent.tokens.after + 7) == (answer.comparison.reported, answer.comparison.returned.new_tokens)
     asked = request("saved", _prompt())
     asked.dry_run = True
     assert not served.stub.TrimPrompt(asked, timeout=PATIENCE).HasField("comparison")
@@ -83,16 +83,16 @@ def test_a_refusal_lowers_the_next_limit(served: Serving) -> None:
     """The limit that the provider named is in force at the run's next prompt, and at no other run's."""
     _trim(served, "refused", window=100_000)
     refusal = Refusal(message="prompt is too long: 60001 tokens > 50000 maximum")
-    told = _report(served, "refused", refusal=refusal)
-    assert (50_000, 60_001) == (told.learned_limit, told.real_tokens)
-    assert told.next_limit == _trim(served, "refused", window=100_000).tokens.limit <= 50_000
+    answer = _report(served, "refused", refusal=refusal)
+    assert (50_000, 60_001) == (answer.learned_limit, answer.real_tokens)
+    assert answer.next_limit == _trim(served, "refused", window=100_000).tokens.limit <= 50_000
     assert 100_000 == _trim(served, "not refused", window=100_000).tokens.limit
 
 
 def test_a_run_that_is_not_known(served: Serving) -> None:
     """It is NOT_FOUND, with the reason that says what to do."""
-    told = failure(lambda: _report(served, "nobody's", input_tokens=5))
-    assert ("NOT_FOUND", "RUN_UNKNOWN") == (told.code, told.reason)
+    answer = failure(lambda: _report(served, "nobody's", input_tokens=5))
+    assert ("NOT_FOUND", "RUN_UNKNOWN") == (answer.code, answer.reason)
 
 
 def test_a_call_that_failed_is_compared_with_nothing(served: Serving) -> None:
@@ -105,24 +105,28 @@ def test_a_call_that_failed_is_compared_with_nothing(served: Serving) -> None:
         revision = _trim(served, run_id).revision
         estimate = of_run(run_id).comparison
         assert (1, 0) == (estimate.prompts, estimate.reported)
-        told = _report(served, run_id, failed=True, revision=revision)
-        assert usage_pb2.USAGE_OUTCOME_FAILED == told.outcome
-        assert (0, 0) == (told.comparison.prompts, told.comparison.untrimmed.new_tokens)
-        assert told.comparison == of_run(run_id).comparison
+        answer = _report(served, run_id, failed=True, revision=revision)
+        assert usage_pb2.USAGE_OUTCOME_FAILED == answer.outcome
+        assert (0, 0) == (answer.comparison.prompts, answer.comparison.untrimmed.new_tokens)
+        assert answer.comparison == of_run(run_id).comparison
         assert usage_pb2.USAGE_OUTCOME_REPEATED == _report(served, run_id, failed=True, revision=revision).outcome
         assert (1, 0) == (of_run(run_id).failed_calls, of_run(run_id).usage.reports)
     sent = _trim(served, "again")
     assert estimate == sent.comparison == of_run("again").comparison
     for run_id in ("again", "after all"):
-        told = _report(served, run_id, input_tokens=900, revision=b"")
-        assert usage_pb2.USAGE_OUTCOME_RECORDED == told.outcome
-        assert (1, 1, 900) == (told.comparison.prompts, told.comparison.reported, told.comparison.returned.new_tokens)
+        answer = _report(served, run_id, input_tokens=900, revision=b"")
+        assert usage_pb2.USAGE_OUTCOME_RECORDED == answer.outcome
+        assert (1, 1, 900) == (
+            answer.comparison.prompts,
+            answer.comparison.reported,
+            answer.comparison.returned.new_tokens,
+        )
         assert usage_pb2.USAGE_OUTCOME_REPEATED == _report(served, run_id, failed=True).outcome
-        assert told.comparison == of_run(run_id).comparison
+        assert answer.comparison == of_run(run_id).comparison
 
 
 def test_a_prompt_that_was_refused_is_no_failed_call(served: Serving) -> None:
     """Both in one report is an error."""
     _trim(served, "both")
-    told = failure(lambda: _report(served, "both", failed=True, refusal=Refusal(message="too long")))
-    assert "INVALID_ARGUMENT" == told.code
+    answer = failure(lambda: _report(served, "both", failed=True, refusal=Refusal(message="too long")))
+    assert "INVALID_ARGUMENT" == answer.code

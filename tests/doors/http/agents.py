@@ -18,7 +18,7 @@ SILENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Heard:
     """One answer, as an agent sees it."""
 
     text: str
@@ -44,15 +44,15 @@ class Agent:
     model: str = MODEL
     _client: Any = None
 
-    def ask(self) -> Said:
+    def ask(self) -> Heard:
         """Send the history; take the answer into it."""
-        said = _ASK[self.format](self)
-        self.history += said.entries
-        return said
+        heard = _ASK[self.format](self)
+        self.history += heard.entries
+        return heard
 
-    def answer(self, said: Said, text: Callable[[str], str]) -> None:
+    def answer(self, heard: Heard, text: Callable[[str], str]) -> None:
         """Answer each call."""
-        self.history += ANSWERS[self.format]([(call_id, text(call_id)) for call_id, _ in said.calls])
+        self.history += ANSWERS[self.format]([(call_id, text(call_id)) for call_id, _ in heard.calls])
 
     @property
     def client(self) -> Any:
@@ -69,7 +69,7 @@ class Agent:
         return self._client
 
 
-def _chat(agent: Agent) -> Said:
+def _chat(agent: Agent) -> Heard:
     tools = [{"type": "function", "function": {"name": TOOL, "parameters": OWN}}]
     words = {"model": agent.model, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
     words |= {"tools": tools} if agent.tools else {}
@@ -95,10 +95,10 @@ def _chat(agent: Agent) -> Said:
             }
             for call in message.tool_calls
         ]
-    return Said(message.content or "", calls, [entry], answer.usage, headers)
+    return Heard(message.content or "", calls, [entry], answer.usage, headers)
 
 
-def _responses(agent: Agent) -> Said:
+def _responses(agent: Agent) -> Heard:
     tools = [{"type": "function", "name": TOOL, "parameters": OWN, "strict": False}]
     words = {"model": agent.model, "input": agent.history, "store": False, "extra_headers": dict(agent.headers)}
     words |= {"tools": tools} if agent.tools else {}
@@ -113,7 +113,7 @@ def _responses(agent: Agent) -> Said:
         answer, headers = raw.parse(), raw.headers
     calls = [(item.call_id, item.name) for item in answer.output if item.type == "function_call"]
     entries = [_plain(item) for item in answer.output]
-    return Said(answer.output_text, calls, entries, answer.usage, headers)
+    return Heard(answer.output_text, calls, entries, answer.usage, headers)
 
 
 def _plain(item: Any) -> Any:
@@ -124,7 +124,7 @@ def _plain(item: Any) -> Any:
     return made
 
 
-def _messages(agent: Agent) -> Said:
+def _messages(agent: Agent) -> Heard:
     words = {"model": agent.model, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
     words |= {"tools": [{"name": TOOL, "input_schema": OWN}]} if agent.tools else {}
     headers: Mapping[str, str] = {}
@@ -139,7 +139,7 @@ def _messages(agent: Agent) -> Said:
     blocks = json.loads(answer.to_json())["content"]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     calls = [(block["id"], block["name"]) for block in blocks if block["type"] == "tool_use"]
-    return Said(
+    return Heard(
         text, calls, [{"role": "assistant", "content": [_clean(each) for each in blocks]}], answer.usage, headers
     )
 
@@ -150,7 +150,7 @@ def _clean(block: Any) -> Any:
     }
 
 
-_ASK: Final[Mapping[str, Callable[[Agent], Said]]] = {
+_ASK: Final[Mapping[str, Callable[[Agent], Heard]]] = {
     "openai_chat": _chat,
     "openai_responses": _responses,
     "anthropic_messages": _messages,

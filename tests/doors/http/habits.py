@@ -47,7 +47,7 @@ class Api:
     history: str
     """The member that holds the history."""
     request: Callable[[Sequence[Any], bool], Any]
-    said: Callable[[Turn], Sequence[Any]]
+    answer_entries: Callable[[Turn], Sequence[Any]]
     asked: Callable[[str], Any]
     result: Callable[[Turn, str], Any]
     spoken: Callable[[str], Any]
@@ -82,7 +82,7 @@ class Api:
         return [each for each in body[self.history] if each.get("role") not in ("system", "developer")]
 
 
-def _chat_said(turn: Turn) -> list[Any]:
+def _chat_answer(turn: Turn) -> list[Any]:
     content = {} if turn.without else {"content": turn.text}
     function = {"name": turn.name, "arguments": turn.arguments}
     return [
@@ -90,7 +90,7 @@ def _chat_said(turn: Turn) -> list[Any]:
     ]
 
 
-def _responses_said(turn: Turn) -> list[Any]:
+def _responses_answer(turn: Turn) -> list[Any]:
     text: Any = {"type": "output_text", "text": turn.text, "annotations": []}
     message: Any = {"type": "message", "role": "assistant", "content": [text]}
     call: Any = {"type": "function_call", "call_id": turn.call, "name": turn.name, "arguments": turn.arguments}
@@ -101,19 +101,19 @@ def _responses_said(turn: Turn) -> list[Any]:
     return [*([message] if turn.text or turn.message else []), call]
 
 
-def _messages_said(turn: Turn) -> list[Any]:
+def _messages_answer(turn: Turn) -> list[Any]:
     use = {"type": "tool_use", "id": turn.call, "name": turn.name, "input": json.loads(turn.arguments)}
     return [{"role": "assistant", "content": [*([{"type": "text", "text": turn.text}] if turn.text else []), use]}]
 
 
-def _gemini_said(turn: Turn) -> list[Any]:
+def _gemini_answer(turn: Turn) -> list[Any]:
     call = {"functionCall": {"name": turn.name, "args": json.loads(turn.arguments)}}
     if turn.call != "c1":
         call["functionCall"]["id"] = turn.call
     return [{"role": "model", "parts": [*([{"text": turn.text}] if turn.text else []), call]}]
 
 
-def _bedrock_said(turn: Turn) -> list[Any]:
+def _bedrock_answer(turn: Turn) -> list[Any]:
     use = {"toolUse": {"toolUseId": turn.call, "name": turn.name, "input": json.loads(turn.arguments)}}
     return [{"role": "assistant", "content": [*([{"text": turn.text}] if turn.text else []), use]}]
 
@@ -137,7 +137,7 @@ APIS: Final[Mapping[str, Api]] = {
             "stream": stream,
             "tools": [_function(function={"name": TOOL, "parameters": _SCHEMA})],
         },
-        _chat_said,
+        _chat_answer,
         lambda text: {"role": "user", "content": text},
         lambda turn, text: {"role": "tool", "tool_call_id": turn.call, "content": text},
         lambda text: {"role": "assistant", "content": text},
@@ -151,7 +151,7 @@ APIS: Final[Mapping[str, Api]] = {
             "stream": stream,
             "tools": [_function(name=TOOL, parameters=_SCHEMA, strict=False)],
         },
-        _responses_said,
+        _responses_answer,
         lambda text: {"role": "user", "content": text},
         lambda turn, text: {"type": "function_call_output", "call_id": turn.call, "output": text},
         lambda text: {"role": "assistant", "content": text},
@@ -166,7 +166,7 @@ APIS: Final[Mapping[str, Api]] = {
             "stream": stream,
             "tools": [{"name": TOOL, "input_schema": _SCHEMA}],
         },
-        _messages_said,
+        _messages_answer,
         lambda text: {"role": "user", "content": text},
         lambda turn, text: {
             "role": "user",
@@ -181,7 +181,7 @@ APIS: Final[Mapping[str, Api]] = {
             "contents": history,
             "tools": [{"functionDeclarations": [{"name": TOOL, "parameters": _SCHEMA}]}],
         },
-        _gemini_said,
+        _gemini_answer,
         lambda text: {"role": "user", "parts": [{"text": text}]},
         _gemini_result,
         lambda text: {"role": "model", "parts": [{"text": text}]},
@@ -194,7 +194,7 @@ APIS: Final[Mapping[str, Api]] = {
             "messages": history,
             "toolConfig": {"tools": [{"toolSpec": {"name": TOOL, "inputSchema": {"json": _SCHEMA}}}]},
         },
-        _bedrock_said,
+        _bedrock_answer,
         lambda text: {"role": "user", "content": [{"text": text}]},
         lambda turn, text: {
             "role": "user",

@@ -52,12 +52,12 @@ WAYS: Final[Mapping[str, Way]] = {
 
 def entry(way: Way, says: Says) -> dict[str, Any]:
     """What a turn adds to the history. Gemini's calls have no ids, as those of its older models."""
-    said: list[Any] = [*says.blocks, *([{"text": says.text}] if says.text else [])]
+    parts: list[Any] = [*says.blocks, *([{"text": says.text}] if says.text else [])]
     if way.format == "gemini_contents":
-        said += [{"functionCall": {"name": name, "args": arguments}} for _, name, arguments in says.calls]
-        return {"role": "model", "parts": said}
-    said += [{"toolUse": {"toolUseId": call, "name": name, "input": told}} for call, name, told in says.calls]
-    return {"role": "assistant", "content": said}
+        parts += [{"functionCall": {"name": name, "args": arguments}} for _, name, arguments in says.calls]
+        return {"role": "model", "parts": parts}
+    parts += [{"toolUse": {"toolUseId": call, "name": name, "input": given}} for call, name, given in says.calls]
+    return {"role": "assistant", "content": parts}
 
 
 def pieces(way: Way, says: Says, made: dict[str, Any] | None = None) -> list[bytes]:
@@ -137,10 +137,10 @@ def _deltas(block: Any) -> list[Any]:
     if "toolUse" in block:
         text = json.dumps(block["toolUse"]["input"], ensure_ascii=False)
         return [{"toolUse": {"input": piece}} for piece in _in_sevens(text)]
-    told = block["reasoningContent"]["reasoningText"]
+    reasoning = block["reasoningContent"]["reasoningText"]
     return [
-        *({"reasoningContent": {"text": piece}} for piece in _in_sevens(told["text"])),
-        {"reasoningContent": {"signature": told["signature"]}},
+        *({"reasoningContent": {"text": piece}} for piece in _in_sevens(reasoning["text"])),
+        {"reasoningContent": {"signature": reasoning["signature"]}},
     ]
 
 
@@ -188,12 +188,12 @@ class PathUpstream:
         if says.status != 200:
             self.answered = json.dumps(self._error(says)).encode()
             return web.Response(status=says.status, body=self.answered, content_type="application/json")
-        said = entry(self.way, says)
+        answer = entry(self.way, says)
         if self.provider is not None:
-            reply = self.provider.ask(raw, [json.dumps(said).encode()])
+            reply = self.provider.ask(raw, [json.dumps(answer).encode()])
             self.defects += [str(each) for each in reply.refusals]
-            said = json.loads(reply.messages[0])
-        made = pieces(self.way, says, said)
+            answer = json.loads(reply.messages[0])
+        made = pieces(self.way, says, answer)
         self.answered = b"".join(made)
         response = web.StreamResponse(headers={"content-type": self.way.kind, "request-id": "r1"})
         await response.prepare(request)
@@ -230,7 +230,7 @@ class PathAgent:
         tools = {"tools": [{"toolSpec": {"name": TOOL, "inputSchema": {"json": schema}}}], **(self.choice or {})}
         return json.dumps({"messages": self.history, "system": system, "toolConfig": tools}).encode()
 
-    def said(self, text: str) -> None:
+    def add_user_text(self, text: str) -> None:
         """The user says something."""
         self.history.append({"role": "user", self._content: [{"text": text}]})
 
@@ -240,15 +240,15 @@ class PathAgent:
 
     def take(self, says: Says, result: str) -> None:
         """Take what the model said into the history, and answer its call."""
-        ((call, name, told),) = says.calls
+        ((call, name, arguments),) = says.calls
         if self.way.format == "gemini_contents":
-            said: list[Any] = [{"text": says.text}, {"functionCall": {"name": name, "args": told}}]
+            parts: list[Any] = [{"text": says.text}, {"functionCall": {"name": name, "args": arguments}}]
             answer: Any = {"functionResponse": {"name": name, "response": {"result": result}}}
         else:
-            said = [{"text": says.text}, {"toolUse": {"toolUseId": call, "name": name, "input": told}}]
+            parts = [{"text": says.text}, {"toolUse": {"toolUseId": call, "name": name, "input": arguments}}]
             answer = {"toolResult": {"toolUseId": call, "content": [{"text": result}]}}
         role = "model" if self.way.format == "gemini_contents" else "assistant"
-        self.history.append({"role": role, self._content: said})
+        self.history.append({"role": role, self._content: parts})
         self.history.append({"role": "user", self._content: [answer]})
 
     def turn(self, answer: Callable[[Mapping[str, Any]], str]) -> Heard:
@@ -259,13 +259,13 @@ class PathAgent:
         self.history += heard.entries
         if self.way.format == "gemini_contents":
             results: list[Any] = [
-                {"functionResponse": {"name": name, "response": {"result": answer(told)}}}
-                for _, name, told in heard.calls
+                {"functionResponse": {"name": name, "response": {"result": answer(arguments)}}}
+                for _, name, arguments in heard.calls
             ]
         else:
             results = [
-                {"toolResult": {"toolUseId": call, "content": [{"text": answer(told)}]}}
-                for call, _, told in heard.calls
+                {"toolResult": {"toolUseId": call, "content": [{"text": answer(arguments)}]}}
+                for call, _, arguments in heard.calls
             ]
         if results:
             self.history.append({"role": "user", self._content: results})
@@ -301,14 +301,14 @@ def hear(way: Way, body: bytes, headers: Mapping[str, str]) -> Heard:
     """Read an answer."""
     if way.format == "gemini_contents":
         events = body.replace(b"\r\n", b"\n").split(b"\n\n") if way.kind == "text/event-stream" else [body]
-        told = [json.loads(each.removeprefix(b"data: ")) for each in events if each]
-        entries = [each["candidates"][0]["content"] for each in told]
+        data = [json.loads(each.removeprefix(b"data: ")) for each in events if each]
+        entries = [each["candidates"][0]["content"] for each in data]
         parts = [part for each in entries for part in each["parts"]]
         calls = [
             ("", each["functionCall"]["name"], each["functionCall"]["args"]) for each in parts if "functionCall" in each
         ]
         kept = [each for each in entries if each["parts"] != [{"text": ""}]]
-        return Heard(kept, _said(parts), calls, told[-1]["usageMetadata"], headers)
+        return Heard(kept, _text_of(parts), calls, data[-1]["usageMetadata"], headers)
     if way.path.endswith("stream"):
         blocks, usage = _assembled(list(unframed(body)))
     else:
@@ -316,10 +316,10 @@ def hear(way: Way, body: bytes, headers: Mapping[str, str]) -> Heard:
         blocks, usage = answer["output"]["message"]["content"], answer["usage"]
     uses = [each["toolUse"] for each in blocks if "toolUse" in each]
     calls = [(each["toolUseId"], each["name"], each["input"]) for each in uses]
-    return Heard([{"role": "assistant", "content": blocks}], _said(blocks), calls, usage, headers)
+    return Heard([{"role": "assistant", "content": blocks}], _text_of(blocks), calls, usage, headers)
 
 
-def _said(parts: list[Any]) -> str:
+def _text_of(parts: list[Any]) -> str:
     return "".join(each.get("text", "") for each in parts if not each.get("thought"))
 
 
@@ -342,24 +342,24 @@ def _assembled(frames: list[tuple[str, Any]]) -> tuple[list[Any], Any]:
     blocks: list[Any] = []
     inputs: dict[int, str] = {}
     assert ["messageStart", "messageStop", "metadata"] == [name for name, _ in frames if not name.startswith("content")]
-    for name, told in frames:
+    for name, payload in frames:
         if not name.startswith("content"):
             continue
-        index = told["contentBlockIndex"]
+        index = payload["contentBlockIndex"]
         if index == len(blocks):
             blocks.append({})
         assert index == len(blocks) - 1, "blocks are not numbered one after another"
         block = blocks[index]
         if name == "contentBlockStart":
-            block["toolUse"] = {**told["start"]["toolUse"]}
-        elif name == "contentBlockDelta" and "toolUse" in told["delta"]:
-            inputs[index] = inputs.get(index, "") + told["delta"]["toolUse"]["input"]
-        elif name == "contentBlockDelta" and "reasoningContent" in told["delta"]:
+            block["toolUse"] = {**payload["start"]["toolUse"]}
+        elif name == "contentBlockDelta" and "toolUse" in payload["delta"]:
+            inputs[index] = inputs.get(index, "") + payload["delta"]["toolUse"]["input"]
+        elif name == "contentBlockDelta" and "reasoningContent" in payload["delta"]:
             thought = block.setdefault("reasoningContent", {"reasoningText": {"text": ""}})["reasoningText"]
-            for kind, piece in told["delta"]["reasoningContent"].items():
+            for kind, piece in payload["delta"]["reasoningContent"].items():
                 thought[kind] = thought.get(kind, "") + piece
         elif name == "contentBlockDelta":
-            block["text"] = block.get("text", "") + told["delta"]["text"]
+            block["text"] = block.get("text", "") + payload["delta"]["text"]
     for index, text in inputs.items():
         blocks[index]["toolUse"]["input"] = json.loads(text)
     return blocks, frames[-1][1]["usage"]

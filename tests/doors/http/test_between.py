@@ -22,7 +22,7 @@ OPENING: Final = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-ver
 KEY: Final = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
 
-def told(stack: ExitStack, here: Proxied, sent: bytes) -> bytes:
+def answered(stack: ExitStack, here: Proxied, sent: bytes) -> bytes:
     """What an agent gets on a connection of its own."""
     return taken(connected(stack, here, sent))
 
@@ -37,7 +37,7 @@ def test_an_expectation_is_answered_here(path: str, stack: ExitStack) -> None:
     """Curl says it before a large body, and many providers' servers never answer it: nobody waits for them."""
     here, got = stack.enter_context(answering(CLOSES + JSON + b"\r\n{}"))
 
-    answer = told(stack, here, request(path, PROMPT, more=CLOSE + "expect: 100-continue\r\n"))
+    answer = answered(stack, here, request(path, PROMPT, more=CLOSE + "expect: 100-continue\r\n"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
     assert 1 == len(got)
 
@@ -49,7 +49,7 @@ def test_each_connection_header_counts(stack: ExitStack) -> None:
     names = ("x-first", "x-second", "x-third", "x-other")
     sent = request("/v1/chat/completions", PROMPT, more=more + "".join(f"{name}: 1\r\n" for name in names))
 
-    assert told(stack, here, sent).startswith(b"HTTP/1.1 200 ")
+    assert answered(stack, here, sent).startswith(b"HTTP/1.1 200 ")
     passed = {name.lower() for name in here.upstream.sent[0].headers}
     assert {"x-other"} == passed & set(names)
 
@@ -60,7 +60,7 @@ def test_words_of_a_status_that_cannot_be_sent_on(path: str, words: bytes, stack
     """The agent gets the usual ones, and the answer."""
     here, _ = stack.enter_context(answering(b"HTTP/1.0 404 " + words + b"\r\n" + JSON + b'\r\n{"a":1}'))
 
-    answer = told(stack, here, request(path, PROMPT, more=CLOSE))
+    answer = answered(stack, here, request(path, PROMPT, more=CLOSE))
     usual = words if words.isalnum() or b" " in words else b"Not Found"
     assert b"HTTP/1.1 404 " + usual == answer.partition(b"\r\n")[0]
     assert b'{"a":1}' in answer
@@ -73,7 +73,7 @@ def test_control_characters_in_a_header(path: str, odd: int, stack: ExitStack) -
     head = b"HTTP/1.0 200 OK\r\n" + JSON + b"x-a: b\t" + bytes([odd]) + b"c\r\n"
     here, _ = stack.enter_context(answering(head + b'\r\n{"a":1}'))
 
-    answer = told(stack, here, request(path, PROMPT, more=CLOSE))
+    answer = answered(stack, here, request(path, PROMPT, more=CLOSE))
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b"\r\nx-a: b\t c\r\n" in answer
     assert b'{"a":1}' in answer
@@ -93,7 +93,7 @@ def test_a_status_that_ends_no_request(path: str, status: bytes, stack: ExitStac
     """Nobody asked to leave HTTP: it is no answer."""
     here, _ = stack.enter_context(answering(b"HTTP/1.1 " + status + b" Odd\r\n\r\n"))
 
-    assert told(stack, here, request(path, PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 502 ")
+    assert answered(stack, here, request(path, PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 502 ")
 
 
 def test_a_websocket_that_the_provider_refuses(stack: ExitStack) -> None:
@@ -120,5 +120,5 @@ def test_any_path_passes(stack: ExitStack) -> None:
     """Encoded line ends too: the provider says what is wrong with it."""
     here, got = stack.enter_context(answering(CLOSES + JSON + b"\r\n{}"))
 
-    assert told(stack, here, request("/v1/files/a%0d%0Ab", PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 200 ")
+    assert answered(stack, here, request("/v1/files/a%0d%0Ab", PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 200 ")
     assert [PROMPT] == got

@@ -26,19 +26,19 @@ class Reports(Observer):
 
     def __init__(self) -> None:
         self.calls: list[UsageCall] = []
-        self.came = threading.Condition()
+        self.arrived = threading.Condition()
 
     def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
         """Keep it."""
         assert UsageOutcome.RECORDED is answer.outcome
-        with self.came:
+        with self.arrived:
             self.calls.append(call)
-            self.came.notify_all()
+            self.arrived.notify_all()
 
     def wait(self, number: int) -> None:
         """Wait for so many."""
-        with self.came:
-            assert self.came.wait_for(lambda: len(self.calls) >= number, LONG)
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.calls) >= number, LONG)
 
 
 @pytest.mark.parametrize("format", FORMATS)

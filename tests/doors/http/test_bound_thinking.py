@@ -42,11 +42,11 @@ def test_sixty_calls_over_the_limit(stream: bool) -> None:
     with proxied(model) as here:
         here.upstream.thinking = BoundThinking()
         agent = _agent(here, [ASKED], stream=stream)
-        while (said := agent.ask()).calls:
-            agent.answer(said, log_of)
+        while (heard := agent.ask()).calls:
+            agent.answer(heard, log_of)
 
     assert [] == here.upstream.defects
-    assert "All builds were looked at." == said.text
+    assert "All builds were looked at." == heard.text
     assert script.turns == len(here.upstream.sent) > CALLS + 10
     assert max(len(each.raw) for each in here.upstream.sent) < 25_000
     assert sum(b'"thinking"' in each.raw for each in here.upstream.sent) > CALLS // 4
@@ -61,8 +61,8 @@ def test_a_hidden_turns_thinking_is_not_shown(stream: bool) -> None:
     with proxied(scripted(hidden, theirs, both, hidden, _thinking(Says("Done."), "Last."), Says("Bye."))) as here:
         here.upstream.thinking = BoundThinking()
         agent = _agent(here, [ASKED], stream=stream)
-        while (said := agent.ask()).calls:
-            agent.answer(said, log_of)
+        while (heard := agent.ask()).calls:
+            agent.answer(heard, log_of)
         agent.history.append(ASKED)
         agent.ask()
 
@@ -85,8 +85,8 @@ def test_thinking_behind_a_hidden_turn_that_is_lost_is_removed(stream: bool) -> 
         with proxied(scripted(*script)) as here:
             here.upstream.thinking = thinking
             agent = _agent(here, history, stream=stream)
-            said = agent.ask()
-            agent.answer(said, log_of)
+            heard = agent.ask()
+            agent.answer(heard, log_of)
             if number:
                 assert "Done." == agent.ask().text
         assert [] == here.upstream.defects

@@ -40,7 +40,7 @@ def test_a_provider_gets_marks_that_move_with_the_history(api: str) -> None:
         sent = _model(here, api, BOTH, *(Says(str(number)) for number in range(9)))
         history = [spoken.asked("Go")]
         assert 200 == _send(here, api, history)
-        history += [*spoken.said(Turn()), spoken.result(Turn(), "done")]
+        history += [*spoken.answer_entries(Turn()), spoken.result(Turn(), "done")]
         for turns in (1, 2, 9, 17, 25):
             assert 200 == _send(here, api, [*history, *_history(api, turns, first=1)])
         bodies, defects = sent(), here.upstream.defects

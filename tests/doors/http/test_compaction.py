@@ -85,10 +85,12 @@ def test_input_tokens_are_those_of_the_trimmed_prompt() -> None:
             _, headers = post(here, "/v1/responses", {**MODEL, "tools": [TOOL], "input": items(number)})
         sent = here.upstream.bodies[-1]["input"]
         for tools in ({"tools": [TOOL]}, {}):
-            body, told = post(here, "/v1/responses/input_tokens", {"model": "scripted", "input": items(14), **tools})
+            body, answer_headers = post(
+                here, "/v1/responses/input_tokens", {"model": "scripted", "input": items(14), **tools}
+            )
             assert beside.answered[-1] == body
-            assert headers[RUN] == told[RUN]
-            assert "x-prompt-sidecar-untrimmed" not in told
+            assert headers[RUN] == answer_headers[RUN]
+            assert "x-prompt-sidecar-untrimmed" not in answer_headers
             asked = last(beside)["input"]
             assert [each for each in sent if "role" not in each] == [each for each in asked if "role" not in each]
         again, _ = post(here, "/v1/responses", {**MODEL, "tools": [TOOL], "input": items(14)})
@@ -104,10 +106,10 @@ def test_a_history_is_compacted_as_it_was_trimmed(tools: dict[str, Any]) -> None
         for number in range(1, 15):
             _, headers = post(here, "/v1/responses", {**MODEL, "tools": [TOOL], "input": items(number)})
         sent = here.upstream.bodies[-1]["input"]
-        body, told = post(here, "/v1/responses/compact", {"model": "scripted", "input": items(14), **tools})
+        body, answer_headers = post(here, "/v1/responses/compact", {"model": "scripted", "input": items(14), **tools})
         assert beside.answered[-1] == body
-        assert headers[RUN] == told[RUN]
-        assert "true" == told["x-prompt-sidecar-fits"]
+        assert headers[RUN] == answer_headers[RUN]
+        assert "true" == answer_headers["x-prompt-sidecar-fits"]
         asked = last(beside)["input"]
         assert [each for each in sent if "role" not in each] == [each for each in asked if "role" not in each]
 
@@ -126,9 +128,9 @@ def test_a_history_is_compacted_as_it_was_trimmed(tools: dict[str, Any]) -> None
 def test_a_history_that_no_process_has_seen_is_compacted() -> None:
     """It must fit as well."""
     with serving() as (here, beside):
-        _, told = post(here, "/v1/responses/compact", {"model": "scripted", "input": items(14)})
-    assert "true" == told["x-prompt-sidecar-fits"]
-    assert int(told["x-prompt-sidecar-trims"])
+        _, answer_headers = post(here, "/v1/responses/compact", {"model": "scripted", "input": items(14)})
+    assert "true" == answer_headers["x-prompt-sidecar-fits"]
+    assert int(answer_headers["x-prompt-sidecar-trims"])
     assert len(beside.bodies[0][1]) < len(json.dumps(items(14)))
 
 
@@ -153,9 +155,11 @@ def test_a_block_that_stands_first() -> None:
         history: list[Any] = [{"role": "user", "content": "Find the bug."}]
         _, headers = post(here, "/v1/messages", {**common, "messages": history})
         history += [{"role": "assistant", "content": "First."}, {"role": "user", "content": "Go on."}]
-        said, told = post(here, "/v1/messages", {**common, "messages": history, "compaction": {"type": "summarize"}})
-        assert headers[RUN] == told[RUN]
-        assert block in json.loads(said)["content"]
+        answer, answer_headers = post(
+            here, "/v1/messages", {**common, "messages": history, "compaction": {"type": "summarize"}}
+        )
+        assert headers[RUN] == answer_headers[RUN]
+        assert block in json.loads(answer)["content"]
         history = [{"role": "assistant", "content": [block]}, {"role": "user", "content": "What was it?"}]
         here.upstream.only_other = True
         seen: list[Any] = []
@@ -180,10 +184,10 @@ def test_a_block_that_stands_first() -> None:
     ],
 )
 @pytest.mark.parametrize("guard", [None, GuardOptions(mode="enforce", scan_seconds=60)])
-def test_what_passes_as_it_came_says_why(path: str, why: str, guard: GuardOptions | None) -> None:
+def test_what_passes_unchanged_says_why(path: str, why: str, guard: GuardOptions | None) -> None:
     """Prompts that are not trimmed, and what is no prompt."""
     raw = b'{ "model": "scripted", "prompt": "Once upon a time" }'
     with serving(guard=guard) as (here, beside):
-        _, told = post(here, path, raw)
+        _, answer_headers = post(here, path, raw)
     assert [(path, raw)] == beside.bodies
-    assert why == told.get("x-prompt-sidecar-untrimmed")
+    assert why == answer_headers.get("x-prompt-sidecar-untrimmed")

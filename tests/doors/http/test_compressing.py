@@ -189,9 +189,9 @@ def test_the_runs_of_hashes_are_bounded() -> None:
 def test_probes_are_answered_without_a_provider() -> None:
     """As those of headroom's proxy, before anybody has to say who asks."""
     with opened(options("http://127.0.0.1:9"), runs()) as door:
-        told = {"service": "prompt-sidecar", "status": "healthy", "ready": True}
-        assert (200, told) == get(f"{door.address}/health")
-        assert (200, told) == get(f"{door.address}/readyz")
+        health = {"service": "prompt-sidecar", "status": "healthy", "ready": True}
+        assert (200, health) == get(f"{door.address}/health")
+        assert (200, health) == get(f"{door.address}/readyz")
 
 
 @pytest.mark.parametrize("state", State)
@@ -207,8 +207,8 @@ def test_probes_tell_the_state_of_the_process(state: State) -> None:
         reply = front.reply(request, route("GET", path, {}, {}), "passed_through")
         assert reply is not None
         found.append(reply.response)
-        told = json.loads(reply.response.text or "")
-        assert ("healthy" if state is State.SERVING else state.name.lower()) == told["status"]
+        health = json.loads(reply.response.text or "")
+        assert ("healthy" if state is State.SERVING else state.name.lower()) == health["status"]
 
     assert [200, 200 if state is State.SERVING else 503] == [each.status for each in found]
 

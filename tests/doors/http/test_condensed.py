@@ -87,7 +87,7 @@ def _turns(api: str, calls: Sequence[tuple[str, Mapping[str, str], str]]) -> lis
     spoken, made = APIS[api], [APIS[api].asked("Fix the orders.")]
     for number, (tool, arguments, text) in enumerate(calls):
         turn = Turn(f"Step {number}.", f"call-{number}", tool, json.dumps(arguments))
-        made += [*spoken.said(turn), spoken.result(turn, text)]
+        made += [*spoken.answer_entries(turn), spoken.result(turn, text)]
     return made
 
 

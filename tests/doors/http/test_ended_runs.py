@@ -45,7 +45,7 @@ def goes_on(api: str, here: Proxied, hidden: Sequence[Says], between: Any) -> li
     history = [spoken.asked("Go")]
     spoken.exchange(here, history, stream=False)
     between()
-    spoken.exchange(here, [*history, *spoken.said(Turn()), spoken.result(Turn(), "line 1")], stream=False)
+    spoken.exchange(here, [*history, *spoken.answer_entries(Turn()), spoken.result(Turn(), "line 1")], stream=False)
     bodies, defects = sent()
     assert [] == defects
     return [spoken.entries(each) for each in bodies]
@@ -95,7 +95,7 @@ def test_a_run_that_is_used_keeps_its_hidden_turns() -> None:
     with proxied(script, clock=clock, limits=Limits(default_window=4_500, time_to_live=600)) as here:
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
-        history += [*spoken.said(Turn()), spoken.result(Turn(), "line 1")]
+        history += [*spoken.answer_entries(Turn()), spoken.result(Turn(), "line 1")]
         for number in range(5):
             clock.now += 500
             here.core.sweep()
@@ -131,7 +131,9 @@ def test_a_run_that_is_ended_during_an_answer_leaves_nothing(stream: bool) -> No
         here.upstream.model = scripted(ends, Says("Done."))
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=stream)
-        spoken.exchange(here, [*history, *spoken.said(Turn()), spoken.result(Turn(), "line 1")], stream=stream)
+        spoken.exchange(
+            here, [*history, *spoken.answer_entries(Turn()), spoken.result(Turn(), "line 1")], stream=stream
+        )
 
     assert 0 == json.dumps(here.upstream.bodies[-1]).count("; tag=")
     assert ["ended"] == observer.causes

@@ -54,14 +54,14 @@ def chat(**more: Make) -> Make:
     }
 
 
-def said(make: Make, role: str = "user", **more: str) -> Make:
+def spoken(make: Make, role: str = "user", **more: str) -> Make:
     """A prompt of chat completions or messages whose message has this content."""
     return lambda key: {"model": "m", "max_tokens": 9, "messages": [{"role": role, "content": make(key), **more}]}
 
 
 def part(make: Make) -> Make:
     """The same with one part."""
-    return said(lambda key: [make(key)])
+    return spoken(lambda key: [make(key)])
 
 
 def called(make: Make) -> Make:
@@ -154,8 +154,8 @@ BEDROCK: Final = "/model/m/"
 SOURCE: Final = member(type=const("base64"), media_type=const("text/plain"), data=packed)
 LOCATION: Final = typed("char_location", cited_text=text, document_title=SAYS, document_index=const(0))
 TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
-    (CHAT, "system", said(text, "system")),
-    (CHAT, "user", said(text)),
+    (CHAT, "system", spoken(text, "system")),
+    (CHAT, "user", spoken(text)),
     (CHAT, "text part", part(typed("text", text=text))),
     (CHAT, "result", RESULT),
     (CHAT, "arguments", CALL),
@@ -180,7 +180,7 @@ TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
     (CHAT, "future part's name", part(typed("future_part", name=bare, data=text, url=text, id=bare))),
     (CHAT, "future member", chat(future=member(deep=lambda key: [{"name": key}]))),
     (CHAT, "future text", chat(future=text)),
-    (CHAT, "refusal", said(text, "assistant")),
+    (CHAT, "refusal", spoken(text, "assistant")),
     (RESPONSES, "instructions", input_(typed("input_text", text=SAYS), instructions=text)),
     (RESPONSES, "input", lambda key: {"model": "m", "input": text(key)}),
     (RESPONSES, "part", input_(typed("input_text", text=text))),
@@ -216,7 +216,7 @@ TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
         "variables",
         input_(typed("input_text", text=SAYS), prompt=member(variables=member(x=bare))),
     ),
-    (MESSAGES, "system", lambda key: {"system": text(key), **said(SAYS)(key)}),
+    (MESSAGES, "system", lambda key: {"system": text(key), **spoken(SAYS)(key)}),
     (MESSAGES, "text", part(typed("text", text=text))),
     (MESSAGES, "document", part(typed("document", source=SOURCE))),
     (
@@ -238,12 +238,12 @@ TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
         part(typed("tool_result", tool_use_id=SAYS, content=lambda key: [typed("text", text=text)(key)])),
     ),
     (MESSAGES, "input", part(typed("tool_use", id=SAYS, name=SAYS, input=member(name=bare)))),
-    (MESSAGES, "stop", lambda key: {"stop_sequences": [key], **said(SAYS)(key)}),
-    (MESSAGES, "metadata", lambda key: {"metadata": {"user_id": key}, **said(SAYS)(key)}),
+    (MESSAGES, "stop", lambda key: {"stop_sequences": [key], **spoken(SAYS)(key)}),
+    (MESSAGES, "metadata", lambda key: {"metadata": {"user_id": key}, **spoken(SAYS)(key)}),
     (MESSAGES, "future part", part(typed("future_part", source=typed("x", data=text), name=bare))),
     (MESSAGES + "/count_tokens", "text", part(typed("text", text=text))),
-    (MESSAGES + "/batches", "text", lambda key: {"requests": [{"custom_id": "1", "params": said(text)(key)}]}),
-    (MESSAGES + "/batches", "custom id", lambda key: {"requests": [{"custom_id": key, "params": said(SAYS)(key)}]}),
+    (MESSAGES + "/batches", "text", lambda key: {"requests": [{"custom_id": "1", "params": spoken(text)(key)}]}),
+    (MESSAGES + "/batches", "custom id", lambda key: {"requests": [{"custom_id": key, "params": spoken(SAYS)(key)}]}),
     (GEMINI + "generateContent", "text", contents(member(text=text))),
     (
         GEMINI + "generateContent",
@@ -317,7 +317,7 @@ TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
         "future block",
         converse(member(futureBlock=member(name=bare, source=member(bytes=packed)))),
     ),
-    (BEDROCK + "invoke", "text", said(text)),
+    (BEDROCK + "invoke", "text", spoken(text)),
     (BEDROCK + "count-tokens", "text", lambda key: {"input": {"converse": converse(member(text=text))(key)}}),
     ("/v1/completions", "prompt", member(model=SAYS, prompt=text, suffix=SAYS)),
     ("/v1/completions", "suffix", member(model=SAYS, prompt=SAYS, suffix=text)),
@@ -335,7 +335,11 @@ TABLE: Final[tuple[tuple[str, str, Make], ...]] = (
 """A path, a place in the body, and the body with a key there."""
 OBSERVED: Final[tuple[tuple[str, str, Make], ...]] = (
     (CHAT, "tool", chat(tools=lambda key: [{"type": "function", "function": {"name": "f", "description": text(key)}}])),
-    (MESSAGES, "server", lambda key: {"mcp_servers": [{"type": "url", "authorization_token": key}], **said(SAYS)(key)}),
+    (
+        MESSAGES,
+        "server",
+        lambda key: {"mcp_servers": [{"type": "url", "authorization_token": key}], **spoken(SAYS)(key)},
+    ),
     (
         GEMINI + "generateContent",
         "tool",
@@ -497,7 +501,7 @@ def test_what_is_not_json(path: str, body: bytes, kind: str, sending: Sending) -
 def test_lines_of_a_batch(sending: Sending) -> None:
     """Each line is masked, whatever its content type says."""
     key = key_of(next(NUMBERS))
-    line = {"custom_id": "1", "method": "POST", "url": CHAT, "body": said(text)(key)}
+    line = {"custom_id": "1", "method": "POST", "url": CHAT, "body": spoken(text)(key)}
     lines = f"{json.dumps(line)}\n{json.dumps(line)}\n".encode()
     status, _, sent = sending.post("/v1/files", lines, "application/jsonl")
     assert (200, False, 2) == (status, leaks(sent, key), sent.decode().count(MASK))

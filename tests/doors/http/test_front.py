@@ -102,10 +102,10 @@ def test_a_page_sends_nothing_on(
 ) -> None:
     """Not by a name of its own that leads here, nor to the address; its own key and a run's id do not help."""
     mine = {"authorization": "Bearer of-the-page", "x-prompt-sidecar-run": "a-guess"}
-    got, body, told = asked(here, "POST", path, PROMPT, **mine, **headers)
+    got, body, answered = asked(here, "POST", path, PROMPT, **mine, **headers)
     assert status == got
     assert "http.hosts" in json.loads(body)["error"]["message"]
-    assert "access-control-allow-origin" not in told
+    assert "access-control-allow-origin" not in answered
     assert [] == here.upstream.sent
     assert 0 == len(here.core)
     assert 1 == counted.strangers["http", "host" if status == 421 else "origin"]
@@ -126,8 +126,8 @@ def test_a_page_reads_nothing(path: str, here: Proxied) -> None:
 )
 def test_a_page_opens_no_websocket(path: str, status: int, headers: dict[str, Any], here: Proxied) -> None:
     """Browsers let any page open one, and read what comes."""
-    got, _, told = asked(here, "GET", path, **UPGRADE, **headers)
-    assert (status, "close") == (got, told["connection"])
+    got, _, answered = asked(here, "GET", path, **UPGRADE, **headers)
+    assert (status, "close") == (got, answered["connection"])
 
 
 @pytest.mark.parametrize("host", OWN)
@@ -175,15 +175,15 @@ def test_its_own_paths(here: Proxied) -> None:
 
 def test_its_page_says_what_to_set(here: Proxied) -> None:
     """A text for curl, a page for browsers; the address is the one asked, and nothing in it is read as HTML."""
-    status, text, told = asked(here, "GET", "/")
+    status, text, headers_back = asked(here, "GET", "/")
     lines = text.decode().splitlines()
-    assert (200, "text/plain") == (status, told["content-type"].partition(";")[0])
+    assert (200, "text/plain") == (status, headers_back["content-type"].partition(";")[0])
     assert {f"OPENAI_BASE_URL={here.url}/v1", f"ANTHROPIC_BASE_URL={here.url}"} <= set(lines)
     assert "It is ready." in lines[0]
-    status, page, told = asked(here, "GET", "/", accept="text/html,*/*;q=0.8", host="localhost:7780")
-    assert (200, "text/html") == (status, told["content-type"].partition(";")[0])
+    status, page, headers_back = asked(here, "GET", "/", accept="text/html,*/*;q=0.8", host="localhost:7780")
+    assert (200, "text/html") == (status, headers_back["content-type"].partition(";")[0])
     assert b"GOOGLE_GEMINI_BASE_URL=http://localhost:7780" in page
-    assert "default-src 'none'" == told["content-security-policy"]
+    assert "default-src 'none'" == headers_back["content-security-policy"]
     status, page, _ = asked(here, "GET", "/", accept="text/html", host="[::1]<script>")
     assert (True, False) == (status in {200, 421}, b"<script>" in page)
 
@@ -259,12 +259,12 @@ def test_an_agent_that_falls_back_is_trimmed(here: Proxied) -> None:
     assert 1 == len(here.core)
 
 
-def test_a_window_that_is_assumed_is_told(here: Proxied) -> None:
+def test_a_window_that_is_assumed_is_reported(here: Proxied) -> None:
     """A header says so where nothing is known of the model's window; where the agent or the name says it, none does."""
 
-    def window(model: str, **said: str) -> Any:
+    def window(model: str, **more: str) -> Any:
         sent = json.dumps({"model": model, "store": False, "input": [{"role": "user", "content": "Go."}]}).encode()
-        status, _, headers = asked(here, "POST", "/v1/responses", sent, **said)
+        status, _, headers = asked(here, "POST", "/v1/responses", sent, **more)
         assert (200, True) == (status, "x-prompt-sidecar-limit" in headers)
         return headers.get("x-prompt-sidecar-window")
 
@@ -294,13 +294,13 @@ def test_a_recorded_opening() -> None:
 def test_after_a_refused_websocket_the_connection_ends(here: Proxied) -> None:
     """Whatever follows on it would be taken for messages, and never be answered."""
 
-    async def told() -> bytes:
+    async def received() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.door.port)
         head = "".join(f"{name}: {value}\r\n" for name, value in UPGRADE.items() if name != "sec-websocket-key")
         writer.write(f"GET /v1/realtime HTTP/1.1\r\nhost: a\r\n{head}\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n".encode())
         return await reader.read()
 
-    assert asyncio.run(told()).startswith(b"HTTP/1.1 400 ")
+    assert asyncio.run(received()).startswith(b"HTTP/1.1 400 ")
 
 
 def test_the_rest_of_that_path_passes(here: Proxied) -> None:

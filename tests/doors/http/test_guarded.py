@@ -36,10 +36,10 @@ def test_tools_get_values_that_no_provider_sees(format: str, stream: bool) -> No
     """Those on the list; another tool gets the mask. The next prompt holds the same masks again."""
     with proxied(scripted(_uses_the_mask, Says("Done.")), guard=ENFORCE, window=100_000) as here:
         agent = Agent(format, stream, here.url, [{"role": "user", "content": f"Deploy with {KEY}."}])
-        said = agent.ask()
+        heard = agent.ask()
         held = json.dumps(agent.history[1:], ensure_ascii=False)
         arguments = [json.loads(each) for each in _arguments(agent.history)]
-        agent.answer(said, lambda _: "deployed")
+        agent.answer(heard, lambda _: "deployed")
         agent.ask()
         sent = b"".join(each.raw for each in here.upstream.sent)
 

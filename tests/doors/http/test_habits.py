@@ -29,8 +29,8 @@ OTHER = Turn("Something else.", "other-1", "other_tool", '{"all": true}')
 def times(entries: Sequence[Any], name: str) -> int:
     """How often a tool is called in a history."""
     answers = [part for entry in entries for part in entry.get("parts", []) if "functionResponse" in part]
-    told = f'"name": "{name}"'
-    return json.dumps(entries).count(told) - json.dumps(answers).count(told)
+    member = f'"name": "{name}"'
+    return json.dumps(entries).count(member) - json.dumps(answers).count(member)
 
 
 @pytest.mark.parametrize("mark", ["cache_control", "prompt_cache_breakpoint", "cachePoint"])
@@ -50,7 +50,7 @@ def exchanged(
     with proxied(scripted()) as here:
         sent = spoken.upstream(here, scripted(*hidden, Says("Done."), Says("Bye.")), stream=stream)
         spoken.exchange(here, history, stream=stream)
-        history += [*spoken.said(turn), spoken.result(turn, "line 1 of the log"), *rest]
+        history += [*spoken.answer_entries(turn), spoken.result(turn, "line 1 of the log"), *rest]
         spoken.exchange(here, history, stream=stream)
         history += [spoken.spoken("Done."), spoken.asked("More")]
         spoken.exchange(here, history, stream=stream)
@@ -64,9 +64,9 @@ def check_found(bodies: list[list[Any]], defects: list[str], turn: Turn) -> None
     second, third = bodies
     assert second == third[: len(second)]
     for entries in bodies:
-        told = json.dumps(entries)
+        text = json.dumps(entries)
         assert (1, 1) == (times(entries, SEARCH), times(entries, TOOL))
-        assert (1, 1) == (told.count("; tag="), told.count("line 1 of the log"))
+        assert (1, 1) == (text.count("; tag="), text.count("line 1 of the log"))
     if turn.call != "c1":  # call and result have it
         assert 2 == json.dumps(second).count(f'"{turn.call}"')
     assert json.dumps(second).index("; tag=") < json.dumps(second).index("line 1 of the log")
@@ -150,8 +150,8 @@ def test_sixty_calls_of_an_agent_with_a_habit(format: str, habit: Callable[[Any]
     script, observer = Script(), Losses()
     with proxied(script, observer=observer) as here:
         agent = Agent(format, stream=False, base=here.url, history=[{"role": "user", "content": "Which build failed?"}])
-        while (said := agent.ask()).calls:
-            agent.answer(said, log_of)
+        while (heard := agent.ask()).calls:
+            agent.answer(heard, log_of)
             agent.history = [made for entry in agent.history for made in habit(entry)]
 
     assert ([], []) == (here.upstream.defects, observer.causes)
@@ -164,13 +164,13 @@ def test_recorded_habits() -> None:
     files = present("failing/hidden_turn_habits.json")
     if not files:
         pytest.skip("recorded data failing/hidden_turn_habits.json not found; PROMPT_SIDECAR_DATA names the folder")
-    for said in json.loads(files[0].read_text())["the agent's next request gives the turn back as"].values():
-        call = said["tool_calls"][0]
+    for entry in json.loads(files[0].read_text())["the agent's next request gives the turn back as"].values():
+        call = entry["tool_calls"][0]
         turn = Turn(
-            said.get("content"), call["id"], arguments=call["function"]["arguments"], without="content" not in said
+            entry.get("content"), call["id"], arguments=call["function"]["arguments"], without="content" not in entry
         )
         bodies, defects = exchanged("chat", [BOTH], turn, stream=False)
-        assert [said] == list(APIS["chat"].said(turn))
+        assert [entry] == list(APIS["chat"].answer_entries(turn))
         check_found(bodies, defects, turn)
 
 
@@ -199,7 +199,7 @@ def test_what_stood_at_the_end_goes_with_what_was_before_it() -> None:
     with proxied(scripted(BOTH, Says("Done."), Says("Bye.")), observer=observer) as here:
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
-        history += [*spoken.said(OTHER), spoken.result(OTHER, "line 1 of the log")]
+        history += [*spoken.answer_entries(OTHER), spoken.result(OTHER, "line 1 of the log")]
         spoken.exchange(here, history, stream=False)
         history[-1] = spoken.result(OTHER, "[cleared]")
         spoken.exchange(here, [*history, spoken.spoken("Done."), spoken.asked("More")], stream=False)

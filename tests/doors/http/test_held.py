@@ -44,7 +44,7 @@ class Bounds(Observer):
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, [HELD_BOUND]), (8, [])], ids=["full", "room"])
-def test_a_request_that_came_before_the_door(most: int, expected: list[str]) -> None:
+def test_a_request_that_arrived_before_the_door(most: int, expected: list[str]) -> None:
     """It is answered once the door serves; where no more could have waited, the bound was reached."""
     observer = Bounds()
     with Upstream(lambda _: Says("held")) as upstream:

@@ -29,7 +29,7 @@ def _written(*entries: Any) -> list[bytes]:
     return [json.dumps(each).encode() for each in entries]
 
 
-def _said(text: str) -> dict[str, Any]:
+def _answer_of(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text}
 
 
@@ -62,11 +62,11 @@ def test_answers_with_the_same_words_get_their_own() -> None:
     for number in range(3):
         kept.keep(RUN, Splice(("Gone",), (b"gone",)))
         kept.keep(RUN, Splice(("OK",), (b"hidden %d" % number, b"OK")))
-    history = _written(_asked("a"), _said("OK"), _asked("OK"), _said("OK "), _asked("c"))
+    history = _written(_asked("a"), _answer_of("OK"), _asked("OK"), _answer_of("OK "), _asked("c"))
 
     restored = _restored(kept, RUN, dialect, lambda: history)
     assert [history[0], b"hidden 0", b"OK", history[2], b"hidden 1", b"OK", history[4]] == restored
-    assert _restored(kept, RUN, dialect, lambda: _written(_asked("OK"), _said("No"))) is None
+    assert _restored(kept, RUN, dialect, lambda: _written(_asked("OK"), _answer_of("No"))) is None
     assert _restored(kept, ("other", "run"), dialect, lambda: history) is None
 
 
@@ -74,14 +74,14 @@ def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
     """An agent may send it back or leave it out."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
     call = {"type": "function_call", "call_id": "1", "name": "t"}
-    gists = tuple(str(dialect.gist(each)) for each in (_said("One"), call))
+    gists = tuple(str(dialect.gist(each)) for each in (_answer_of("One"), call))
     kept.keep(RUN, Splice(gists, (b"all",)))
     reasoning = {"type": "reasoning"}
 
-    for sent in ([_said("One"), call], [reasoning, reasoning, _said("One"), reasoning, call]):
+    for sent in ([_answer_of("One"), call], [reasoning, reasoning, _answer_of("One"), reasoning, call]):
         history = _written(_asked("a"), *sent, _asked("b"))
         assert [history[0], b"all", history[-1]] == _restored(kept, RUN, dialect, history.copy)
-    cut = _written(_asked("a"), reasoning, _said("One"), reasoning)
+    cut = _written(_asked("a"), reasoning, _answer_of("One"), reasoning)
     assert _restored(kept, RUN, dialect, lambda: cut) is None
 
 
@@ -90,10 +90,10 @@ def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
     call = {"functionCall": {"name": "status", "args": {"of": 1.0, "all": True}}}
     sent = {"functionCall": {"name": "status", "args": {"all": True, "of": 1}, "id": "made-up"}}
-    said = {"role": "model", "parts": [sent]}
+    entry = {"role": "model", "parts": [sent]}
     asked = {"role": "user", "parts": [{"text": "a"}]}
     kept.keep(RUN, Splice((str(dialect.gist({"parts": [call]})),), (b"hidden", b"call"), place=3))
-    history = _written(asked, said, asked, said, asked)
+    history = _written(asked, entry, asked, entry, asked)
 
     assert [*history[:3], b"hidden", b"call", history[4]] == _restored(kept, RUN, dialect, lambda: history)
     shorter = history[2:]
@@ -109,7 +109,7 @@ def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None
     reasoning = {"type": "reasoning", "id": "rs_1"}
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
-    hidden, answer = [reasoning, call, result], {"id": "msg_1", "type": "message", **_said("Done")}
+    hidden, answer = [reasoning, call, result], {"id": "msg_1", "type": "message", **_answer_of("Done")}
     gists = tuple(str(dialect.gist(each)) for each in (call, answer))
     for place in (1, -1):
         entries = tuple(_written(*hidden, answer))
@@ -126,10 +126,10 @@ def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None
 def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> None:
     """Such as behind their answer: providers refuse an id that comes twice."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
-    looks = {"id": "msg_1", "type": "message", **_said("I look.")}
+    looks = {"id": "msg_1", "type": "message", **_answer_of("I look.")}
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
-    answer = {"id": "msg_2", "type": "message", **_said("Done")}
+    answer = {"id": "msg_2", "type": "message", **_answer_of("Done")}
     gists = [str(dialect.gist(each)) for each in (looks, call, answer)]
     entries = tuple(_written(looks, call, result, answer))
     kept.keep(RUN, Splice((gists[0], gists[2]), entries, place=1, hidden=tuple(gists[:2]), hidden_entries=3))
@@ -143,14 +143,14 @@ def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> N
 def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() -> None:
     """An agent that has left out what was before an answer keeps the answer as it was shown."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
-    said = {"role": "model", "parts": [{"text": "Done"}]}
+    entry = {"role": "model", "parts": [{"text": "Done"}]}
     asked = {"role": "user", "parts": [{"text": "a"}]}
-    kept.keep(RUN, Splice((str(dialect.gist(said)),), (b"hidden", b"Done"), place=1))
+    kept.keep(RUN, Splice((str(dialect.gist(entry)),), (b"hidden", b"Done"), place=1))
 
-    assert _restored(kept, RUN, dialect, lambda: _written(said, asked)) is None
-    before = _written({"role": "model", "parts": [{"text": "First"}]}, said, asked)
+    assert _restored(kept, RUN, dialect, lambda: _written(entry, asked)) is None
+    before = _written({"role": "model", "parts": [{"text": "First"}]}, entry, asked)
     assert _restored(kept, RUN, dialect, lambda: before) is None
-    whole = _written(asked, said, asked)
+    whole = _written(asked, entry, asked)
     assert [whole[0], b"hidden", b"Done", whole[2]] == _restored(kept, RUN, dialect, lambda: whole)
 
 
@@ -173,7 +173,7 @@ def test_many_of_both_take_no_time_together() -> None:
     kept = HiddenTurns(1 << 30, 1 << 30)
     for number in range(10_000):
         kept.keep(RUN, Splice((f"splice {number}",), (b"x",)))
-    history = _written(*(_said(f"said {number}") for number in range(20_000)))
+    history = _written(*(_answer_of(f"said {number}") for number in range(20_000)))
 
     assert _restored(kept, RUN, OpenAIChat(), lambda: history) is None
 
@@ -203,7 +203,7 @@ def test_what_is_saved_is_put_back_elsewhere(api: str, hidden: Sequence[Says]) -
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
         kept = kept_of(here)
-        history += [*spoken.said(Turn()), spoken.result(Turn(), "line 1")]
+        history += [*spoken.answer_entries(Turn()), spoken.result(Turn(), "line 1")]
         saved = kept.saved(run)
         here_made = kept.restored(run, _dialect(api), lambda: _written(*history), only_look=True)
     other = HiddenTurns(1_000_000, 1_000_000)
@@ -272,14 +272,14 @@ def test_half_characters_are_saved() -> None:
 def test_hidden_turns_are_kept_with_masks(api: str) -> None:
     """A secret that the model has written is masked in what is kept, as in the next prompt."""
     spoken, run = APIS[api], ("local", "habits")
-    said = Says(f"Use {SECRET}.", BOTH.calls)
+    answer = Says(f"Use {SECRET}.", BOTH.calls)
     with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
-        sent = spoken.upstream(here, scripted(said, Says("Done.")), stream=False)
+        sent = spoken.upstream(here, scripted(answer, Says("Done.")), stream=False)
         history = [spoken.asked("Go")]
         spoken.exchange(here, history, stream=False)
         kept = kept_of(here)
         entries = b"".join(kept._runs[run].splices[0].splice.entries)  # noqa: SLF001 - as above
-        history += [*spoken.said(Turn(f"Use {SECRET}.")), spoken.result(Turn(), "line 1")]
+        history += [*spoken.answer_entries(Turn(f"Use {SECRET}.")), spoken.result(Turn(), "line 1")]
         spoken.exchange(here, history, stream=False)
         bodies, defects = sent()
 

@@ -141,7 +141,7 @@ def test_killed_at_random_points_of_streamed_runs(format: str) -> None:  # noqa:
             assert sidecar.up.wait(LIMIT)
             asking[number] = len(made.history), time.monotonic()
             try:
-                said = made.ask()
+                heard = made.ask()
             except Exception:
                 failures.append(sidecar.deaths > deaths)
                 if not failures[-1] and not stopped.is_set():
@@ -149,9 +149,9 @@ def test_killed_at_random_points_of_streamed_runs(format: str) -> None:  # noqa:
                 continue
             finally:
                 del asking[number]
-            if not said.calls:
-                return said.text
-            made.answer(said, log_of)
+            if not heard.calls:
+                return heard.text
+            made.answer(heard, log_of)
         return "stopped"
 
     with ExitStack() as stack:

@@ -85,10 +85,10 @@ def test_thinking_of_hidden_turns_is_not_shown_and_comes_back(stream: bool) -> N
     theirs = Says("", [("call-7", TOOL, {})], blocks=[thoughts[1]])
     with proxied(scripted(own, theirs, Says("Done."))) as here:
         agent = Agent("anthropic_messages", stream, here.url, [{"role": "user", "content": "Go."}])
-        said = agent.ask()
+        heard = agent.ask()
         assert "Thought 0." not in json.dumps(agent.history)
         assert "Thought 1." in json.dumps(agent.history)
-        agent.answer(said, lambda _: "log")
+        agent.answer(heard, lambda _: "log")
         agent.ask()
         assert [] == here.upstream.defects
         last = here.upstream.bodies[2]["messages"]
@@ -228,7 +228,7 @@ def test_signed_requests_pass_and_one_line_says_so(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"messages": 7}', b'{"messages":["x"],"tools":7}', b"\xff\xfe"])
-def test_what_is_not_understood_goes_on_as_it_came(body: bytes) -> None:
+def test_what_is_not_understood_goes_on_unchanged(body: bytes) -> None:
     """The provider says what is wrong with it."""
     seen = []
 
@@ -350,7 +350,7 @@ def test_an_answer_that_is_too_long_is_502(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_stream_that_makes_no_sense_passes_as_it_came(format: str) -> None:
+def test_a_stream_that_makes_no_sense_passes_unchanged(format: str) -> None:
     """Its agent may make sense of it."""
     events: tuple[Any, ...] = (
         {"choices": [{"delta": {"tool_calls": [{"index": [], "function": {"name": "x"}}]}}]},

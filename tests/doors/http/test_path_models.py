@@ -61,17 +61,17 @@ def test_a_long_run(name: str) -> None:
     """
     steps = [_step(number) for number in range(1, CALLS + 1)]
     says = scripted(*steps, Says("All builds were looked at."))
-    told: list[Mapping[str, int]] = []
+    usages: list[Mapping[str, int]] = []
 
     def model(body: Any) -> Says:
         tokens = len(json.dumps(body)) // 4
-        told.append({"input": tokens, "cached": tokens // 2, "output": 30})
-        return replace(says(body), tokens=told[-1])
+        usages.append({"input": tokens, "cached": tokens // 2, "output": 30})
+        return replace(says(body), tokens=usages[-1])
 
     with proxied(scripted()) as here:
         there = _upstream(here, name, model)
         agent = PathAgent(WAYS[name], here.url)
-        agent.said("Which build failed?")
+        agent.add_user_text("Which build failed?")
         runs = set()
         for step in [*steps, None]:
             status, body, headers = agent.ask()
@@ -88,7 +88,7 @@ def test_a_long_run(name: str) -> None:
     assert int(headers["x-prompt-sidecar-trims"]) > 0
     assert max(map(len, there.raw)) < 25_000 < len(agent.body())
     assert CALLS + 1 == usage.reports
-    expected = [sum(each[name] for each in told) for name in ("input", "cached", "output")]
+    expected = [sum(each[name] for each in usages) for name in ("input", "cached", "output")]
     assert expected == [usage.input_tokens, usage.cached_tokens, usage.output_tokens]
     offered = [word in json.dumps(there.bodies) for word in ("recall_elided_content", " id=")]
     assert [name != "gemini-array"] * 2 == offered
@@ -101,7 +101,7 @@ def test_a_refusal_as_too_long_is_learned_from(name: str) -> None:
     with proxied(scripted(), window=100_000) as here:
         there = _upstream(here, name, scripted(refusal, Says("Done.")))
         agent = PathAgent(WAYS[name], here.url)
-        agent.said("Go.")
+        agent.add_user_text("Go.")
         for number in range(1, 12):
             agent.take(_step(number), result(number))
         status, body, headers = agent.ask()
@@ -114,12 +114,12 @@ def test_a_refusal_as_too_long_is_learned_from(name: str) -> None:
 
 
 @EACH_WAY
-def test_other_errors_reach_the_agent_as_they_came(name: str) -> None:
+def test_other_errors_reach_the_agent_unchanged(name: str) -> None:
     """Status and bytes."""
     with proxied(scripted()) as here:
         there = _upstream(here, name, scripted(Says("no such model", status=404)))
         agent = PathAgent(WAYS[name], here.url)
-        agent.said("Go.")
+        agent.add_user_text("Go.")
         status, body, _ = agent.ask()
 
     assert (404, there.answered) == (status, body)
@@ -157,7 +157,7 @@ def test_masks_in_calls_become_values(name: str) -> None:
     with proxied(scripted(), guard=ENFORCE, window=100_000) as here:
         there = _upstream(here, name, uses_the_mask)
         agent = PathAgent(WAYS[name], here.url)
-        agent.said(f"Deploy with {SECRET}.")
+        agent.add_user_text(f"Deploy with {SECRET}.")
         _, body, _ = agent.ask()
 
     assert SECRET.encode() not in there.raw[0]
@@ -184,7 +184,7 @@ def test_a_stream_that_is_cut_off_breaks_and_is_not_reported(guard: GuardOptions
     with proxied(scripted(), guard=guard) as here:
         here.upstream.other = other
         agent = PathAgent(WAYS["gemini-sse"], here.url)
-        agent.said("Go.")
+        agent.add_user_text("Go.")
         with pytest.raises(aiohttp.ClientPayloadError):
             agent.ask()
         there = _upstream(here, "gemini-sse", _goes_on)
@@ -206,7 +206,7 @@ def test_tokens_of_gemini_are_counted_of_the_trimmed_prompt() -> None:
     with proxied(scripted()) as here:
         here.upstream.other = other
         agent = PathAgent(WAYS["gemini"], here.url)
-        agent.said("Go.")
+        agent.add_user_text("Go.")
         for number in range(1, 15):
             agent.take(_step(number), result(number))
         body = json.dumps({"contents": agent.history}).encode()
@@ -226,7 +226,7 @@ def test_signatures_of_gemini_outlive_a_restart() -> None:
             there = _upstream(here, "gemini-sse", _goes_on)
             agent = PathAgent(way, here.url, history)
             if not history:
-                agent.said("Which build failed?")
+                agent.add_user_text("Which build failed?")
             for number in half:
                 agent.take(_step(number), result(number))
                 history[-2]["parts"][1]["thoughtSignature"] = base64.b64encode(b"signature %d" % number).decode()
@@ -246,7 +246,7 @@ def test_a_signed_request_passes_untouched() -> None:
     with proxied(scripted()) as here:
         there = _upstream(here, "bedrock", scripted(Says("Done.")))
         agent = PathAgent(WAYS["bedrock"], here.url)
-        agent.said("Go.")
+        agent.add_user_text("Go.")
         for number in range(1, 15):
             agent.take(_step(number), result(number))
         _, body, headers = agent.ask(authorization="AWS4-HMAC-SHA256 Credential=x, Signature=y")

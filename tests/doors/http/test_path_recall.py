@@ -61,7 +61,7 @@ def _thinks(name: str) -> list[Any]:
 
 def _agent(name: str, here: Proxied) -> PathAgent:
     agent = PathAgent(_way(name), here.url, headers=WINDOW)
-    agent.said("Which build failed?")
+    agent.add_user_text("Which build failed?")
     return agent
 
 
@@ -140,7 +140,7 @@ def test_text_of_hidden_turns_is_shown_and_their_thinking_is_not(name: str) -> N
         there = _upstream(here, name, scripted(first, silent, Says("Done."), Says("Bye.")))
         agent = _agent(name, here)
         heard = agent.turn(str)
-        agent.said("Go on.")
+        agent.add_user_text("Go on.")
         agent.turn(str)
 
     assert "I look that up.Done." == heard.text.replace("\n", "")
@@ -163,7 +163,7 @@ def test_of_a_mixed_turn_the_agent_gets_its_own_calls(name: str) -> None:
         heard = agent.turn(str)
         assert "Done." == agent.turn(str).text
 
-    assert [{"number": 1}, {"number": 2}] == [told for _, _, told in heard.calls]
+    assert [{"number": 1}, {"number": 2}] == [arguments for _, _, arguments in heard.calls]
     assert [] == there.defects
     assert 1 == len(own_results(there.bodies[1]))
     if not _is_bedrock(name):
@@ -176,16 +176,16 @@ def test_a_model_in_a_loop_is_stopped(name: str) -> None:
     """After six hidden turns it has to answer without tools, and then does."""
 
     def model(body: Any) -> Says:
-        told = json.dumps(body)
-        forbidden = ENOUGH in told or '"NONE"' in told
-        return Says("Enough.") if forbidden else Says("", [(f"own-{len(told)}", OURS[1], {"query": "x"})])
+        text = json.dumps(body)
+        forbidden = ENOUGH in text or '"NONE"' in text
+        return Says("Enough.") if forbidden else Says("", [(f"own-{len(text)}", OURS[1], {"query": "x"})])
 
     with proxied(scripted()) as here:
         there = _upstream(here, name, model)
         agent = _agent(name, here)
         assert "Enough." == agent.turn(str).text
         assert 7 == len(there.bodies)
-        agent.said("Go on.")
+        agent.add_user_text("Go on.")
         agent.turn(str)
 
     assert [] == there.defects
@@ -196,8 +196,8 @@ def test_a_model_that_does_not_stop_is_not_heard(name: str) -> None:
     """What it calls in spite of that is nobody's; the agent has an answer that it can send back."""
 
     def model(body: Any) -> Says:
-        told = json.dumps(body)
-        return Says("Bye.") if "Go on." in told else Says("", [(f"own-{len(told)}", OURS[1], {"query": "x"})])
+        text = json.dumps(body)
+        return Says("Bye.") if "Go on." in text else Says("", [(f"own-{len(text)}", OURS[1], {"query": "x"})])
 
     with proxied(scripted()) as here:
         there = _upstream(here, name, model)
@@ -206,7 +206,7 @@ def test_a_model_that_does_not_stop_is_not_heard(name: str) -> None:
         assert 7 == len(there.bodies)
         if not heard.entries:
             agent.history.pop()
-        agent.said("Go on.")
+        agent.add_user_text("Go on.")
         assert "Bye." == agent.turn(str).text
 
     assert (NO_ANSWER if _is_bedrock(name) else "") == heard.text
@@ -247,7 +247,7 @@ def test_hidden_turns_that_are_lost_leave_a_valid_history(name: str) -> None:
             there.provider = provider
             agent = PathAgent(_way(name), here.url, history, headers=WINDOW)
             if not history:
-                agent.said("Which build failed?")
+                agent.add_user_text("Which build failed?")
                 agent.turn(str)
             heard = agent.turn(str)
         assert [] == there.defects
@@ -297,11 +297,11 @@ def test_values_are_restored_in_a_stream_with_hidden_turns(name: str) -> None:
     with proxied(scripted(), guard=ENFORCE, window=100_000) as here:
         there = _upstream(here, name, scripted(Says("Wait.", [SEARCH]), uses_the_mask, Says("Done.")))
         agent = PathAgent(_way(name), here.url, headers=WINDOW)
-        agent.said(f"Deploy with {KEY}.")
+        agent.add_user_text(f"Deploy with {KEY}.")
         heard = agent.turn(str)
         agent.turn(str)
 
-    assert [{"token": f"a {KEY} b"}] == [told for _, _, told in heard.calls]
+    assert [{"token": f"a {KEY} b"}] == [arguments for _, _, arguments in heard.calls]
     assert KEY.encode() not in b"".join(there.raw)
     assert [] == there.defects
 
@@ -309,7 +309,7 @@ def test_values_are_restored_in_a_stream_with_hidden_turns(name: str) -> None:
 def _filtered(dialect: Dialect, turns: list[bytes], step: int) -> tuple[bytes, list[Any]]:
     """What the agent gets of streams that come in pieces of so many bytes, and what the model said."""
     kept = dialect.filter(OURS, None)
-    out, said = [], []
+    out, texts = [], []
     for stream in turns:
         kept.begin()
         splitter = dialect.splitter(1 << 20)
@@ -318,8 +318,8 @@ def _filtered(dialect: Dialect, turns: list[bytes], step: int) -> tuple[bytes, l
         out += [kept.feed(event) for event in splitter.last()]
         out.append(kept.rest())
         turn = kept.turn()
-        said.append((turn.entries, turn.own, turn.hidden, turn.mixed, turn.usage))
-    return b"".join(out), [said, kept.visible()]
+        texts.append((turn.entries, turn.own, turn.hidden, turn.mixed, turn.usage))
+    return b"".join(out), [texts, kept.visible()]
 
 
 @EACH_STREAM
@@ -335,7 +335,7 @@ def test_pieces_may_end_at_any_byte(name: str) -> None:
     whole = _filtered(dialect, streams, 1 << 20)
 
     assert all(whole == _filtered(dialect, streams, step) for step in (1, 2, 3, 7, 64))
-    assert call[2] in [told for _, _, told in hear(WAYS[name], whole[0], {}).calls]
+    assert call[2] in [arguments for _, _, arguments in hear(WAYS[name], whole[0], {}).calls]
 
 
 @EACH_STREAM
@@ -442,7 +442,7 @@ def test_gemini_recalls_where_calls_are_validated(name: str, choice: str, *, ver
     with proxied(scripted()) as here:
         here.upstream.other = there = PathUpstream(scripted(alone, Says("Build 7.")), way)
         agent = PathAgent(way, here.url, headers=WINDOW)
-        agent.said("Which build failed?")
+        agent.add_user_text("Which build failed?")
         agent.choice = CHOICES[choice]
         heard = agent.turn(str)
 
@@ -495,7 +495,7 @@ def test_a_call_that_is_forced_later_stays_the_agents() -> None:
         there = _upstream(here, "gemini", scripted(Says("Hello."), Says("", [("call-1", TOOL, {"number": 1})])))
         agent = _agent("gemini", here)
         agent.turn(str)
-        agent.said("Read it.")
+        agent.add_user_text("Read it.")
         agent.choice = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [TOOL]}}
         heard = agent.turn(str)
 

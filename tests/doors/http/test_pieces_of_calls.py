@@ -58,16 +58,16 @@ def asked(here: Proxied, format: str, *answers: Sequence[bytes]) -> tuple[bytes,
         return response
 
     here.upstream.other = other
-    said = [{"role": "user", "content": "Which build failed?"}]
+    messages = [{"role": "user", "content": "Which build failed?"}]
     body = {"model": "scripted", "stream": True, "tools": [TOOLS[format]], "store": False}
-    body["input" if format == "openai_responses" else "messages"] = said
+    body["input" if format == "openai_responses" else "messages"] = messages
     status, answer, _ = asyncio.run(_post(f"{here.url}/v2/{PATHS[format]}", json.dumps(body).encode()))
     assert 200 == status
     return answer, bodies
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_our_calls_are_told_apart(way: str) -> None:
+def test_our_calls_are_distinguished(way: str) -> None:
     """The agent sees none."""
     pieces = [chunk({"tool_calls": [piece(*each) for each in one]}) for one in WAYS[way]]
     with proxied(scripted(), window=60_000) as here:
@@ -119,14 +119,14 @@ def _cut(format: str, first: str, second: str) -> list[bytes]:
         ]
     else:
         item = {"type": "function_call", "id": "i", "call_id": "a", "name": OURS}
-        told = {"output_index": 0, "item_id": "i"}
+        place = {"output_index": 0, "item_id": "i"}
         whole = {**item, "arguments": "@@"}
         response = {"id": "r", "status": "completed", "output": [whole]}
         events = [
             {"type": "response.created", "response": {"id": "r"}},
             {"type": "response.output_item.added", "output_index": 0, "item": {**item, "arguments": ""}},
-            *({"type": "response.function_call_arguments.delta", **told, "delta": "@"},) * 2,
-            {"type": "response.function_call_arguments.done", **told, "arguments": "@@"},
+            *({"type": "response.function_call_arguments.delta", **place, "delta": "@"},) * 2,
+            {"type": "response.function_call_arguments.done", **place, "arguments": "@@"},
             {"type": "response.output_item.done", "output_index": 0, "item": whole},
             {"type": "response.completed", "response": response},
         ]

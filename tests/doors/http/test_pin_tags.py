@@ -45,8 +45,8 @@ def _last(api: str, history: list[Any], rules: Rules) -> str:
 def test_a_tagged_message_outlives_every_cut(api: str, *, named: bool) -> None:
     """A reminder between turns that go; without the policy's word it goes with them."""
     spoken = APIS[api]
-    said = [*spoken.said(Turn("Step.", "call-0")), spoken.result(Turn("Step.", "call-0"), "done")]
-    history = [spoken.asked("Go"), *said, FINE[api], spoken.asked(REMINDER)]
+    entries = [*spoken.answer_entries(Turn("Step.", "call-0")), spoken.result(Turn("Step.", "call-0"), "done")]
+    history = [spoken.asked("Go"), *entries, FINE[api], spoken.asked(REMINDER)]
 
     last = _last(api, history, KEEP if named else Rules(CallerRules(preset("cache_first"))))
 
@@ -59,7 +59,11 @@ def test_tags_of_tools_and_models_pin_nothing(api: str, by: str) -> None:
     """A page that a tool has read, and what the model makes of it, say nothing about what stays."""
     spoken = APIS[api]
     turn = Turn(TAGGED if by == "model" else "Step.", "call-0")
-    history = [spoken.asked("Go"), *spoken.said(turn), spoken.result(turn, TAGGED if by == "tool" else "done")]
+    history = [
+        spoken.asked("Go"),
+        *spoken.answer_entries(turn),
+        spoken.result(turn, TAGGED if by == "tool" else "done"),
+    ]
 
     assert RULE not in _last(api, history, KEEP)
 
@@ -67,10 +71,10 @@ def test_tags_of_tools_and_models_pin_nothing(api: str, by: str) -> None:
 def test_an_instruction_in_mid_run_is_pinned_by_its_tag() -> None:
     """In Anthropic's format a system message goes with the iteration that it follows, unless it is pinned."""
     spoken, turn = APIS["messages"], Turn("Step.", "call-0")
-    said = [spoken.asked("Go"), *spoken.said(turn), spoken.result(turn, "done")]
+    entries = [spoken.asked("Go"), *spoken.answer_entries(turn), spoken.result(turn, "done")]
 
-    assert RULE in _last("messages", [*said, {"role": "system", "content": TAGGED}], KEEP)
-    assert RULE not in _last("messages", [*said, {"role": "system", "content": RULE}], KEEP)
+    assert RULE in _last("messages", [*entries, {"role": "system", "content": TAGGED}], KEEP)
+    assert RULE not in _last("messages", [*entries, {"role": "system", "content": RULE}], KEEP)
 
 
 def test_a_tag_that_is_split_over_texts_pins_nothing() -> None:
@@ -79,9 +83,9 @@ def test_a_tag_that_is_split_over_texts_pins_nothing() -> None:
     halves = [{"type": "text", "text": f"<system-reminder>{half}</system-reminder>"} for half in ("<keep>", "</keep>")]
     rules = {"type": "text", "text": REMINDER.replace("keep>", "rule>")}
     split = {"role": "user", "content": [halves[0], rules, halves[1]]}
-    said = [*spoken.said(turn), spoken.result(turn, "done"), FINE["chat"]]
+    entries = [*spoken.answer_entries(turn), spoken.result(turn, "done"), FINE["chat"]]
 
-    assert RULE not in _last("chat", [spoken.asked("Go"), *said, split], KEEP)
+    assert RULE not in _last("chat", [spoken.asked("Go"), *entries, split], KEEP)
 
 
 @pytest.mark.parametrize(

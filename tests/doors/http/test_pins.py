@@ -29,7 +29,7 @@ def _history(api: str, turns: int, *, first: int = 0, rules: int = 0) -> list[An
     for number in range(first, turns):
         turn = Turn(f"Step {number}.", f"call-{number}", arguments=json.dumps({"n": number}))
         text = RULES if number == rules else result(number)
-        made += [*spoken.said(turn), spoken.result(turn, text)]
+        made += [*spoken.answer_entries(turn), spoken.result(turn, text)]
     return made
 
 
@@ -93,7 +93,7 @@ def test_the_newest_message_is_pinned_by_minus_one_behind_hidden_turns(api: str)
         sent = _model(here, api, BOTH, *(Says(str(number)) for number in range(9)))
         history = [spoken.asked("Go")]
         assert 200 == _send(here, api, history)[0]
-        history += [*spoken.said(Turn()), spoken.result(Turn(), RULES)]
+        history += [*spoken.answer_entries(Turn()), spoken.result(Turn(), RULES)]
         assert 200 == _send(here, api, history, "-1")[0]
         for turns in (9, 17, 25):
             assert 200 == _send(here, api, [*history, *_history(api, turns, first=1)])[0]
@@ -129,12 +129,12 @@ def test_a_pin_that_names_no_message_is_refused(pin: str, why: str) -> None:
 def test_no_text_pins_itself() -> None:
     """A result that holds the header, or a tag of that name, goes like any other."""
     spoken = APIS["chat"]
-    told = f"{PIN}: 2\n<pinned>{RULES}</pinned>\n[pinned]"
+    text = f"{PIN}: 2\n<pinned>{RULES}</pinned>\n[pinned]"
     with proxied(scripted()) as here:
         sent = _model(here, "chat", *(Says(str(number)) for number in range(9)))
         turn = Turn("Step.", "call-0")
         for turns in (1, 9, 17, 25):
-            history = [spoken.asked("Go"), *spoken.said(turn), spoken.result(turn, told)]
+            history = [spoken.asked("Go"), *spoken.answer_entries(turn), spoken.result(turn, text)]
             assert 200 == _send(here, "chat", [*history, *_history("chat", turns, first=1)])[0]
         bodies = sent()
 

@@ -119,9 +119,12 @@ def running() -> Iterator[tuple[Proxied, Telling]]:
         status = 404 if "upgrade" in request.headers else 200
         return web.json_response({}, status=status, headers={UNTRIMMED: "forged"})
 
-    with telling() as told, proxied(scripted(*[Says("ok")] * 99), observer=told.observer, window=6_000) as here:
+    with (
+        telling() as telemetry,
+        proxied(scripted(*[Says("ok")] * 99), observer=telemetry.observer, window=6_000) as here,
+    ):
         here.upstream.other = other
-        yield here, told
+        yield here, telemetry
 
 
 def outcomes(figures: Figures) -> dict[tuple[str, str], float]:
@@ -134,10 +137,10 @@ def outcomes(figures: Figures) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_answer_says_why_its_request_was_not_trimmed(running: tuple[Proxied, Telling], case: Case) -> None:
     """By one header, which is absent where it was; another says whether recall was offered. The same is counted."""
-    here, told = running
-    before = outcomes(told.scrape())
+    here, telemetry = running
+    before = outcomes(telemetry.scrape())
     headers = asyncio.run(case.send(here.url))
-    after = outcomes(told.scrape())
+    after = outcomes(telemetry.scrape())
 
     assert ([case.untrimmed] if case.untrimmed else []) == [*_all(headers, UNTRIMMED)]
     assert ([case.recall] if case.recall else []) == [*_all(headers, RECALL)]
@@ -152,7 +155,7 @@ def _all(headers: Any, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_overload_and_faults_are_told_apart(*, stream: bool) -> None:
+def test_overload_and_faults_are_distinguished(*, stream: bool) -> None:
     """What fails in the core goes on, and the header says whether there was no room or a fault."""
     faults: list[tuple[BaseException, str]] = [
         (MemoryError(), "overloaded"),
@@ -167,8 +170,8 @@ def test_overload_and_faults_are_told_apart(*, stream: bool) -> None:
 
 def test_a_socket_that_passes(running: tuple[Proxied, Telling]) -> None:
     """Its answer says that nothing on it is trimmed, also where the provider opens none, as here."""
-    here, told = running
-    before = outcomes(told.scrape())
+    here, telemetry = running
+    before = outcomes(telemetry.scrape())
 
     async def upgrade() -> Mapping[str, str]:
         async with aiohttp.ClientSession() as session:
@@ -179,20 +182,20 @@ def test_a_socket_that_passes(running: tuple[Proxied, Telling]) -> None:
     headers = asyncio.run(upgrade())
     assert ("websocket", "untrimmed") == (headers[UNTRIMMED], headers[RECALL])
     key = (Through.HTTP, "websocket")
-    assert before.get(key, 0) + 1 == outcomes(told.scrape())[key]
+    assert before.get(key, 0) + 1 == outcomes(telemetry.scrape())[key]
 
 
 def test_what_does_not_go_on_has_no_reason(running: tuple[Proxied, Telling]) -> None:
     """The sidecar's own answers: a preflight, a wrong header, a WebSocket that is told to use HTTP."""
-    here, told = running
-    before = outcomes(told.scrape())
+    here, telemetry = running
+    before = outcomes(telemetry.scrape())
     cases = (
         Case("its own page", "/"),
         Case("a wrong window", CHAT, chat(*TEXT), {"x-prompt-sidecar-context-window": "many"}),
         Case("a socket for prompts", "/v1/responses", None, {"connection": "upgrade", "upgrade": "websocket"}),
     )
     assert [] == [case.name for case in cases if UNTRIMMED in asyncio.run(case.send(here.url))]
-    assert before == outcomes(told.scrape())
+    assert before == outcomes(telemetry.scrape())
 
 
 def test_a_run_says_what_was_done_about_its_requests() -> None:

@@ -161,10 +161,10 @@ def test_many_turns_are_as_over_http() -> None:
         run_of(here, 9, chained=True)
         chained = [each.whole for each in provider.asked]
         assert [] == provider.defects
-    assert [_said(body) for body in whole] == [_said(body) for body in chained]
+    assert [_text_of(body) for body in whole] == [_text_of(body) for body in chained]
 
 
-def _said(body: Any) -> str:
+def _text_of(body: Any) -> str:
     """A prompt without ids, of which the sidecar's are of its run."""
     return json.dumps(body["input"], sort_keys=True)
 
@@ -281,9 +281,9 @@ def test_conversations_beside_each_other() -> None:
 
         provider.before = before
         events = agent(here, does)
-        said = [(each["stream_id"], each["text"]) for each in events if each["type"] == "response.output_text.done"]
-        assert [("a", "To one"), ("a", "To three")] == [each for each in said if each[0] == "a"]
-        assert [("b", "To two")] == [each for each in said if each[0] == "b"]
+        texts = [(each["stream_id"], each["text"]) for each in events if each["type"] == "response.output_text.done"]
+        assert [("a", "To one"), ("a", "To three")] == [each for each in texts if each[0] == "a"]
+        assert [("b", "To two")] == [each for each in texts if each[0] == "b"]
         assert 3 == len(here.core) == len(seen.trimmed_prompts)
 
 
@@ -433,9 +433,9 @@ def test_a_response_that_was_cut_off() -> None:
 
 def test_a_prompt_that_the_provider_refuses_as_too_long() -> None:
     """It is trimmed again, to the limit that the refusal tells; the agent sees only the answer."""
-    told = "This model's maximum context length is 3000 tokens. However, your messages resulted in 3600 tokens."
+    refusal = "This model's maximum context length is 3000 tokens. However, your messages resulted in 3600 tokens."
     with behind(reads(4)) as (here, provider, _):
-        provider.refuses = {3: {"message": told, "code": "context_length_exceeded"}}
+        provider.refuses = {3: {"message": refusal, "code": "context_length_exceeded"}}
         found = run_of(here, 5, chained=True)
         assert ["response.completed"] * 5 == [events[-1]["type"] for events in found]
         assert 6 == len(provider.asked)
@@ -456,7 +456,7 @@ def test_a_refusal_comes_as_it_is() -> None:
         assert ("responses", "upstream_refused", 429) == seen.requests[0]
 
 
-async def told(socket: Any) -> tuple[Any, Any]:
+async def closing_of(socket: Any) -> tuple[Any, Any]:
     """With what code and reason a WebSocket is closed."""
     while (message := await socket.receive()).type is not WSMsgType.CLOSE:
         assert message.type in {WSMsgType.TEXT, WSMsgType.BINARY}, message
@@ -484,7 +484,7 @@ def test_what_cannot_be_read(sent: Any) -> None:
 
         async def does(socket: Any) -> Any:
             await (socket.send_bytes(sent) if isinstance(sent, bytes) else socket.send_str(_text(sent)))
-            return await told(socket)
+            return await closing_of(socket)
 
         assert agent(here, does, session_id="s1")[0] == (1009 if len(sent) > 1_000 else 1008)
         until(lambda: bool(here.door._handler.sockets._refused))  # type: ignore[union-attr]  # noqa: SLF001
@@ -514,7 +514,7 @@ def test_what_the_guard_cannot_read() -> None:
         async def does(socket: Any) -> Any:
             body = json.dumps(create(user(f"Use {SECRET}."))).replace('"store": false', f'"metadata": {nested}')
             await socket.send_str(body)
-            return await told(socket)
+            return await closing_of(socket)
 
         assert 1008 == agent(here, does)[0]
         assert SECRET not in "".join(provider.raw)
@@ -574,7 +574,7 @@ def test_a_provider_that_leaves() -> None:
 
         async def does(socket: Any) -> Any:
             await socket.send_str(json.dumps(create(user("Hi."))))
-            return await told(socket)
+            return await closing_of(socket)
 
         provider.before = before
         assert (4_000, "over") == agent(here, does)
@@ -631,7 +631,7 @@ def test_one_that_is_open_for_too_long(bound: str) -> None:
     with behind(scripted(Says("Hello.")), observer=observer, **{bound: 1.0}) as (here, _, _seen):
 
         async def does(socket: Any) -> Any:
-            return await answered(socket, create(user("Hi."))), await told(socket)
+            return await answered(socket, create(user("Hi."))), await closing_of(socket)
 
         events, closed = agent(here, does)
         assert ("response.completed", 1001) == (events[-1]["type"], closed[0])
@@ -646,7 +646,7 @@ def test_a_stop_waits_for_answers() -> None:
             here.door.drain()
 
         async def does(socket: Any) -> Any:
-            return await answered(socket, create(user("Hi."))), await told(socket)
+            return await answered(socket, create(user("Hi."))), await closing_of(socket)
 
         provider.before = before
         events, closed = agent(here, does)

@@ -58,9 +58,9 @@ def _agent(
 
 
 def _run(agent: Agent) -> str:
-    said = agent.ask()
-    agent.answer(said, lambda call_id: f"log {call_id} of {id(agent)}")
-    return said.headers[RUN]
+    heard = agent.ask()
+    agent.answer(heard, lambda call_id: f"log {call_id} of {id(agent)}")
+    return heard.headers[RUN]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -116,9 +116,9 @@ def test_a_retry_of_the_first_call_is_the_same_run() -> None:
         agent = _agent(here, "openai_chat", "Hello")
         with pytest.raises(Exception, match="busy") as caught:
             agent.ask()
-        said = agent.ask()
+        heard = agent.ask()
 
-    assert caught.value.response.headers[RUN] == said.headers[RUN]  # type: ignore[attr-defined]
+    assert caught.value.response.headers[RUN] == heard.headers[RUN]  # type: ignore[attr-defined]
 
 
 def test_the_agent_names_its_run() -> None:

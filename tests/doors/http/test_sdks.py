@@ -36,9 +36,9 @@ class Script:
     def __call__(self, body: Any) -> Says:
         """Answer, and say that the prompt took about as many tokens as it has."""
         text = json.dumps(body)
-        return replace(self._said(text), tokens={"input": len(text) // 4, "cached": 0, "output": 20})
+        return replace(self._answer(text), tokens={"input": len(text) // 4, "cached": 0, "output": 20})
 
-    def _said(self, text: str) -> Says:
+    def _answer(self, text: str) -> Says:
         self.turns += 1
         if self.calls >= CALLS:
             return Says("All builds were looked at.")
@@ -62,14 +62,14 @@ def test_sixty_calls_over_the_limit(format: str, stream: bool) -> None:
     script = Script()
     with proxied(script) as here:
         agent = Agent(format, stream, here.url, [{"role": "user", "content": "Which build failed?"}])
-        while (said := agent.ask()).calls:
-            assert {TOOL} == {name for _, name in said.calls}
-            agent.answer(said, log_of)
-            if said.headers:
-                assert "true" == said.headers["x-prompt-sidecar-fits"]
+        while (heard := agent.ask()).calls:
+            assert {TOOL} == {name for _, name in heard.calls}
+            agent.answer(heard, log_of)
+            if heard.headers:
+                assert "true" == heard.headers["x-prompt-sidecar-fits"]
 
     assert [] == here.upstream.defects
-    assert "All builds were looked at." == said.text
+    assert "All builds were looked at." == heard.text
     held = json.dumps(agent.history)
     assert not any(name in held for name in OURS)
     assert "own-" not in held
@@ -110,9 +110,9 @@ def test_sixty_calls_with_tools_in_an_item(members: dict[str, Any], stream: bool
     history = [item, {"role": "user", "content": "Which build failed?"}]
     with proxied(script) as here:
         agent = Agent("openai_responses", stream, here.url, history, tools=False)
-        while (said := agent.ask()).calls:
-            assert {TOOL} == {name for _, name in said.calls}
-            agent.answer(said, log_of)
+        while (heard := agent.ask()).calls:
+            assert {TOOL} == {name for _, name in heard.calls}
+            agent.answer(heard, log_of)
 
     assert [] == here.upstream.defects
     assert CALLS == script.calls
@@ -192,9 +192,9 @@ def test_usage_is_that_of_one_answer(format: str, stream: bool) -> None:
     """Input is the last turn's, output is summed."""
     own = Says("", [("own-1", OURS[1], {"query": "x"})])
     with proxied(scripted(own, Says("Done."))) as here:
-        said = Agent(format, stream, here.url, [{"role": "user", "content": "Go."}]).ask()
+        heard = Agent(format, stream, here.url, [{"role": "user", "content": "Go."}]).ask()
 
-    usage = said.usage.to_dict()
+    usage = heard.usage.to_dict()
     output = usage.get("output_tokens", usage.get("completion_tokens"))
     assert 2 * TOKENS["output"] == output
     given = usage.get("prompt_tokens") or usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
@@ -213,9 +213,9 @@ def test_a_model_in_a_loop_is_stopped(format: str, stream: bool) -> None:
         return Says("Enough.") if forbidden else Says("", [(own, OURS[1], {"query": "x"})])
 
     with proxied(model) as here:
-        said = Agent(format, stream, here.url, [{"role": "user", "content": "Go."}]).ask()
+        heard = Agent(format, stream, here.url, [{"role": "user", "content": "Go."}]).ask()
 
-    assert "Enough." == said.text
+    assert "Enough." == heard.text
     assert 7 == len(here.upstream.sent)
 
 
@@ -274,8 +274,8 @@ def test_what_left_the_prompt_is_recalled_however_often(format: str, stream: boo
 
     with proxied(model) as here:
         agent = Agent(format, stream, here.url, [{"role": "user", "content": "Which build failed?"}])
-        while (said := agent.ask()).calls:
-            agent.answer(said, log_of)
+        while (heard := agent.ask()).calls:
+            agent.answer(heard, log_of)
 
     assert [] == here.upstream.defects
     held = [json.dumps(result(1))[1:-1] in text for text in shown]

@@ -26,15 +26,15 @@ def test_a_hidden_turn_goes_on_from_the_models_own_words(name: str) -> None:
         there = PathUpstream(scripted(Says("of the disk.", [RECALL]), Says("It is full.")), WAYS[name])
         here.upstream.other = there
         agent = PathAgent(WAYS[name], here.url)
-        agent.said("Why did it fail?")
+        agent.add_user_text("Why did it fail?")
         agent.history.append({"role": "assistant", "content": [{"text": "Because"}]})
         status, _, headers = agent.ask()
 
     assert ([], 200, 2) == (there.defects, status, len(there.bodies))
     assert "1" == headers.get("x-prompt-sidecar-hidden-turns", "1")
-    *_, said, result = there.bodies[1]["messages"]
-    assert ["Because", "of the disk."] == [block["text"] for block in said["content"] if "text" in block]
-    assert ["own-1"] == [block["toolUse"]["toolUseId"] for block in said["content"] if "toolUse" in block]
+    *_, message, result = there.bodies[1]["messages"]
+    assert ["Because", "of the disk."] == [block["text"] for block in message["content"] if "text" in block]
+    assert ["own-1"] == [block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block]
     assert ["own-1"] == [block["toolResult"]["toolUseId"] for block in result["content"]]
 
 
@@ -45,11 +45,11 @@ def test_half_a_character_does_not_keep_a_prompt_from_being_trimmed(name: str) -
         there = PathUpstream(lambda _: Says("Go on."), WAYS[name])
         here.upstream.other = there
         agent = PathAgent(WAYS[name], here.url)
-        agent.said("Why did it fail?")
+        agent.add_user_text("Why did it fail?")
         for number in range(1, 24):
-            told: Any = {"number": number}
+            arguments: Any = {"number": number}
             half = "half of \ud83d" if number == 3 else ""
-            agent.take(Says(f"Step {number}.", [(f"call-{number}", TOOL, told)]), LOG * 60 + half)
+            agent.take(Says(f"Step {number}.", [(f"call-{number}", TOOL, arguments)]), LOG * 60 + half)
         status, _, headers = agent.ask()
 
     assert (200, "true") == (status, headers["x-prompt-sidecar-fits"])

@@ -269,8 +269,8 @@ def test_what_cannot_be_read(name: str, path: str, caplog: pytest.LogCaptureFixt
         else:
             assert (200, [body, body]) == (status, there.bodies)
         assert [("http", why, outcome)] * 2 == watched.unread_
-        told = [each for each in caplog.records if each.name == "prompt_sidecar.guard"]
-        assert 1 == len(told)
+        records = [each for each in caplog.records if each.name == "prompt_sidecar.guard"]
+        assert 1 == len(records)
         assert KEY not in caplog.text
 
 
@@ -285,7 +285,7 @@ def test_requests_without_a_body() -> None:
     assert [] == watched.unread_
 
 
-def test_what_is_not_changed_goes_on_as_it_came() -> None:
+def test_what_is_not_changed_goes_on_unchanged() -> None:
     """To the last byte, with the numbers and the order of members as they were written."""
     body = b'{ "b":1.50, "a":"x", "a":[1e400, "\\u00e9\\/"], "e":"\\ud800" }\n'
     with masking() as (here, there, _):

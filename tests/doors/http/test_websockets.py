@@ -65,7 +65,7 @@ def between(
     return result
 
 
-async def told(socket: Any) -> tuple[int, str]:
+async def closing_of(socket: Any) -> tuple[int, str]:
     """With what code and reason a WebSocket is closed."""
     while (message := await socket.receive()).type is not WSMsgType.CLOSE:
         assert message.type in {WSMsgType.TEXT, WSMsgType.BINARY}, message
@@ -107,10 +107,10 @@ def test_an_agent_s_message_that_is_too_long(pieces: int, stack: ExitStack) -> N
             opcode = 2 if not at else 0
             head = bytes([fin | opcode, 0x80 | 127]) + len(piece).to_bytes(8, "big") + bytes(4)
             writer.transport.write(head + piece)
-        return await told(socket)
+        return await closing_of(socket)
 
     async def provider(socket: Any) -> None:
-        closed.append(await told(socket))
+        closed.append(await closing_of(socket))
 
     assert 1009 == between(stack, agent, provider, observer=observer)[0]
     assert [(1001, "")] == closed
@@ -125,7 +125,7 @@ def test_a_provider_s_message_that_is_too_long(stack: ExitStack) -> None:
         await socket.send_bytes(bytes(MOST + 1))
         await waits(socket)
 
-    assert 1014 == between(stack, told, provider, observer=observer)[0]
+    assert 1014 == between(stack, closing_of, provider, observer=observer)[0]
     assert {"http.max_body_bytes"} == observer.bounds
 
 
@@ -135,7 +135,7 @@ def test_why_a_provider_closes_goes_on(stack: ExitStack) -> None:
     async def provider(socket: Any) -> None:
         await socket.close(code=3_001, message=b"session expired")
 
-    assert (3_001, "session expired") == between(stack, told, provider)
+    assert (3_001, "session expired") == between(stack, closing_of, provider)
 
 
 def test_a_provider_that_is_lost(stack: ExitStack) -> None:
@@ -145,7 +145,7 @@ def test_a_provider_that_is_lost(stack: ExitStack) -> None:
         await socket.send_str("half")
         socket._req.transport.abort()  # noqa: SLF001
 
-    assert 1014 == between(stack, told, provider)[0]
+    assert 1014 == between(stack, closing_of, provider)[0]
 
 
 def test_an_agent_that_is_lost(stack: ExitStack) -> None:
@@ -156,7 +156,7 @@ def test_an_agent_that_is_lost(stack: ExitStack) -> None:
         socket._writer.transport.abort()  # noqa: SLF001
 
     async def provider(socket: Any) -> None:
-        closed.append(await told(socket))
+        closed.append(await closing_of(socket))
 
     between(stack, agent, provider)
     assert [(1001, "")] == closed
@@ -189,7 +189,7 @@ def test_a_silent_agent_is_pinged(stack: ExitStack, monkeypatch: pytest.MonkeyPa
         await takes_nothing(socket, left)
 
     async def provider(socket: Any) -> None:
-        closed.append(await told(socket))
+        closed.append(await closing_of(socket))
         left.set()
 
     between(stack, agent, provider)
@@ -210,7 +210,7 @@ def test_sides_that_answer_pings_may_be_silent(stack: ExitStack, monkeypatch: py
             assert ping.type is WSMsgType.PING
             await socket.pong(ping.data)
         await socket.send_str("late")
-        await told(socket)
+        await closing_of(socket)
 
     assert "late" == between(stack, agent, provider)
 
@@ -223,7 +223,7 @@ def test_a_silent_provider_is_pinged(stack: ExitStack, monkeypatch: pytest.Monke
 
     async def agent(socket: Any) -> tuple[int, str]:
         try:
-            return await told(socket)
+            return await closing_of(socket)
         finally:
             left.set()
 
@@ -249,7 +249,7 @@ def test_a_side_that_is_not_read_is_not_lost(stack: ExitStack, monkeypatch: pyte
 
     async def provider(socket: Any) -> None:
         sending = asyncio.create_task(send(socket))
-        closed.append(await told(socket))
+        closed.append(await closing_of(socket))
         left.set()
         sending.cancel()
 
@@ -282,7 +282,7 @@ def test_messages_that_do_not_end_take_no_more_than_the_bound(stack: ExitStack) 
             for at in range(5):
                 agents.append(await _part(session, here, 200_000))
                 await asyncio.to_thread(wait_for, here, (at + 1) * (200_000 + 14))
-            closed = await told(await _part(session, here, 100_000))
+            closed = await closing_of(await _part(session, here, 100_000))
             async with session.post(f"{here.url}/v1/chat/completions", data=bytes(100_000)) as answer:
                 return closed, answer.status
 
@@ -302,7 +302,7 @@ def test_a_provider_s_message_for_which_there_is_no_room(stack: ExitStack) -> No
         await socket.send_bytes(bytes(MIB))
         await waits(socket)
 
-    assert 1013 == between(stack, told, provider, door=here)[0]
+    assert 1013 == between(stack, closing_of, provider, door=here)[0]
     assert {"http.body_bytes"} == observer.bounds
 
 

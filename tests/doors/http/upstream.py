@@ -123,8 +123,8 @@ class Upstream:
             return _error(says.status, says.text)
         answer_json = SHAPES[name](says, len(self.sent))
         if self.thinking is not None:
-            said = {"role": "assistant", "content": answer_json["content"]}
-            reply = self.thinking.ask(raw, [json.dumps(said).encode()])
+            message = {"role": "assistant", "content": answer_json["content"]}
+            reply = self.thinking.ask(raw, [json.dumps(message).encode()])
             self.defects += [str(each) for each in reply.refusals]
             if reply.refusals:
                 return _error(400, "; ".join(map(str, reply.refusals)))

@@ -34,14 +34,14 @@ def history(format: str, iterations: int, *, task: str = "Find the bug.") -> lis
         messages.append({"role": "user", "content": [{"type": "text", "text": task}]})
     for number in range(iterations):
         arguments = {"path": f"src/module_{number}.py"}
-        said, call_id = f"Step {number}: I read the next module.", f"call_{number}"
+        text, call_id = f"Step {number}: I read the next module.", f"call_{number}"
         if format == OPENAI_CHAT:
             call = {"id": call_id, "type": "function", "function": {"name": "read", "arguments": json.dumps(arguments)}}
-            messages.append({"role": "assistant", "content": said, "tool_calls": [call]})
+            messages.append({"role": "assistant", "content": text, "tool_calls": [call]})
             messages.append({"role": "tool", "tool_call_id": call_id, "content": result_text(number)})
         else:
             use = {"type": "tool_use", "id": call_id, "name": "read", "input": arguments}
-            messages.append({"role": "assistant", "content": [{"type": "text", "text": said}, use]})
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": text}, use]})
             block = {"type": "tool_result", "tool_use_id": call_id, "content": result_text(number)}
             messages.append({"role": "user", "content": [block]})
     return messages

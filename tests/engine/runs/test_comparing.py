@@ -100,7 +100,7 @@ def test_new_tokens_cost_what_was_charged_for_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         ReportedTokens(0),
         ReportedTokens(-5),
@@ -113,10 +113,10 @@ def test_new_tokens_cost_what_was_charged_for_them() -> None:
         ReportedTokens(1 << 60, 1),
     ],
 )
-def test_counts_that_cannot_be_true_change_nothing(told: ReportedTokens) -> None:
+def test_counts_that_cannot_be_true_change_nothing(reported: ReportedTokens) -> None:
     """Negative ones, parts larger than the whole, and what is four times more or less than estimated."""
-    assert counted(LATER, told) is None
-    assert counted(replace(LATER, returned=Extent(0, 0)), told) is None
+    assert counted(LATER, reported) is None
+    assert counted(replace(LATER, returned=Extent(0, 0)), reported) is None
 
 
 def test_the_window_is_measured_in_the_providers_tokens() -> None:
@@ -223,13 +223,13 @@ def test_any_order_of_prompts_and_reports(format: str, steps: list[int | Report]
             )  # a report is about the prompt that was returned last with it
             continue
         answer = answers[max(0, len(answers) - 1 - step.on)]
-        told = report(engine, answer, **step.fields(answer))
+        usage = report(engine, answer, **step.fields(answer))
         at = place[answer.prompt.revision]
-        if told.outcome is UsageOutcome.RECORDED:
+        if usage.outcome is UsageOutcome.RECORDED:
             assert at not in reported
-            if told.recount is not None:
-                assert facts[at] == told.recount.estimated
-                facts[at] = told.recount.reported
+            if usage.recount is not None:
+                assert facts[at] == usage.recount.estimated
+                facts[at] = usage.recount.reported
                 reported.add(at)
     _agrees(facts, reported, comparison(engine))
 
@@ -262,8 +262,8 @@ def test_what_the_provider_charged_is_what_the_run_has_cost() -> None:
     for iterations in range(14):
         answer = send(engine, OPENAI_CHAT, iterations)
         tokens, cached = answer.tokens.after + 37, answer.cache.kept // 128 * 128
-        told = report(engine, answer, input_tokens=tokens, cached_tokens=cached, cache_write_tokens=tokens - cached)
-        assert comparison(engine) == told.comparison
+        usage = report(engine, answer, input_tokens=tokens, cached_tokens=cached, cache_write_tokens=tokens - cached)
+        assert comparison(engine) == usage.comparison
         charged = [charged[0] + cached, charged[1] + tokens - cached, charged[2] + 0.1 * cached]
         charged[2] += 1.25 * (tokens - cached)
     found = comparison(engine)

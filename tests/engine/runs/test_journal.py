@@ -33,7 +33,7 @@ def read(engine: Engine) -> RunJournal:
 @pytest.mark.parametrize("format", FORMATS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=6, deadline=None)
-def test_entries_say_what_the_answers_said(format: str, seed: int) -> None:
+def test_entries_say_the_same_as_the_answers(format: str, seed: int) -> None:
     """Of generated runs: tokens, cuts, cache breaks and findings of each prompt, and their sums; and no secret."""
     chance = random.Random(seed)
     values = secrets(chance)

@@ -37,18 +37,18 @@ OWN = Price(input=1.0, output=2.0, cached=0.5)
 
 
 def spent(
-    asked: str, *, form: str = ANTHROPIC_MESSAGES, money: Money = LISTED, sides: Sides | None = None, **told: Any
+    asked: str, *, form: str = ANTHROPIC_MESSAGES, money: Money = LISTED, sides: Sides | None = None, **counts: Any
 ) -> Spent | None:
     """What one call costs whose prompt of 100,000 tokens was for the model `asked`."""
     usage = LearnedUsage()
     usage.prompt_returned(SentTokens(asked, form, tokens=100_000, kept=0, limit=LIMIT, sides=sides))
-    answer = usage.report(UsageCall("caller", "run", **told), Calibration(), money)
+    answer = usage.report(UsageCall("caller", "run", **counts), Calibration(), money)
     assert UsageOutcome.RECORDED is answer.outcome
     return answer.spent
 
 
 @pytest.mark.parametrize(
-    ("model", "form", "told", "dollars"),
+    ("model", "form", "counts", "dollars"),
     [
         # Rates of platform.claude.com, "Pricing", and developers.openai.com, "Pricing", read in November 2026: dollars
         # for a million tokens.
@@ -97,16 +97,16 @@ def spent(
     ],
     ids=["writes", "reads at a twentieth", "an hour", "no write price", "long input", "OpenAI's writes"],
 )
-def test_a_call_costs_what_the_provider_charges(model: str, form: str, told: dict[str, Any], dollars: float) -> None:
+def test_a_call_costs_what_the_provider_charges(model: str, form: str, counts: dict[str, Any], dollars: float) -> None:
     """Input, cached, written for five minutes or an hour, output, and the tier of all the input."""
-    found = spent(model, form=form, **told)
+    found = spent(model, form=form, **counts)
     assert found is not None
     assert ("USD", None) == (found.currency, found.unpriced)
     assert dollars / MILLION == pytest.approx(found.cost)
 
 
 @pytest.mark.parametrize(
-    ("model", "told", "why"),
+    ("model", "counts", "why"),
     [
         ("a-model-of-this-morning", {"input_tokens": 5}, Unpriced.MODEL),
         ("claude-opus-4-6", {"input_tokens": 5, "cached_tokens": 0, "model": "our-own-7b"}, Unpriced.MODEL),
@@ -115,14 +115,14 @@ def test_a_call_costs_what_the_provider_charges(model: str, form: str, told: dic
     ],
     ids=["unknown", "another answered", "priority", "no input"],
 )
-def test_what_has_no_price_is_said_and_not_guessed(model: str, told: dict[str, Any], why: Unpriced) -> None:
+def test_what_has_no_price_is_reported_and_not_guessed(model: str, counts: dict[str, Any], why: Unpriced) -> None:
     """It costs nothing in the figures, and its number says that something is missing."""
-    found = spent(model, **told)
+    found = spent(model, **counts)
     assert found is not None
     assert (0.0, why) == (found.cost, found.unpriced)
 
 
-def test_a_call_of_which_the_cache_is_not_told_is_not_counted_as_cheap() -> None:
+def test_a_call_whose_cache_is_not_reported_is_not_counted_as_cheap() -> None:
     """Anthropic counts cached tokens apart: without them most of the prompt is missing."""
     usage = LearnedUsage()
     usage.prompt_returned(SentTokens("claude-opus-4-6", ANTHROPIC_MESSAGES, tokens=100_000, kept=90_000, limit=LIMIT))
@@ -150,13 +150,13 @@ def test_what_trimming_saved_is_beside_the_cost() -> None:
     """Both sides by the model's prices and tiers; untrimmed this prompt had cost the tier above 272,000 tokens."""
     price = LISTED.of("gpt-5.4")
     sides = Sides(Extent(100_000, 90_000), Extent(300_000, 290_000), room=900_000, price=price)
-    told: dict[str, Any] = {"input_tokens": 100_000, "cached_tokens": 90_000, "output_tokens": 1_000}
-    found = spent("gpt-5.4", form=OPENAI_CHAT, sides=sides, **told)
+    counts: dict[str, Any] = {"input_tokens": 100_000, "cached_tokens": 90_000, "output_tokens": 1_000}
+    found = spent("gpt-5.4", form=OPENAI_CHAT, sides=sides, **counts)
     assert found is not None
     assert (10_000 * 2.5 + 90_000 * 0.25) / MILLION == pytest.approx(found.returned)
     assert (10_000 * 5 + 290_000 * 0.5) / MILLION == pytest.approx(found.untrimmed)
     assert found.returned + 1_000 * 15 / MILLION == pytest.approx(found.cost)
-    observed = spent("gpt-5.4", form=OPENAI_CHAT, sides=replace(sides, observed=True), **told)
+    observed = spent("gpt-5.4", form=OPENAI_CHAT, sides=replace(sides, observed=True), **counts)
     assert observed is not None
     assert (0.0, 0.0) == (observed.returned, observed.untrimmed)
 

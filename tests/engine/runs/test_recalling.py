@@ -188,8 +188,8 @@ def test_what_left_the_prompt_is_shown_however_often(format: str) -> None:
             messages += asked(format, RECALL, {"id": stash_id}, f"recall_{number}", replies[0].content)
             answer = engine.trim(format, body(format, messages))
             at = answer.iteration - 1
-            told = engine.call(RECALL, {"id": stash_id})
-            assert f"is in the prompt, at iteration {at}; it is not shown again while it is there" in told.content
+            result = engine.call(RECALL, {"id": stash_id})
+            assert f"is in the prompt, at iteration {at}; it is not shown again while it is there" in result.content
         messages += history(format, number + 1)[-2:]
         answer = engine.trim(format, body(format, messages))
 
@@ -226,7 +226,7 @@ def test_where_there_is_no_note_the_registry_has_the_tasks() -> None:
 
 
 @formats
-def test_without_recall_nothing_is_told(format: str) -> None:
+def test_without_recall_nothing_is_reported(format: str) -> None:
     """With recall_unavailable neither cue nor tasks are written."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     engine.runs.recalling.create_tasks(CreateTasksCall(CALLER, RUN_ID, ["write the report"]))
@@ -235,7 +235,7 @@ def test_without_recall_nothing_is_told(format: str) -> None:
 
 
 @formats
-def test_unfinished_tasks_are_told_at_the_end(format: str) -> None:
+def test_unfinished_tasks_are_listed_at_the_end(format: str) -> None:
     """GetRun and EndRun name what is not completed."""
     engine, _ = grown(format, 2)
     engine.call("create_tasks", {"tasks": ["a", "b", "c"]})

@@ -17,12 +17,12 @@ FORMATS = {"chat": "openai_chat", "responses": "openai_responses", "messages": "
 
 def _calls(api: str, *ids: str) -> list[Any]:
     """An assistant's turn with these calls."""
-    said = [APIS[api].said(Turn(None, each)) for each in ids]
+    entries = [APIS[api].answer_entries(Turn(None, each)) for each in ids]
     if api == "chat":
-        return [{**said[0][0], "tool_calls": [each[0]["tool_calls"][0] for each in said]}]
+        return [{**entries[0][0], "tool_calls": [each[0]["tool_calls"][0] for each in entries]}]
     if api == "messages":
-        return [{**said[0][0], "content": [each[0]["content"][-1] for each in said]}]
-    return [item for each in said for item in each]
+        return [{**entries[0][0], "content": [each[0]["content"][-1] for each in entries]}]
+    return [item for each in entries for item in each]
 
 
 def _result(api: str, call: str) -> Any:

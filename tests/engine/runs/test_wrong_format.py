@@ -18,7 +18,7 @@ from tests.oracle import data
 from tests.promises.engine import Engine
 
 JSON_FORMATS = sorted(CASES)
-OTHERS = [(sent, said) for sent in JSON_FORMATS for said in (*JSON_FORMATS, "mcp_tool_result") if sent != said]
+OTHERS = [(sent, named) for sent in JSON_FORMATS for named in (*JSON_FORMATS, "mcp_tool_result") if sent != named]
 
 
 def member(format: str) -> str:
@@ -27,21 +27,21 @@ def member(format: str) -> str:
 
 
 @pytest.mark.parametrize("shape", ["body", "array", "under the other's name"])
-@pytest.mark.parametrize(("sent", "said"), OTHERS)
-def test_another_format_is_named(sent: str, said: str, shape: str) -> None:
+@pytest.mark.parametrize(("sent", "named"), OTHERS)
+def test_another_format_is_named(sent: str, named: str, shape: str) -> None:
     """Whole bodies, bare arrays, and messages under the member where the other format has them; each way INVALID."""
     whole = CASES[sent].history(Random(3), 12)
     messages = whole[member(sent)]
-    value = {"body": whole, "array": messages, "under the other's name": {member(said): messages}}[shape]
+    value = {"body": whole, "array": messages, "under the other's name": {member(named): messages}}[shape]
     engine = Engine(limit=2_000)
     with pytest.raises(InvalidRequest) as caught:
-        engine.trim(said, json.dumps(value).encode())
+        engine.trim(named, json.dumps(value).encode())
     assert f"looks like {sent.upper()}" in caught.value.message
-    assert said.upper() in caught.value.message
+    assert named.upper() in caught.value.message
     assert 0 == engine.runs.totals().runs
 
 
-@pytest.mark.parametrize("said", [*(name for name in JSON_FORMATS if name != "openai_responses"), "mcp_tool_result"])
+@pytest.mark.parametrize("named", [*(name for name in JSON_FORMATS if name != "openai_responses"), "mcp_tool_result"])
 @pytest.mark.parametrize(
     "item",
     [
@@ -51,19 +51,19 @@ def test_another_format_is_named(sent: str, said: str, shape: str) -> None:
     ],
     ids=lambda item: str(item["type"]),
 )
-def test_items_of_responses_without_a_call_are_named(said: str, item: dict[str, object]) -> None:
+def test_items_of_responses_without_a_call_are_named(named: str, item: dict[str, object]) -> None:
     """A history that has not come to a function call yet: what is refused for an item without a role has the hint."""
     raw = json.dumps([{"role": "user", "content": "hi"}, item]).encode()
     with pytest.raises(InvalidRequest, match="looks like OPENAI_RESPONSES"):
-        Engine(limit=2_000).trim(said, raw)
+        Engine(limit=2_000).trim(named, raw)
 
 
-@pytest.mark.parametrize("said", ["openai_chat", "anthropic_messages", "bedrock_converse", "ai_sdk"])
-def test_blocks_of_a_result_as_a_prompt(said: str) -> None:
+@pytest.mark.parametrize("named", ["openai_chat", "anthropic_messages", "bedrock_converse", "ai_sdk"])
+def test_blocks_of_a_result_as_a_prompt(named: str) -> None:
     """The bare array that a result of an MCP tool holds."""
     raw = b'[{"type": "text", "text": "done"}, {"type": "image", "data": "aaaa", "mimeType": "image/png"}]'
     with pytest.raises(InvalidRequest, match="looks like MCP_TOOL_RESULT"):
-        Engine(limit=2_000).trim(said, raw)
+        Engine(limit=2_000).trim(named, raw)
 
 
 def test_a_result_as_a_prompt() -> None:
@@ -99,8 +99,8 @@ def test_no_recorded_request_is_refused(format: str) -> None:
 def test_no_recorded_run_is_refused(path: Path) -> None:
     """Message by message."""
     document = data.document(path)
-    said = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
-    format = said.get(document["format"], document["format"])
+    formats = {"openai": "openai_chat", "anthropic": "anthropic_messages"}
+    format = formats.get(document["format"], document["format"])
     assert format in CASES
     for message in document["messages"]:
         check_message(json.dumps(message).encode(), format, "m")

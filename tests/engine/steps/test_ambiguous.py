@@ -67,9 +67,9 @@ def _cut(value: Any) -> tuple[Any, bool]:
 def written(format: str, whole: dict[str, Any], messages: list[Any]) -> bytes:
     """A body with these messages."""
     member = MEMBER.get(format, "messages")
-    told = ",".join(each if isinstance(each, Raw) else json.dumps(each) for each in messages)
+    joined = ",".join(each if isinstance(each, Raw) else json.dumps(each) for each in messages)
     rest = {name: value for name, value in whole.items() if name != member}
-    return (json.dumps({member: 0, **rest}).replace(f'"{member}": 0', f'"{member}": [{told}]', 1)).encode()
+    return (json.dumps({member: 0, **rest}).replace(f'"{member}": 0', f'"{member}": [{joined}]', 1)).encode()
 
 
 def spoiled(format: str, how: str, seed: int) -> tuple[dict[str, Any], list[Any], list[Raw]]:

@@ -32,7 +32,7 @@ def notes(made: list[Any]) -> int:
 
 
 @pytest.mark.parametrize("model", [NEWER, "openai/gpt-6.2-astra"])
-def test_a_prompt_ends_in_what_the_agent_said(model: str) -> None:
+def test_a_prompt_ends_in_the_agents_text(model: str) -> None:
     """So each one begins with the one before it, but at batch points; what a note says stands in the registry."""
     made = prompts(Engine(limit=LIMIT, policy=ROOM), model)
     assert not notes(made)

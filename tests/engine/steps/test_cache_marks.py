@@ -48,17 +48,17 @@ def _messages(form: str, made: Any) -> list[Any]:
 def _sent(form: str, number: int) -> bytes:
     """A body whose system prompt can be marked, with as many calls and results."""
     spoken = APIS[WORDS[form]]
-    said: list[Any] = [spoken.asked("Find the bug.")]
+    entries: list[Any] = [spoken.asked("Find the bug.")]
     for call in range(number):
         turn = Turn(f"Step {call}.", f"call-{call}", arguments=json.dumps({"n": call}))
-        said += [*spoken.said(turn), spoken.result(turn, f"Result {call}. " + "The module is fine. " * 40)]
-    raw: dict[str, Any] = {FORMATS[form].messages_field: said}
+        entries += [*spoken.answer_entries(turn), spoken.result(turn, f"Result {call}. " + "The module is fine. " * 40)]
+    raw: dict[str, Any] = {FORMATS[form].messages_field: entries}
     if form == "anthropic_messages":
         raw["system"] = "You are careful."
     elif form == "bedrock_converse":
         raw["system"] = [{"text": "You are careful."}]
     else:
-        said.insert(0, {"role": "developer", "content": "You are careful."})
+        entries.insert(0, {"role": "developer", "content": "You are careful."})
     return json.dumps(raw | ({"store": False} if form == "openai_responses" else {})).encode()
 
 

@@ -61,15 +61,15 @@ def found(number: int, *names: str) -> list[Any]:
 def added(number: int, *names: str) -> list[Any]:
     """A change of the tools in mid-run."""
     blocks = [{"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}} for name in names]
-    said = {"role": "assistant", "content": f"Done {number}."}
-    return [said, {"role": "user", "content": "Go on."}, {"role": "system", "content": blocks}]
+    answer = {"role": "assistant", "content": f"Done {number}."}
+    return [answer, {"role": "user", "content": "Go on."}, {"role": "system", "content": blocks}]
 
 
 def within(number: int, *names: str) -> list[Any]:
     """The same as a block of the user's."""
-    said, user, system = added(number, *names)
+    answer, user, system = added(number, *names)
     block = {"type": "mid_conv_system", "content": system["content"]}
-    return [said, {"role": "user", "content": [{"type": "text", "text": user["content"]}, block]}]
+    return [answer, {"role": "user", "content": [{"type": "text", "text": user["content"]}, block]}]
 
 
 LOADS = pytest.mark.parametrize("loads", [searched, found, added, within])

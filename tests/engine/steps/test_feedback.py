@@ -89,8 +89,8 @@ def engine(**policy: Any) -> Engine:
 def messages(*between: list[dict[str, Any]], after: int = 4) -> list[dict[str, Any]]:
     """An opening, steps with these messages after them, and so many steps more."""
     made = list(OPENING)
-    for number, said in enumerate(between):
-        made += [*step(number), *said]
+    for number, text in enumerate(between):
+        made += [*step(number), *text]
     for number in range(len(between), len(between) + after):
         made += step(number)
     return made
@@ -154,11 +154,11 @@ def test_by_annotation(format: str) -> None:
     """What the agent says of a message counts, whatever it begins with, and holds though it is said once."""
     sent = messages([user("The price is missing.")], [user("The price is still missing.")], [user("And the date?")])
     places = [at for at, message in enumerate(sent) if message["role"] == "user" and message not in OPENING]
-    said = dict.fromkeys(places, Annotation.VALIDATION_FEEDBACK)
+    annotations = dict.fromkeys(places, Annotation.VALIDATION_FEEDBACK)
     label = "[2 earlier feedback messages clipped: 2 validation rejections]"
     wanted = ["Find a room.", label, "And the date?"]
     annotated = engine()
-    assert wanted == texts(format, annotated.trim(**prompt(format, sent), annotations=said))
+    assert wanted == texts(format, annotated.trim(**prompt(format, sent), annotations=annotations))
     assert wanted == texts(format, annotated.trim(**prompt(format, sent)))
     assert label not in texts(format, engine().trim(**prompt(format, sent)))
 
@@ -168,8 +168,8 @@ def test_an_annotation_goes_before_a_prefix(format: str) -> None:
     """A message that begins as one kind and is annotated as another is of the annotated kind."""
     sent = messages([user(ERROR.format(1))], [user(ERROR.format(2))])
     places = [at for at, message in enumerate(sent) if message["role"] == "user" and message not in OPENING]
-    said = dict.fromkeys(places, Annotation.REPETITION_WARNING)
-    answer = engine().trim(**prompt(format, sent), annotations=said)
+    annotations = dict.fromkeys(places, Annotation.REPETITION_WARNING)
+    answer = engine().trim(**prompt(format, sent), annotations=annotations)
     assert "[1 earlier feedback message clipped: 1 repetition warning]" in texts(format, answer)
 
 
@@ -192,8 +192,8 @@ def test_what_is_shorter_than_its_label_stays(format: str) -> None:
 @formats
 def test_a_prefix_within_a_text_is_none(format: str) -> None:
     """Only how a text begins tells that it is feedback; a person who quotes it is not clipped."""
-    said = [user(f"I saw this: {ERROR.format(number)}") for number in range(3)]
-    answer = engine().trim(**prompt(format, messages(*([each] for each in said))))
+    texts = [user(f"I saw this: {ERROR.format(number)}") for number in range(3)]
+    answer = engine().trim(**prompt(format, messages(*([each] for each in texts))))
     assert [] == list(answer.trimmed.trims)
 
 
@@ -227,8 +227,8 @@ def test_messages_that_must_stay(format: str) -> None:
     """Between two messages of the model nothing goes altogether: a short placeholder stands there."""
     talk = [{"role": "assistant", "content": f"I am done {number}."} for number in range(4)]
     sent = list(OPENING)
-    for number, said in enumerate(talk):
-        sent += [said, user(VALIDATION.format(number))]
+    for number, reply in enumerate(talk):
+        sent += [reply, user(VALIDATION.format(number))]
     sent += [*step(9), *step(10), *step(11), *step(12)]
     answer = engine().trim(**prompt(format, sent))
     label = "[3 earlier feedback messages clipped: 3 validation rejections]"

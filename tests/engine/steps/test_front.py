@@ -46,9 +46,9 @@ def test_the_registry_stays_while_the_oldest_do() -> None:
 def test_it_is_written_anew_where_nothing_stays() -> None:
     """With no oldest results and no arguments kept each batch changes the beginning, and the registry with it."""
     _, answers = run(fit_keep_oldest=0.0, fit_keep_light=0.0, age_arguments="empty")
-    told = [registry(answer) for answer in batches(answers)]
-    assert len(told) > 2
-    assert len(set(told)) == len(told)
+    registries = [registry(answer) for answer in batches(answers)]
+    assert len(registries) > 2
+    assert len(set(registries)) == len(registries)
 
 
 def test_its_lines_are_true() -> None:
@@ -89,21 +89,21 @@ def test_a_trimmed_history_sent_back() -> None:
     assert b" other iterations dropped]" in (answers[-1].prompt.body or b"")
 
 
-def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
+def test_what_went_before_there_was_a_carrier_is_listed_once() -> None:
     """Iterations without a label go without one; what counts them stays as it is while others are dropped."""
     engine = Engine(limit=LIMIT, policy=POLICY | {"fit_keep_oldest": 0.0})
-    told: list[str] = []
+    registries: list[str] = []
     for number in range(ITERATIONS):
         messages = history(ANTHROPIC, number)
         if number:
             messages[1]["content"][0]["text"] = messages[2]["content"][0]["content"] = "ok"  # too short to be clipped
         answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages))
-        told += [piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED]
-    assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(told)
+        registries += [piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED]
+    assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(registries)
     assert b" other iterations dropped]" in (answer.prompt.body or b"")
 
 
-def test_the_kept_prefix_is_not_told_too_long() -> None:
+def test_the_kept_prefix_is_not_reported_too_long() -> None:
     """Where no iteration has a label a message of ours counts, and moves the prefix each time it changes."""
     engine = Engine(limit=6_000, policy=POLICY | {"fit_keep_oldest": 0.0})
     before: list[Any] = []

@@ -29,14 +29,14 @@ def body(format: str, texts: Mapping[str, str], calls: int = 1) -> bytes:
     """A task, and calls; the first one's result is an object of these texts."""
     messages: list[Any] = []
     for number in range(calls + 1):
-        made, said = {"name": "run", "id": f"c{number}"}, texts if number < 2 else {"output": "done"}
+        made, content = {"name": "run", "id": f"c{number}"}, texts if number < 2 else {"output": "done"}
         if format == GEMINI and number:
             messages.append({"role": "model", "parts": [{"functionCall": made | {"args": {}}}]})
-            messages.append({"role": "user", "parts": [{"functionResponse": made | {"response": said}}]})
+            messages.append({"role": "user", "parts": [{"functionResponse": made | {"response": content}}]})
         elif number:
             use = {"toolUseId": f"c{number}", "name": "run", "input": {}}
             messages.append({"role": "assistant", "content": [{"toolUse": use}]})
-            result = {"toolUseId": f"c{number}", "content": [{"json": said}]}
+            result = {"toolUseId": f"c{number}", "content": [{"json": content}]}
             messages.append({"role": "user", "content": [{"toolResult": result}]})
         else:
             messages.append({"role": "user", "parts" if format == GEMINI else "content": [{"text": "Build it."}]})
@@ -122,7 +122,7 @@ def test_a_run_that_an_earlier_version_began(format: str, version: int) -> None:
 
 
 @formats
-def test_what_was_found_in_a_text_is_said_of_its_item(format: str) -> None:
+def test_what_was_found_in_a_text_is_reported_for_its_item(format: str) -> None:
     """Where a run numbers texts as they are sent, findings name them by these numbers too."""
     secret = {"stdout": "key AKIA" + "Q7ZP2LXN4RBT6WVM", "note": SMALL}
     guard = GuardOptions(mode=ENFORCE)

@@ -246,8 +246,8 @@ def test_hard_cap_drops_whole_iterations(format: str) -> None:
     counting = [each[1] for message in shown for each in message.results if "dropped]" in each[1]]
     assert 1 == len(counting)
     assert not [own.text for own in answer.prompt.own_text if own.kind == "dropped"]
-    told = int(re.search(r"(\d+) \w+ iterations? dropped", counting[0])[1])  # type: ignore[index]
-    assert len(calls) - 11 == told
+    dropped = int(re.search(r"(\d+) \w+ iterations? dropped", counting[0])[1])  # type: ignore[index]
+    assert len(calls) - 11 == dropped
     assert {Reason.AGE} == {trim.reason for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
 
 
@@ -282,7 +282,7 @@ def test_everything_clipped_comes_back(format: str) -> None:
 
 
 @formats
-def test_history_size_is_told_with_every_prompt(format: str) -> None:
+def test_history_size_is_reported_with_every_prompt(format: str) -> None:
     """Once an iteration, before the model call: estimated tokens, messages, and both by kind."""
     history = scenario(format)
     _, answers = grown(format)
@@ -301,7 +301,7 @@ def test_history_size_is_told_with_every_prompt(format: str) -> None:
 
 
 @formats
-def test_a_result_that_came_again_points_to_the_newer_one(format: str) -> None:
+def test_a_repeated_result_points_to_the_newer_one(format: str) -> None:
     """The older of two that are alike says in which iteration it came again."""
     history = scenario(format)
     _, answers = grown(format)

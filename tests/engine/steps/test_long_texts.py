@@ -66,7 +66,7 @@ def test_long_texts_are_treated_as_short_ones(mode: str, monkeypatch: pytest.Mon
     longer += history(f"🙂 {SECRET} é\n" * 4_000)  # the same again
     bodies = [json.dumps(longer[:length], ensure_ascii=length % 2 == 0).encode() for length in (3, 6, 7)]
 
-    def told(engine: Engine) -> list[Any]:
+    def decisions_of(engine: Engine) -> list[Any]:
         answers = [engine.trim("openai_chat", each) for each in bodies]
         ids = [trim.stash_id for trim in answers[-1].trimmed.trims]
         return [
@@ -78,10 +78,10 @@ def test_long_texts_are_treated_as_short_ones(mode: str, monkeypatch: pytest.Mon
         ]
 
     guard = GuardOptions(mode=mode)
-    expected = told(Engine(limit=20_000, guard=guard))
+    expected = decisions_of(Engine(limit=20_000, guard=guard))
     assert len(expected) > len(bodies)
     for module in (jsontext, body, masking):
         monkeypatch.setattr(module, "WRITTEN_BYTES", 64)
     monkeypatch.setattr(turn, "RECORD_BYTES", 64)
     monkeypatch.setattr(utf8, "PIECE_CHARACTERS", 7)
-    assert expected == told(Engine(limit=20_000, guard=guard))
+    assert expected == decisions_of(Engine(limit=20_000, guard=guard))

@@ -124,5 +124,5 @@ def test_a_message_of_many_names_is_counted_once() -> None:
     engine = Engine(limit=LIMIT, policy=POLICY)
     many = " ".join(f"name_{number}" for number in range(NAMES_OF_MESSAGE))
     messages = [*history(OPENAI_CHAT, 1), {"role": "assistant", "content": many}, {"role": "user", "content": "Go on."}]
-    told = [engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages)).news.names_cut for _ in range(2)]
-    assert [1, 0] == told
+    cut = [engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages)).news.names_cut for _ in range(2)]
+    assert [1, 0] == cut

@@ -79,10 +79,10 @@ def test_a_revision_brings_no_news() -> None:
     """A process that takes a run over does not tell again what the first one told; what it adds is told."""
     one, other = runs(), runs()
     *_, last, longer = _history(2, 24)
-    told = one.trim(_call(last), _check)
-    taken = other.trim(_call(last, revision=told.prompt.revision), _check)
-    assert told.news.trims
-    assert told.trimmed.trims == taken.trimmed.trims
+    answer = one.trim(_call(last), _check)
+    taken = other.trim(_call(last, revision=answer.prompt.revision), _check)
+    assert answer.news.trims
+    assert answer.trimmed.trims == taken.trimmed.trims
     assert () == taken.news.trims
     assert 0 == taken.news.advertised
     assert ({}, ()) == (taken.news.tools, taken.news.result_sizes)
@@ -92,22 +92,22 @@ def test_a_revision_brings_no_news() -> None:
     assert 1 == both[0].tools["read"].results
 
 
-def test_a_revision_brings_only_what_came_after_it() -> None:
+def test_a_revision_brings_only_later_news() -> None:
     """A process that takes a run over with a later prompt reports the results since, and their repetitions."""
     one, other = runs(), runs()
     *_, last, longer = _history(2, 24)
-    told = one.trim(_call(last), _check)
+    answer = one.trim(_call(last), _check)
     longer = [*longer, *longer[-2:]]
-    here, taken = one.trim(_call(longer), _check), other.trim(_call(longer, revision=told.prompt.revision), _check)
+    here, taken = one.trim(_call(longer), _check), other.trim(_call(longer, revision=answer.prompt.revision), _check)
     assert 2 == taken.news.tools["read"].results
     assert 1 == taken.news.tools["read"].repeats
     assert here.news.tools == taken.news.tools
     assert here.news.result_sizes == taken.news.result_sizes
 
 
-def test_what_tools_brought_is_told_once_though_a_run_forgets() -> None:
+def test_what_tools_brought_is_reported_once_though_a_run_forgets() -> None:
     """A run that had to give its memory up makes it again from the next prompt, and counts nothing twice."""
-    told = []
+    brought = []
     for forgets in (False, True):
         core = runs()
         forgot = 0
@@ -121,10 +121,10 @@ def test_what_tools_brought_is_told_once_though_a_run_forgets() -> None:
                     forgot += 1
             for tool, news in core.trim(_call(sent), _check).news.tools.items():
                 sums.update({f"{tool} results": news.results, f"{tool} brought": news.brought})
-        told.append(sums)
+        brought.append(sums)
     assert 4 == forgot
-    assert told[0] == told[1]
-    assert 25 == told[0]["read results"]
+    assert brought[0] == brought[1]
+    assert 25 == brought[0]["read results"]
 
 
 def test_sizes_of_results_are_bounded() -> None:
@@ -190,7 +190,7 @@ def test_branching_for_ever_keeps_no_ids() -> None:
         assert run.memory.shown <= set(run.memory.ledger.messages.by_id)
 
 
-def test_trims_of_an_abandoned_branch_are_not_told() -> None:
+def test_trims_of_an_abandoned_branch_are_not_reported() -> None:
     """A message that takes the place of one that was trimmed is not said to be."""
     core = runs()
     *_, sent = _history(5, 30)

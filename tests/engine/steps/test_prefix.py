@@ -109,7 +109,7 @@ def test_nothing_is_rewritten_where_nothing_helps(format: str, where: str) -> No
     """Where the protected text is too large by itself registry and placeholder stay, and trimming costs no more."""
     words = " ".join(f"rule {number} says value_{number}." for number in range(1_200))
     engine = Engine(limit=LIMIT, policy=POLICY)
-    told: list[Any] = []
+    rewritten: list[Any] = []
     ours = plain = 0.0
     before = 0
     for number in range(25):
@@ -118,11 +118,11 @@ def test_nothing_is_rewritten_where_nothing_helps(format: str, where: str) -> No
             messages[0]["content"] = words
         answer = engine.trim(format, body(format, messages, system=words if where == "system" else "You are careful."))
         assert not answer.fits
-        told += [[piece.text for piece in answer.prompt.own_text if piece.kind is not OwnTextKind.NOTE]]
+        rewritten += [[piece.text for piece in answer.prompt.own_text if piece.kind is not OwnTextKind.NOTE]]
         ours += 0.1 * answer.cache.kept + 1.25 * answer.cache.rewritten
         plain += 0.1 * before + 1.25 * (answer.tokens.before - before)
         before = answer.tokens.before
-    changes = [number for number, pair in enumerate(pairwise(told)) if pair[0] != pair[1]]
+    changes = [number for number, pair in enumerate(pairwise(rewritten)) if pair[0] != pair[1]]
     assert len(changes) <= 2
     assert ours < plain
     fresh = Engine(limit=LIMIT, policy=POLICY).trim(format, engine_body(format, messages, words, where))
@@ -135,7 +135,7 @@ def engine_body(format: str, messages: list[Any], words: str, where: str) -> byt
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_told_follows_once_a_prompt_fits_again(format: str) -> None:
+def test_own_text_follows_once_a_prompt_fits_again(format: str) -> None:
     """A larger window later: the next batch writes the registry anew, and the placeholder counts again."""
     engine = Engine(limit=LIMIT, policy=POLICY)
     words = " ".join(f"rule {number} says value_{number}." for number in range(900))
@@ -145,10 +145,10 @@ def test_what_is_told_follows_once_a_prompt_fits_again(format: str) -> None:
     for number in range(6, 60):
         answer = engine.trim(format, body(format, history(format, number, task=words)), context_window=16_000)
     assert answer.fits
-    told = {piece.kind: piece.text for piece in answer.prompt.own_text}
-    assert "earlier iterations dropped: " in told.get(OwnTextKind.DROPPED, "earlier iterations dropped: ")
+    own_texts = {piece.kind: piece.text for piece in answer.prompt.own_text}
+    assert "earlier iterations dropped: " in own_texts.get(OwnTextKind.DROPPED, "earlier iterations dropped: ")
     last = {piece.kind: piece.text for piece in small.prompt.own_text}
-    assert told[OwnTextKind.REGISTRY] != last.get(OwnTextKind.REGISTRY)
+    assert own_texts[OwnTextKind.REGISTRY] != last.get(OwnTextKind.REGISTRY)
 
 
 @pytest.mark.parametrize("format", FORMATS)

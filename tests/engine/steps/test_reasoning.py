@@ -22,7 +22,7 @@ LIMIT = 9_000
 BOUND, UNBOUND = "claude-opus-5-5", "claude-opus-4-6"
 
 
-def said(number: int, *, thinks: bool = True) -> dict[str, Any]:
+def answer_of(number: int, *, thinks: bool = True) -> dict[str, Any]:
     """What the model says in an iteration: thinking, a text, a call."""
     thinking = {"type": "thinking", "thinking": f"I wonder {number}.", "signature": f"sig{number}" * 100}
     use = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {"path": f"{number}.py"}}
@@ -39,7 +39,7 @@ def history(iterations: int, *, words_at: tuple[int, ...] = ()) -> list[Any]:
     """A run of so many iterations; after some of them the user speaks."""
     messages: list[Any] = [{"role": "user", "content": "Find the bug."}]
     for number in range(iterations):
-        messages += [said(number), got(number)]
+        messages += [answer_of(number), got(number)]
         if number in words_at:
             messages += [{"role": "assistant", "content": "Here."}, {"role": "user", "content": f"Go on {number}."}]
     return messages
@@ -167,7 +167,7 @@ def branching(preset: str, branches: Iterable[int], limit: int = LIMIT) -> int:
         returned[len(messages)] = messages, sent
         if branch >= 0:
             messages, sent = returned[sorted(returned)[-1 - branch % len(returned)]]
-        answer = said(number)
+        answer = answer_of(number)
         judge.answered(sent, answer)
         messages = [*messages, answer, got(number, 300 if number % 3 else 600)]
     return carried
@@ -217,7 +217,7 @@ def test_another_answer_keeps_its_thinking() -> None:
         _, sent = trim(engine, messages[:length])
         judge.answered(sent, messages[length])
     for number in (98, 99):  # the newest answer again, and once more
-        messages = [*messages[:length], said(number), got(number, 20)]
+        messages = [*messages[:length], answer_of(number), got(number, 20)]
         judge.answered(sent, messages[-2])
         answer, again = trim(engine, messages)
         assert [] == judge.invalid(again)
@@ -225,7 +225,7 @@ def test_another_answer_keeps_its_thinking() -> None:
         assert answer.cache.batch_points
 
 
-def test_what_came_of_other_prompts_goes() -> None:
+def test_answers_to_other_prompts_are_removed() -> None:
     """The revision says up to where the agent had our prompts; the thinking of what the model said since is removed."""
     engine, judge, messages = Engine(limit=LIMIT), Judge(), history(30)
     revision = b""
@@ -317,7 +317,7 @@ def test_adopted_prompts() -> None:
         kept = list(sent["messages"])
 
 
-def test_untrimmed_thinking_is_told() -> None:
+def test_untrimmed_thinking_is_reported() -> None:
     """The answer says from which message on the agent's own prompt would hold thinking that is not valid."""
     assert 0 == trim(Engine(limit=LIMIT), history(3))[0].prompt.thinking_invalid_from
     assert trim(Engine(limit=LIMIT), history(3), model=UNBOUND)[0].prompt.thinking_invalid_from is None
@@ -401,7 +401,7 @@ def test_originals_and_search() -> None:
         trim for trim in answer.trimmed.trims if trim.kind is ItemKind.REASONING and trim.action is Action.CLIPPED
     ][:2]
     number = trims[0].message_index // 2
-    assert said(number)["content"][0] == json.loads(engine.original(trims[0].stash_id) or b"")
+    assert answer_of(number)["content"][0] == json.loads(engine.original(trims[0].stash_id) or b"")
     assert f"I wonder {number}.".encode() == engine.original(trims[1].stash_id)
     found = engine.search(f"wonder {number}")
     assert trims[1].stash_id in [snippet.item.stash_id for snippet in found.snippets]
@@ -488,7 +488,7 @@ def test_retries_and_branches(iterations: int, limit: int, retries: list[tuple[i
     while number < iterations and turn < 60:
         _, sent = trim(engine, messages)
         assert [] == judge.invalid(sent)
-        answer = said(turn)
+        answer = answer_of(turn)
         judge.answered(sent, answer)
         messages += [answer, got(turn, 120)]
         number += 1

@@ -60,8 +60,12 @@ def test_calls_and_texts_are_found(format: str) -> None:
     engine, _ = grown(format, 12)
     call = engine.search("module_3.py", roles=frozenset({Role.ASSISTANT})).snippets[0].item
     assert (ItemKind.ARGUMENTS, "read", 4, "call_3") == (call.kind, call.tool, call.iteration, call.call_id)
-    said = engine.search("Step 2", roles=frozenset({Role.ASSISTANT})).snippets[0]
-    assert ("Step 2: I read the next module.", ItemKind.TEXT, 3) == (said.text, said.item.kind, said.item.iteration)
+    snippet = engine.search("Step 2", roles=frozenset({Role.ASSISTANT})).snippets[0]
+    assert ("Step 2: I read the next module.", ItemKind.TEXT, 3) == (
+        snippet.text,
+        snippet.item.kind,
+        snippet.item.iteration,
+    )
     asked = engine.search("Find the bug").snippets[0]
     assert (Role.USER, "Find the bug.") == (asked.item.role, asked.text)
 

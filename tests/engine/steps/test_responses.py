@@ -282,9 +282,9 @@ def test_developers_messages_are_behind_it_too() -> None:
 
 def test_the_registry_is_written_anew_where_little_is_behind_it() -> None:
     """A complete list is then worth what it costs."""
-    told = registries({"instructions": "Be careful."}, Engine(limit=16_000, policy=NOTHING_STAYS))
-    assert len(told) > 2
-    assert len(set(told)) == len(told)
+    written = registries({"instructions": "Be careful."}, Engine(limit=16_000, policy=NOTHING_STAYS))
+    assert len(written) > 2
+    assert len(set(written)) == len(written)
 
 
 @pytest.mark.parametrize("by_revision", [False, True])

@@ -110,7 +110,7 @@ def home_of(record: Record) -> SizeKind:
     return SizeKind.RESULTS if record.answers else speaker(record.role)
 
 
-def told(tracker: SizeTracker, ledger: Ledger, limit: int) -> HistorySize:
+def size_of(tracker: SizeTracker, ledger: Ledger, limit: int) -> HistorySize:
     """Measure as a call does: then what was changed is no longer news."""
     size = tracker.measure(ledger, AROUND, limit)
     ledger.decisions.dirty = set()
@@ -146,7 +146,7 @@ def test_what_is_kept_equals_a_recount(
             fold.ledger.rewind(length)
         if length:  # a rewind with nothing new after it, and one with
             fold.take(min(length, len(messages)))
-        assert recount(fold.ledger, AROUND, limit) == told(tracker, fold.ledger, limit)
+        assert recount(fold.ledger, AROUND, limit) == size_of(tracker, fold.ledger, limit)
 
 
 @few
@@ -155,7 +155,7 @@ def test_kinds_add_up_to_the_prompt(messages: list[plain], limit: int, name: str
     """The kinds' tokens are the prompt's: overhead, history and own text, before and after trimming."""
     fold = Fold(messages, limit, preset(name))
     fold.take()
-    size = told(SizeTracker(), fold.ledger, limit)
+    size = size_of(SizeTracker(), fold.ledger, limit)
     before = AROUND.overhead + sum(record.full_tokens for record in fold.ledger.records)
     after = AROUND.overhead + fold.ledger.decisions.total + AROUND.own_tokens
     assert (before, after) == (size.tokens_sent, size.tokens_returned)
@@ -170,13 +170,13 @@ def test_a_copy_goes_its_own_way(messages: list[plain], limit: int) -> None:
     """Ledger and sums copied together for a dry run go on alone; the run's own are as they were."""
     fold, tracker = Fold(messages, limit), SizeTracker()
     fold.take(len(messages) // 2)
-    before = told(tracker, fold.ledger, limit)
+    before = size_of(tracker, fold.ledger, limit)
     copied, copied_tracker = copy.deepcopy((fold, tracker))
     copied.take()
-    assert recount(copied.ledger, AROUND, limit) == told(copied_tracker, copied.ledger, limit)
-    assert before == told(tracker, fold.ledger, limit)
+    assert recount(copied.ledger, AROUND, limit) == size_of(copied_tracker, copied.ledger, limit)
+    assert before == size_of(tracker, fold.ledger, limit)
     fold.take()
-    assert recount(fold.ledger, AROUND, limit) == told(tracker, fold.ledger, limit)
+    assert recount(fold.ledger, AROUND, limit) == size_of(tracker, fold.ledger, limit)
 
 
 def test_a_rewind_is_noticed_where_as_many_messages_come_again() -> None:
@@ -184,11 +184,11 @@ def test_a_rewind_is_noticed_where_as_many_messages_come_again() -> None:
     fold = Fold([plain(Role.USER, ((ItemKind.TEXT, "word " * words),)) for words in (5, 900, 40)], 100_000)
     tracker = SizeTracker()
     fold.take()
-    told(tracker, fold.ledger, fold.limit)
+    size_of(tracker, fold.ledger, fold.limit)
     fold.ledger.rewind(1)
     fold.messages[1:] = [plain(Role.ASSISTANT, ((ItemKind.TEXT, "said " * 30),)), plain(Role.USER)]
     fold.take()
-    assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+    assert recount(fold.ledger, AROUND, fold.limit) == size_of(tracker, fold.ledger, fold.limit)
 
 
 def test_what_was_trimmed_at_a_place_is_forgotten_with_it() -> None:
@@ -198,23 +198,23 @@ def test_what_was_trimmed_at_a_place_is_forgotten_with_it() -> None:
     fold.take()
     entry = fold.ledger.records[1].entries[0]
     fold.ledger.decisions.decide(entry, Action.CLIPPED, None, 9, Reason.FIT)
-    assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+    assert recount(fold.ledger, AROUND, fold.limit) == size_of(tracker, fold.ledger, fold.limit)
     for _ in range(2):
         fold.ledger.rewind(1)
         fold.take()
-        assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+        assert recount(fold.ledger, AROUND, fold.limit) == size_of(tracker, fold.ledger, fold.limit)
 
 
 def test_only_what_changed_is_counted_again() -> None:
     """A call without news reads no record: one changed behind the ledger's back is not noticed until it is dirty."""
     fold, tracker = Fold([plain(Role.USER, ((ItemKind.TEXT, "word " * 50),))] * 3, 100_000), SizeTracker()
     fold.take()
-    before = told(tracker, fold.ledger, fold.limit)
+    before = size_of(tracker, fold.ledger, fold.limit)
     fold.ledger.records[1].tokens -= 40
     fold.ledger.records[1].touched += 1
-    assert before == told(tracker, fold.ledger, fold.limit)
+    assert before == size_of(tracker, fold.ledger, fold.limit)
     fold.ledger.decisions.dirty = {1}
-    assert before.tokens_returned - 40 == told(tracker, fold.ledger, fold.limit).tokens_returned
+    assert before.tokens_returned - 40 == size_of(tracker, fold.ledger, fold.limit).tokens_returned
 
 
 def test_openai_items_have_their_kinds() -> None:
@@ -231,7 +231,7 @@ def test_openai_items_have_their_kinds() -> None:
             {"role": "assistant", "content": "Done.", "reasoning_content": "because " * 20},
         ],
     )
-    kinds = told(SizeTracker(), ledger, 1_000).by_kind
+    kinds = size_of(SizeTracker(), ledger, 1_000).by_kind
     assert {
         SizeKind.SYSTEM: (30 - 20 + count("Be brief.") + PER_MESSAGE, 3),
         SizeKind.TOOL_SCHEMAS: (20, 1),
@@ -262,7 +262,7 @@ def test_anthropic_results_are_not_the_users() -> None:
             },
         ],
     )
-    kinds = told(SizeTracker(), ledger, 1_000).by_kind
+    kinds = size_of(SizeTracker(), ledger, 1_000).by_kind
     assert (count("a.py\nb.py") + PER_CALL + PER_MESSAGE, 1) == (
         kinds[SizeKind.RESULTS].tokens_sent,
         kinds[SizeKind.RESULTS].items,
@@ -274,7 +274,7 @@ def test_a_page_is_the_users() -> None:
     """A snapshot is a user's text."""
     page = "<EXTERNAL-CONTENT>" + "word " * 50 + "</EXTERNAL-CONTENT>"
     ledger = ledger_of("openai_chat", [{"role": "user", "content": page}])
-    assert count(page) + PER_MESSAGE == told(SizeTracker(), ledger, 1_000).by_kind[SizeKind.USER].tokens_sent
+    assert count(page) + PER_MESSAGE == size_of(SizeTracker(), ledger, 1_000).by_kind[SizeKind.USER].tokens_sent
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def notification(task: str, what: str) -> str:
 
 def codex(role: str, texts: Sequence[str], opening: str = environment("cwd", "shell")) -> list[dict[str, Any]]:
     """A run of Codex with the texts put in at their iterations."""
-    said = {"type": "message", "role": role}
+    message = {"type": "message", "role": role}
     items: list[dict[str, Any]] = [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": opening}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Find the fault."}]},
@@ -59,7 +59,7 @@ def codex(role: str, texts: Sequence[str], opening: str = environment("cwd", "sh
     places = dict(zip((FIRST, SECOND, SECOND + 4), texts, strict=False))
     for number in range(ITERATIONS):
         if number in places:
-            items.append(said | {"content": [{"type": "input_text", "text": places[number]}]})
+            items.append(message | {"content": [{"type": "input_text", "text": places[number]}]})
         call = {"call_id": f"call_{number}", "name": "shell", "arguments": json.dumps({"cmd": f"cat file_{number}.py"})}
         output = {"call_id": f"call_{number}", "output": f"line {number} of a file. " * 60}
         items += [{"type": "function_call"} | call, {"type": "function_call_output"} | output]

@@ -84,7 +84,7 @@ def shown(answer: TrimAnswer) -> dict[str, Any]:
     return decoded
 
 
-def said(answer: TrimAnswer) -> list[str]:
+def system_texts(answer: TrimAnswer) -> list[str]:
     """The system messages in the history of an answer, as text."""
     return [str(each["content"]) for each in shown(answer)["messages"] if each["role"] == "system"]
 
@@ -95,7 +95,7 @@ def test_reminders_do_not_gather(model: str, preset: str) -> None:
     """A reminder now and then: none outlives its iteration, so no two stand in a row after a cut."""
     run = history(*([REMINDER] if number % 3 == 2 else [] for number in range(24)), task=[REMINDER])
     answer = played(run, model, Engine(limit=6_000, preset=preset))
-    assert preset == "cap_only" or len(said(answer)) < 8
+    assert preset == "cap_only" or len(system_texts(answer)) < 8
 
 
 @models
@@ -141,10 +141,10 @@ def own(answer: TrimAnswer) -> set[int]:
 @models
 def test_instructions_beside_the_label_that_counts(model: str) -> None:
     """The iteration that stays to count those that are dropped keeps its instruction as it is."""
-    said_first = instruction({"type": "text", "text": RARE * 20})
-    answer = played(history([said_first], *[[]] * 30), model, Engine(limit=5_000, policy=CUTTING))
+    first_instruction = instruction({"type": "text", "text": RARE * 20})
+    answer = played(history([first_instruction], *[[]] * 30), model, Engine(limit=5_000, policy=CUTTING))
     assert any("other iterations dropped" in json.dumps(each) for each in shown(answer)["messages"])
-    assert said_first in shown(answer)["messages"]
+    assert first_instruction in shown(answer)["messages"]
 
 
 def test_the_registry_avoids_them() -> None:

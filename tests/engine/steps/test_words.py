@@ -84,7 +84,7 @@ AROUND: Mapping[str, dict[str, Any]] = {
 }
 
 
-def said(number: int) -> str:
+def answer_of(number: int) -> str:
     """What the user says in one iteration."""
     return f"Rule {number}: mind the names of modules."
 
@@ -102,11 +102,11 @@ def body(format: str, iterations: int, *, beside: bool = False) -> bytes:
         messages.append(shape.call(f"call_{number}"))
         words = number in spoken(iterations)
         if words and beside and shape.beside is not None:
-            messages.append(shape.beside(f"call_{number}", said(number)))
+            messages.append(shape.beside(f"call_{number}", answer_of(number)))
             continue
         messages.append(shape.result(f"call_{number}"))
         if words:
-            messages += [shape.text("assistant", "I have read it."), shape.text("user", said(number))]
+            messages += [shape.text("assistant", "I have read it."), shape.text("user", answer_of(number))]
     return json.dumps(AROUND.get(format, {}) | {shape.member: messages}).encode()
 
 
@@ -115,7 +115,7 @@ def check(format: str, answer: TrimAnswer, iterations: int) -> None:
     assert answer.prompt.body is not None
     assert answer.fits
     assert [] == CASES[format].defects(json.loads(answer.prompt.body))
-    assert [] == [number for number in spoken(iterations) if said(number).encode() not in answer.prompt.body]
+    assert [] == [number for number in spoken(iterations) if answer_of(number).encode() not in answer.prompt.body]
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -152,7 +152,7 @@ def test_the_last_resort(format: str) -> None:
     assert answer.fits
     assert answer.prompt.body is not None
     assert [] == CASES[format].defects(json.loads(answer.prompt.body))
-    stay = [number for number in spoken(2 * ITERATIONS) if said(number).encode() in answer.prompt.body]
+    stay = [number for number in spoken(2 * ITERATIONS) if answer_of(number).encode() in answer.prompt.body]
     assert 0 < len(stay) < len(spoken(2 * ITERATIONS))
     assert stay == spoken(2 * ITERATIONS)[-len(stay) :]
     assert spoken(2 * ITERATIONS)[-1] in stay
@@ -166,8 +166,8 @@ def test_a_task_that_follows_a_greeting(format: str) -> None:
     """The first user message stays, though the model spoke before it and nothing else fits."""
     messages: list[dict[str, Any]] = [{"role": "assistant", "content": "How can I help?"}]
     for number in range(20):
-        said = "Find the bug." if not number else f"And look at module {number}. " * 20
-        messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "I did. " * 30}]
+        text = "Find the bug." if not number else f"And look at module {number}. " * 20
+        messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "I did. " * 30}]
     messages.append({"role": "user", "content": "What is it?"})
     answer = Engine(limit=150).trim(format, making.body(format, messages))
     assert {Action.DROPPED} & {trim.action for trim in answer.trimmed.trims}

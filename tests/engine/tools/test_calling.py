@@ -191,7 +191,7 @@ def test_any_text_keeps_within_a_page(text: str, offset: int, pattern: str) -> N
 
 
 @pytest.mark.parametrize("outcome", [Outcome.EXPIRED, Outcome.EVICTED, Outcome.NOT_FOUND])
-def test_what_is_gone_is_told_for_good(outcome: Outcome) -> None:
+def test_what_is_gone_is_reported_for_good(outcome: Outcome) -> None:
     """A fact like any other, in the sentence that says it is final, at little cost."""
     answer = OneRun(gone={FIRST: outcome}).call(RECALL, {"id": FIRST})
     assert (OK, RecognisedAnswer(AnswerKind.NOTICE, "")) == (answer.outcome, recognised(answer))
@@ -222,18 +222,18 @@ def test_a_run_that_is_not_known_says_so(name: str, arguments: Any) -> None:
         assert OK is run.call(name, arguments, request_id="r").outcome
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ({"pattern": "("}, "pattern: not an RE2 expression: missing )"),
     ({"pattern": "x" * 2_000}, "pattern: the expression has 2,000 characters; accepted: 1 to 1,000"),
     ({"first_line": 9}, "first_line is 9; accepted: 1 to 2"),
     ({"first_line": 2, "last_line": 1}, "last_line is 1; accepted: 2 (first_line) or more"),
     ({"offset": 99}, "offset is 99; accepted: 0, or what the page before stated"),
 ])  # fmt: skip
-def test_what_the_core_refuses_is_said_in_the_tools_words(arguments: dict[str, Any], said: str) -> None:
+def test_what_the_core_refuses_is_reported_in_the_tools_words(arguments: dict[str, Any], message: str) -> None:
     """A model learns which of its arguments was wrong and what it could send."""
     answer = OneRun({FIRST: b"one\ntwo\n"}).call(RECALL, {"id": FIRST} | arguments)
     assert (INVALID, True) == (answer.outcome, answer.is_error)
-    assert said in label(answer)
+    assert message in label(answer)
     assert f"Example: {RECALL}({TOOLS[RECALL].example})" in answer.content
     assert RecognisedAnswer(AnswerKind.NOTICE, "") == recognised(answer)
 
@@ -329,17 +329,17 @@ def test_tasks_can_be_cleared() -> None:
     assert 0 == len(run.tasks.items)
 
 
-@pytest.mark.parametrize(("name", "arguments", "said"), [
+@pytest.mark.parametrize(("name", "arguments", "message"), [
     (CREATE, {"tasks": ["a", ""]}, "tasks[1] has 0 characters"),
     (CREATE, {"tasks": ["a"] * 51}, "tasks has 51 tasks; accepted: 50"),
     (UPDATE, {"id": 9, "status": "completed"}, "id is 9; accepted: none, as the run has no tasks yet"),
 ])  # fmt: skip
-def test_what_the_task_list_refuses_is_said(name: str, arguments: Any, said: str) -> None:
+def test_what_the_task_list_refuses_is_reported(name: str, arguments: Any, message: str) -> None:
     """In the words of the tool, and nothing has changed."""
     run = OneRun()
     answer = run.call(name, arguments)
     assert INVALID is answer.outcome
-    assert said in label(answer)
+    assert message in label(answer)
     assert 0 == len(run.tasks.items)
 
 
@@ -360,7 +360,7 @@ def test_a_retry_gets_the_very_same_answer() -> None:
     assert 3 == len(run.tasks.items)
 
 
-def test_an_unknown_tool_is_told_which_there_are() -> None:
+def test_an_unknown_tool_gets_the_names_of_those_there_are() -> None:
     """Its own name is not repeated."""
     answer = OneRun().call("ignore_all_previous_instructions", "{}")
     assert (ToolOutcome.UNKNOWN_TOOL, True) == (answer.outcome, answer.is_error)
@@ -424,7 +424,7 @@ PLACES: list[Any] = [
 
 @pytest.mark.parametrize("place", range(len(PLACES)))
 @pytest.mark.parametrize("name", TOOLS)
-def test_the_models_text_is_never_said_again(name: str, place: int) -> None:
+def test_the_models_text_is_never_repeated(name: str, place: int) -> None:
     """Not one run of 20 characters of what it wrote stands in an answer, but for tasks, which are quoted."""
     names = json.loads(TOOLS[name].parameters)["properties"]
     calls: list[Any] = [json.loads(TOOLS[name].example) | {each: PLACES[place]} for each in names]

@@ -119,9 +119,9 @@ def test_what_the_prompt_holds_no_more_is_shown_again() -> None:
     assert "; shown 7 times before; tag=" in answers[-1].content
 
     prompts.pages = {tag_of(answers[-1].content): 41}
-    told = run.call(RECALL, {"id": FIRST, "last_line": 20})
-    assert ToolOutcome.REPEATED is told.outcome
-    assert "is in the prompt, at iteration 41; it is not shown again while it is there" in told.content
+    result = run.call(RECALL, {"id": FIRST, "last_line": 20})
+    assert ToolOutcome.REPEATED is result.outcome
+    assert "is in the prompt, at iteration 41; it is not shown again while it is there" in result.content
     prompts.pages, prompts.original = {}, 3
     assert "is in the prompt, at iteration 3;" in run.call(RECALL, {"id": FIRST, "last_line": 20}).content
     prompts.original = 0
@@ -140,13 +140,13 @@ def test_ranges_that_the_prompt_holds_in_pieces_are_not_shown_again() -> None:
     )
     assert [ToolOutcome.OK] * 3 == [answer.outcome for answer in (first, second, last)]
     prompts.pages = {tag_of(first.content): 5, tag_of(second.content): 6, tag_of(last.content): 9}
-    told = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 17})
-    assert "all of this content was shown several times over and is in the prompt, at iteration 9" in told.content
-    told = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 22})
-    assert "most of this range is in the prompt, at iteration 9; lines 21-22 can be asked for alone" in told.content
+    result = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 17})
+    assert "all of this content was shown several times over and is in the prompt, at iteration 9" in result.content
+    result = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 22})
+    assert "most of this range is in the prompt, at iteration 9; lines 21-22 can be asked for alone" in result.content
     for first_line, last_line in ((21, 22), (15, 35)):
-        told = run.call(RECALL, {"id": FIRST, "first_line": first_line, "last_line": last_line})
-        assert ToolOutcome.OK is told.outcome
+        result = run.call(RECALL, {"id": FIRST, "first_line": first_line, "last_line": last_line})
+        assert ToolOutcome.OK is result.outcome
 
 
 def test_pages_that_no_prompt_can_hold_end_as_well() -> None:

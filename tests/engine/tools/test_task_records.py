@@ -91,7 +91,7 @@ def test_a_replacement_that_knew_of_a_list_takes_its_place() -> None:
     assert ["c"] == [task.text for task in two.items]
 
 
-def test_a_request_that_came_twice_is_one_task() -> None:
+def test_a_request_that_is_repeated_is_one_task() -> None:
     """A retry at another process, which has not heard of it, makes the same records."""
     one, two = TaskList(), TaskList()
     for tasks in (one, two):

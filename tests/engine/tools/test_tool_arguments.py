@@ -53,7 +53,7 @@ def test_nothing_is_no_arguments(text: str) -> None:
     assert {} == members(text)
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("[1]", "the arguments are a list; accepted: a JSON object"),
     ("7", "the arguments are a number"),
     ("true", "the arguments are a boolean"),
@@ -67,11 +67,11 @@ def test_nothing_is_no_arguments(text: str) -> None:
     ('{"id": "' + "x" * ARGUMENTS_BYTES + '"}', "bytes; accepted: 65,536"),
     (" " * 10 + "漢" * (ARGUMENTS_BYTES // 3 + 1), "bytes; accepted: 65,536"),
 ])  # fmt: skip
-def test_what_is_no_object_is_refused(text: str, said: str) -> None:
+def test_what_is_no_object_is_refused(text: str, message: str) -> None:
     """The message says what it is, and never holds any of it."""
     with pytest.raises(BadArgument) as caught:
         members(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 160
 
 
@@ -93,16 +93,16 @@ def test_any_other_id_is_looked_up_as_it_is(written: Any, looked_up: str) -> Non
     assert looked_up == asked({"id": written})[0]
 
 
-@pytest.mark.parametrize(("call", "said"), [
+@pytest.mark.parametrize(("call", "message"), [
     ({}, "id is missing"), ({"id": None}, "id is missing"), ({"id": "  "}, "id is missing"),
     ({"id": []}, "id is a list"), ({"id": [ID, ID]}, "id is a list; accepted: one id"),
     ({"id": {}}, "id is an object"), ({"id": True}, "id is a boolean"),
     ({"id": f"id={ID} id=mn4pq8rstv"}, "id holds several ids; accepted: one"), ({"id": 1.5}, "id is a number"),
     ({"stash": ID}, "id is missing"),
 ])  # fmt: skip
-def test_without_one_id_it_says_so(call: dict[str, Any], said: str) -> None:
+def test_without_one_id_it_says_so(call: dict[str, Any], message: str) -> None:
     """None, or more than one."""
-    with pytest.raises(BadArgument, match=said):
+    with pytest.raises(BadArgument, match=message):
         asked(call)
 
 
@@ -129,7 +129,7 @@ def test_ranges_are_read_however_they_are_written(call: dict[str, Any], selectio
     assert (ID, selection, offset) == asked({"id": ID} | call)
 
 
-@pytest.mark.parametrize(("call", "said"), [
+@pytest.mark.parametrize(("call", "message"), [
     ({"first_line": -4}, "first_line is -4; accepted: 1 or more"),
     ({"last_line": -2}, "last_line is -2; accepted: first_line or more"),
     ({"offset": -1}, "offset is -1; accepted: 0, or the offset that the page before stated"),
@@ -145,11 +145,11 @@ def test_ranges_are_read_however_they_are_written(call: dict[str, Any], selectio
     ({"pattern": "x", "first_line": 2}, "pattern and first_line or last_line are both given"),
     ({"pattern": "x", "last_line": 2}, "pattern and first_line or last_line are both given"),
 ])  # fmt: skip
-def test_a_range_that_is_none_is_refused(call: dict[str, Any], said: str) -> None:
+def test_a_range_that_is_none_is_refused(call: dict[str, Any], message: str) -> None:
     """The message names the argument and what it may be."""
     with pytest.raises(BadArgument) as caught:
         asked({"id": ID} | call)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "accepted: " in str(caught.value)
 
 
@@ -181,7 +181,7 @@ def test_a_search_has_all_its_parts() -> None:
     assert ("404", 5) == (searched(query=404).query, searched().max_snippets)
 
 
-@pytest.mark.parametrize(("call", "said"), [
+@pytest.mark.parametrize(("call", "message"), [
     ({"query": ""}, "query is missing or empty"),
     ({"query": None}, "query is missing or empty"),
     ({"query": ["a", "b"]}, "query is a list; accepted: a string"),
@@ -193,11 +193,11 @@ def test_a_search_has_all_its_parts() -> None:
     ({"first_iteration": 5, "last_iteration": 4}, "last_iteration is 4; accepted: 5 (first_iteration) or more"),
     ({"max_results": -1}, "max_results is -1; accepted: 1 to 5"),
 ])  # fmt: skip
-def test_a_search_that_is_none_is_refused(call: dict[str, Any], said: str) -> None:
+def test_a_search_that_is_none_is_refused(call: dict[str, Any], message: str) -> None:
     """The message names the argument and what it may be."""
     with pytest.raises(BadArgument) as caught:
         searched(**call)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(("tasks", "texts", "statuses"), [
@@ -226,7 +226,7 @@ def test_the_mode_is_replace_unless_it_is_append(mode: Any, append: bool) -> Non
     assert append is new_tasks({"tasks": ["a"], "mode": mode})[1]
 
 
-@pytest.mark.parametrize(("call", "said"), [
+@pytest.mark.parametrize(("call", "message"), [
     ({}, "tasks is missing; accepted: a list of strings"),
     ({"tasks": 3}, "tasks is a number; accepted: a list of strings"),
     ({"tasks": ["a", 3]}, "tasks[1] is a number; accepted: a string"),
@@ -236,11 +236,11 @@ def test_the_mode_is_replace_unless_it_is_append(mode: Any, append: bool) -> Non
     ({"tasks": ["a"], "mode": "merge"}, "mode is none of these; accepted: replace, append"),
     ({"tasks": ["a"], "mode": 1}, "mode is a number; accepted: replace, append"),
 ])  # fmt: skip
-def test_tasks_that_are_none_are_refused(call: dict[str, Any], said: str) -> None:
+def test_tasks_that_are_none_are_refused(call: dict[str, Any], message: str) -> None:
     """The message names the place and what may be there."""
     with pytest.raises(BadArgument) as caught:
         new_tasks(call)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("number", [3, 3.0, "3", " 3 ", "#3", "[3]", "task 3", "Task #3", "id=3", '"3"', [3], ["3"]])
@@ -258,7 +258,7 @@ def test_a_status_is_read_in_whatever_spelling(written: Any, status: TaskStatus)
     assert (1, status) == new_status({"id": 1, "status": written})
 
 
-@pytest.mark.parametrize(("call", "said"), [
+@pytest.mark.parametrize(("call", "message"), [
     ({"status": "done"}, "id is missing; accepted: the number of a task"),
     ({"id": "the first", "status": "done"}, "id is no number"),
     ({"id": "- 3", "status": "done"}, "id is no number"),
@@ -269,11 +269,11 @@ def test_a_status_is_read_in_whatever_spelling(written: Any, status: TaskStatus)
     ({"id": 1, "status": "later"}, "status is none of these; accepted: pending, in_progress, completed"),
     ({"id": 1, "status": 2}, "status is a number; accepted: pending, in_progress, completed"),
 ])  # fmt: skip
-def test_a_status_that_is_none_is_refused(call: dict[str, Any], said: str) -> None:
+def test_a_status_that_is_none_is_refused(call: dict[str, Any], message: str) -> None:
     """The message names the argument and what it may be."""
     with pytest.raises(BadArgument) as caught:
         new_status(call)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("unit", ["-", "[", "id=", "id ", " ", "9", "1 ", "task ", "\0", "_", "#-"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 
-from tests.integrations.programs.common import QUESTION, result, tell, told
+from tests.integrations.programs.common import QUESTION, result, settings_read, tell
 
 MODEL = "maker.scripted-v1:0"
 TOOLS = {
@@ -26,7 +26,7 @@ TOOLS = {
 
 def main() -> None:
     """Run it."""
-    words = told()
+    words = settings_read()
     os.environ |= {
         "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": words["base"],
         "AWS_BEARER_TOKEN_BEDROCK": "secret-key",
@@ -70,17 +70,17 @@ def _streamed(events: Any) -> tuple[list[Any], Any]:
     inputs: dict[int, str] = {}
     usage: Any = None
     for event in events:
-        ((kind, said),) = event.items()
-        index = said.get("contentBlockIndex")
+        ((kind, data),) = event.items()
+        index = data.get("contentBlockIndex")
         if kind == "contentBlockStart":
-            blocks[index] = {"toolUse": dict(said["start"]["toolUse"])}
-        elif kind == "contentBlockDelta" and "toolUse" in said["delta"]:
-            inputs[index] = inputs.get(index, "") + said["delta"]["toolUse"]["input"]
+            blocks[index] = {"toolUse": dict(data["start"]["toolUse"])}
+        elif kind == "contentBlockDelta" and "toolUse" in data["delta"]:
+            inputs[index] = inputs.get(index, "") + data["delta"]["toolUse"]["input"]
         elif kind == "contentBlockDelta":
             block = blocks.setdefault(index, {"text": ""})
-            block["text"] += said["delta"]["text"]
+            block["text"] += data["delta"]["text"]
         elif kind == "metadata":
-            usage = said["usage"]
+            usage = data["usage"]
     for index, text in inputs.items():
         blocks[index]["toolUse"]["input"] = json.loads(text)
     return [blocks[index] for index in sorted(blocks)], usage

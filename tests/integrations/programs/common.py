@@ -10,7 +10,7 @@ QUESTION = "Which build failed?"
 FACT = "the build number of iteration"
 
 
-def told() -> Any:
+def settings_read() -> Any:
     """The test's words: where sidecar and provider are, and in which way to run."""
     return json.loads(sys.argv[1])
 

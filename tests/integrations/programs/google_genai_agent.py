@@ -8,7 +8,7 @@ from typing import Any
 from google import genai
 from google.genai import types
 
-from tests.integrations.programs.common import QUESTION, result, tell, told
+from tests.integrations.programs.common import QUESTION, result, settings_read, tell
 
 TOOL = types.FunctionDeclaration(
     name="read_log",
@@ -27,7 +27,7 @@ def client(words: Any) -> genai.Client:
 
 def main() -> None:
     """Run it."""
-    words = told()
+    words = settings_read()
     made = client(words)  # it closes its connections when it is collected
     models = made.models
     history = [types.Content(role="user", parts=[types.Part(text=QUESTION)])]

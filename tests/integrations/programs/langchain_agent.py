@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.langchain import SidecarMiddleware
-from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, settings_read, show, tell
 
 
 @tool
@@ -49,7 +49,7 @@ async def streamed(agent: Any, given: Any, config: Any) -> Any:
 
 def main() -> None:
     """Run it."""
-    words = told()
+    words = settings_read()
     with Client(words["sidecar"], deadline=60.0) as client:
         middleware = SidecarMiddleware(client, context_window=words["window"], output_reserve=500, **words["options"])
         more = [tool(deploy), tool(show)] if "question" in words else []

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
-from tests.integrations.programs.common import tell, told
+from tests.integrations.programs.common import settings_read, tell
 
 
 def within(number: int) -> AbstractContextManager[Any]:
@@ -25,7 +25,7 @@ def within(number: int) -> AbstractContextManager[Any]:
 
 async def main() -> None:
     """Call what the test has asked for."""
-    words = told()
+    words = settings_read()
     async with AsyncExitStack() as stack:
         server: Any
         if words.get("url"):

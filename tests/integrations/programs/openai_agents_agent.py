@@ -19,7 +19,7 @@ from openai import AsyncOpenAI
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.openai_agents import Sidecar
-from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, settings_read, show, tell
 
 
 @function_tool
@@ -37,7 +37,7 @@ def model(words: Any) -> Model:
 
 async def main() -> None:
     """Run it."""
-    words = told()
+    words = settings_read()
     with Client(words["sidecar"], deadline=60.0) as client:
         sidecar = Sidecar(client, "run", context_window=words["window"], output_reserve=500)
         own = sidecar.tools() if words["options"].get("recall", True) else []

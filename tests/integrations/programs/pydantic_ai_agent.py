@@ -15,7 +15,7 @@ from pydantic_ai.usage import UsageLimits
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.pydantic_ai import SidecarCapability
-from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, settings_read, show, tell
 
 
 def model(words: Any) -> Model:
@@ -30,7 +30,7 @@ def model(words: Any) -> Model:
 
 async def main() -> None:
     """Run it."""
-    words = told()
+    words = settings_read()
     with Client(words["sidecar"], deadline=60.0) as client:
         sidecar = SidecarCapability(
             client, "run", context_window=words["window"], output_reserve=500, **words["options"]

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     to.print(
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores. "
         "Ratios are within this run, contenders taking turns; times in milliseconds tell about this machine. "
-        f"Tokens of {counting.told()}.\n"
+        f"Tokens of {counting.description()}.\n"
     )
     show_all(sections(prompts, limit, asked.only or PARTS, quick=asked.quick), to, asked.json)
     return 0

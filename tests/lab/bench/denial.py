@@ -171,9 +171,9 @@ def alone(name: str, size: float) -> Measured:
     overrun, tries = 0.0, 0
     for tries in range(1, MOST_RETRIES + 1):  # noqa: B007 - told below
         began = perf_counter()
-        told = heavy.send(core, deadline())
+        answer = heavy.send(core, deadline())
         overrun = max(overrun, perf_counter() - began - DEADLINE)
-        if told != DeadlinePassed.status or heavy.request()[0] != "TrimPrompt":
+        if answer != DeadlinePassed.status or heavy.request()[0] != "TrimPrompt":
             break
     return Measured(
         bytes=len(heavy.raw),

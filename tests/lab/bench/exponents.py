@@ -100,8 +100,8 @@ class Filled:
         self._end(run_pb2.EndRunsRequest().SerializeToString())
 
     def _call(self, number: int) -> None:
-        said = b',{"role":"user","content":"Go on with step %d of the plan."}]}' % number
-        self._last = self._last.removesuffix(b"]}") + said
+        message = b',{"role":"user","content":"Go on with step %d of the plan."}]}' % number
+        self._last = self._last.removesuffix(b"]}") + message
         self._trim(request(self._run_id, self._format, self._last, LIMIT))
 
     def _find(self, query: str) -> None:
@@ -168,8 +168,8 @@ def exponents(runs: int, iterations: int, turns: int, each: int) -> Section:
 
 def with_rare(prompts: Prompts) -> Prompts:
     """With one message more behind the first, which has the rare word."""
-    said = orjson.dumps({"role": "user", "content": f"The {RARE} came first."})
-    slices = [*prompts.slices[:2], said, *prompts.slices[2:]]
+    message = orjson.dumps({"role": "user", "content": f"The {RARE} came first."})
+    slices = [*prompts.slices[:2], message, *prompts.slices[2:]]
     return replace(prompts, slices=slices, lengths=[length + 1 for length in prompts.lengths])
 
 

@@ -164,9 +164,9 @@ async def _crowd(url: str, bodies: list[bytes], limit: int) -> int:
             "x-prompt-sidecar-context-window": str(max(min(limit, len(body) // 8), 1_000)),
         }
         async with session.post(f"{url}/v1/chat/completions", data=body, headers=headers) as answer:
-            told: Any = answer.headers
+            answer_headers: Any = answer.headers
             whole = (await answer.read()).endswith(b"[DONE]\n\n")
-            return whole and int(told.get("x-prompt-sidecar-trims", 0)) > 0
+            return whole and int(answer_headers.get("x-prompt-sidecar-trims", 0)) > 0
 
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         done = await asyncio.gather(*(one(session, number) for number in range(STREAMS)))

@@ -110,7 +110,7 @@ def _delta(text: bytes) -> bytes:
     return b"event: content_block_delta\ndata: " + delta + b"\n\n"
 
 
-def _said(content: list[dict[str, Any]], stop: str) -> web.Response:
+def _message_answer(content: list[dict[str, Any]], stop: str) -> web.Response:
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content}
     return web.json_response(message | {"stop_reason": stop, "usage": usage})
@@ -123,13 +123,13 @@ def _search_again(body: bytes) -> web.Response:
     """Call the sidecar's own tool, for as long as it may be called."""
     found = re.search(rb"id=([a-z0-9]{10})\b", body)
     if found is None or b'"type":"none"' in body:
-        return _said([{"type": "text", "text": "Done."}], "end_turn")
+        return _message_answer([{"type": "text", "text": "Done."}], "end_turn")
     given = {"id": found[1].decode(), "pattern": EXPRESSION}
     uses = [
         {"type": "tool_use", "id": f"toolu_{next(_calls)}", "name": RECALL, "input": given}
         for _ in range(PATTERNS_A_TURN)
     ]
-    return _said(uses, "tool_use")
+    return _message_answer(uses, "tool_use")
 
 
 def pieces(answer: str, size: float) -> Iterator[tuple[bytes, float]]:
@@ -155,7 +155,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     if answer == PATTERN:
         return _search_again(body)
     if answer == WHOLE:
-        return _said([{"type": "text", "text": "Done."}], "end_turn")
+        return _message_answer([{"type": "text", "text": "Done."}], "end_turn")
     response = web.StreamResponse(headers={"content-type": "text/event-stream"})
     await response.prepare(request)
     await response.write(_START)
@@ -283,9 +283,9 @@ def measure(name: str, size: float, calls: int) -> Row:
         assert heavy.stdout is not None
         begun = int(heavy.stdout.readline() or 0)
         under = send("under")
-        said, _ = heavy.communicate(timeout=PATIENCE)
+        output, _ = heavy.communicate(timeout=PATIENCE)
         both = [Others(one, other) for one, other in zip(quiet, under, strict=True)]
-        return Row(name, begun, said.decode().strip() or "going on", *both)
+        return Row(name, begun, output.decode().strip() or "going on", *both)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

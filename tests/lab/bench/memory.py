@@ -221,10 +221,10 @@ def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) ->
         "small_calls": after_small,
         "stop_seconds": round(stopped, 2),
     }
-    told = ", ".join(f"{part / MB:.0f}" for part in parts)
+    listed = ", ".join(f"{part / MB:.0f}" for part in parts)
     return [
         ["with all runs: resident", f"{full / MB:.0f} MB", ""],
-        ["explained: baseline, originals, all else of runs", f"{explained / MB:.0f} MB ({told})", ""],
+        ["explained: baseline, originals, all else of runs", f"{explained / MB:.0f} MB ({listed})", ""],
         ["resident / explained", f"{ratio:.2f}", f"{RATIO_GOAL:g}"],
         ["when all runs have ended", f"{ended / MB:.0f} MB", ""],
         ["small calls left", f"{(after_small - ended) / max(small, 1):.0f} bytes each", "0"],

@@ -34,9 +34,9 @@ class Others:
         """For the JSON file, in milliseconds."""
         quiet, under = (
             {
-                "p50_ms": _told(percentile(each, 0.5)),
-                "p99_ms": _told(percentile(each, 0.99)),
-                "most_ms": _told(max(each)),
+                "p50_ms": _shown_seconds(percentile(each, 0.5)),
+                "p99_ms": _shown_seconds(percentile(each, 0.99)),
+                "most_ms": _shown_seconds(max(each)),
             }
             for each in self._both
         )
@@ -52,5 +52,5 @@ def met(seconds: float, target: float) -> str:
     return "within" if seconds <= target else f"MISSES {target * 1e3:.0f}"
 
 
-def _told(seconds: float) -> float:
+def _shown_seconds(seconds: float) -> float:
     return round(seconds * 1e3, 3)

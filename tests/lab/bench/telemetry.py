@@ -238,10 +238,10 @@ def ticks(seconds: float) -> Section:
             threading.Event().wait(seconds)
         command = [sys.executable, "-c", _SCRAPER, f"http://{metrics}/metrics", str(seconds)]
         with ticking() as late:
-            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     finally:
         sidecar.stop(0)
-    scrapes, size = map(int, told.split())
+    scrapes, size = map(int, output.split())
     before, during = Spread.of(alone), Spread.of(late)
     rows = [
         ["nobody scrapes", *before.cells, ""],

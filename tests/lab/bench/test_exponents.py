@@ -12,14 +12,14 @@ from tests.lab.harness.prompts import run
 
 
 @pytest.mark.parametrize(
-    ("ten", "exponent", "told"), [(2.0, 0.0, "0.00"), (20.0, 1.0, "1.00"), (30.0, 1.18, "1.18 (above)")]
+    ("ten", "exponent", "text"), [(2.0, 0.0, "0.00"), (20.0, 1.0, "1.00"), (30.0, 1.18, "1.18 (above)")]
 )
-def test_an_exponent_of_ten_times_the_size(ten: float, exponent: float, told: str) -> None:
+def test_an_exponent_of_ten_times_the_size(ten: float, exponent: float, text: str) -> None:
     """One that has to be explained says so."""
     found = Grown(2.0, ten)
 
     assert abs(found.exponent - exponent) < 0.01
-    assert told == found.cells[2]
+    assert text == found.cells[2]
 
 
 def test_the_clock_of_a_process_is_its_processor_time() -> None:

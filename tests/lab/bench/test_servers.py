@@ -42,7 +42,7 @@ def test_facts_are_written_beside_the_tables(tmp_path: Path, capsys: pytest.Capt
     assert "Stash" in capsys.readouterr().out
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In one line, with exit code 2."""
     assert 2 == bench.main(["--run", str(tmp_path / "none.json")])
     assert "none.json" in capsys.readouterr().err

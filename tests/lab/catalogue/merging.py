@@ -53,9 +53,9 @@ class Differences:
 
     found: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def note(self, kind: str, name: str, said: Mapping[str, object], chosen: object) -> None:
+    def note(self, kind: str, name: str, claims: Mapping[str, object], chosen: object) -> None:
         """Add one."""
-        values = ", ".join(f"{source} {value}" for source, value in said.items())
+        values = ", ".join(f"{source} {value}" for source, value in claims.items())
         self.found[kind].append(f"{name}: {values}; chosen {chosen}")
 
 
@@ -121,11 +121,11 @@ def _openai_cap(plain: str, window: int | None) -> int | None:
 
 
 def _compare_prices(plain: str, makers: Sequence[Entry], differences: Differences) -> None:
-    said = {
+    claims = {
         entry.source: entry.price for entry in reversed(makers) if entry.name == plain and entry.price.input is not None
     }
     for kind in ("input", "cached", "written", "output"):
-        prices = {source: getattr(price, kind) for source, price in said.items()}
+        prices = {source: getattr(price, kind) for source, price in claims.items()}
         if len({price for price in prices.values() if price is not None}) > 1:
             differences.note(f"price of {kind}", plain, prices, next(iter(prices[s] for s in _ORDER if s in prices)))
 

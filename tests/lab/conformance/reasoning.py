@@ -106,9 +106,9 @@ def _table(results: Sequence[Result], first: int) -> None:
         causes: Counter[str] = Counter()
         for result in found:
             causes.update(result.causes)
-        told = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
+        listed = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
         carried = fmean(result.carried for result in found)
-        print(f"{judge:16}{run:28}{style:17}{preset:12}{found[0].turns:>6}{cells}  {carried:7.0%}  {told}")
+        print(f"{judge:16}{run:28}{style:17}{preset:12}{found[0].turns:>6}{cells}  {carried:7.0%}  {listed}")
         for result in found if first else ():
             for refusal in result.first[:first]:
                 print(f"    {result.task.share:.0%}: {refusal}")

@@ -217,10 +217,10 @@ class Agent:
         unfinished = self.figures().unfinished_tasks
         self.completion.append([task.id for task in unfinished])
         listed = "\n".join(f"{task.id}. {task.text}" for task in unfinished)
-        said = "\n\n".join(filter(None, (f"{REMINDER}\n{listed}" if listed else "", turn.user)))
-        if said:
-            self.history.append({"role": "user", "content": said})
-        return bool(said)
+        text = "\n\n".join(filter(None, (f"{REMINDER}\n{listed}" if listed else "", turn.user)))
+        if text:
+            self.history.append({"role": "user", "content": text})
+        return bool(text)
 
     def _use(self, call: Call) -> str:
         return self.tools.call(call.name, call.arguments)

@@ -74,8 +74,8 @@ class Findings:
 
     def equal(self, check: Check, what: str, expected: object, actual: object) -> None:
         """Check that two things are equal; bytes are not told, and of anything else the beginning."""
-        told = "" if isinstance(expected, bytes) else f": expected {_short(expected)}, got {_short(actual)}"
-        self.add(check, [] if expected == actual else [what + told])
+        values = "" if isinstance(expected, bytes) else f": expected {_short(expected)}, got {_short(actual)}"
+        self.add(check, [] if expected == actual else [what + values])
 
     @property
     def passed(self) -> bool:

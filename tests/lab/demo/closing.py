@@ -127,8 +127,8 @@ def check_tasks(found: Findings, agent: Agent) -> None:
     found.equal(Check.TICKED, "GetRun", [], list(agent.figures().unfinished_tasks))
     forgotten = FIRST_MORE + len(MORE_TASKS) - 1
     found.equal(Check.TICKED, "completion checks", [[], [forgotten], []], agent.completion)
-    told = [message["content"] for message in agent.history if REMINDER in str(message["content"])]
-    found.equal(Check.TICKED, "told", [f"{REMINDER}\n{forgotten}. {MORE_TASKS[-1]}"], told)
+    reminders = [message["content"] for message in agent.history if REMINDER in str(message["content"])]
+    found.equal(Check.TICKED, "told", [f"{REMINDER}\n{forgotten}. {MORE_TASKS[-1]}"], reminders)
     _check_broken(found, agent)
     twice = [each for each in agent.answered if each.lost is not None]
     found.equal(Check.ONCE, "calls sent twice", [CREATE_TASKS, RECALL], [each.call.name for each in twice])

@@ -133,7 +133,7 @@ class Envelope:
 
     kind: str = ""
     stash_id: str = ""
-    said: str = ""
+    notice: str = ""
     """What the first line states."""
     tag: str = ""
     quotes: tuple[Quote, ...] = ()
@@ -152,7 +152,7 @@ class Envelope:
     @property
     def next_offset(self) -> int | None:
         """Where the next page begins; None after the last."""
-        found = _MORE.search(self.said)
+        found = _MORE.search(self.notice)
         return int(found[1]) if found else None
 
     @property

@@ -164,13 +164,13 @@ def _pages(stash_id: str, *, lost: bool = False) -> Script:
 
 def _ticked_off(prompt: Prompt) -> Script:
     """Tick off what the agent says is still open, and stop for good."""
-    said = _last_said(prompt)
-    if REMINDER in said:
-        yield Turn("It is done, I forgot to say so.", tuple(done(int(number)) for number in _NUMBERED.findall(said)))
+    text = _last_text(prompt)
+    if REMINDER in text:
+        yield Turn("It is done, I forgot to say so.", tuple(done(int(number)) for number in _NUMBERED.findall(text)))
         yield Turn("Now everything is done; the three facts are above.")
 
 
-def _last_said(prompt: Prompt) -> str:
+def _last_text(prompt: Prompt) -> str:
     """The user's last words."""
     return next((str(message["content"]) for message in reversed(prompt.messages) if message["role"] == "user"), "")
 

@@ -68,11 +68,11 @@ _ANSWER_LINES = 14
 
 def story(agent: Agent, exchanges: Sequence[Exchange], notes: Notes, tick: str) -> Iterator[str]:
     """Tell it; `tick` marks what is done."""
-    yield from _told("tasks", _tasks(agent, exchanges[len(exchanges) // 2], len(exchanges) // 2 + 1, tick))
-    yield from _told("a broken call", _broken(agent))
-    yield from _told("a bad day", _BAD_DAY)
-    yield from _told("a search", _searched(agent))
-    yield from _told("recall", _recalled(agent, notes))
+    yield from _section("tasks", _tasks(agent, exchanges[len(exchanges) // 2], len(exchanges) // 2 + 1, tick))
+    yield from _section("a broken call", _broken(agent))
+    yield from _section("a bad day", _BAD_DAY)
+    yield from _section("a search", _searched(agent))
+    yield from _section("recall", _recalled(agent, notes))
 
 
 _BAD_DAY = (
@@ -139,7 +139,7 @@ def _whole(lines: Iterable[str]) -> Iterator[str]:
         yield from textwrap.wrap(line, WIDTH - len(_INDENT), initial_indent="| ", subsequent_indent="|   ")
 
 
-def _told(what: str, lines: Iterable[str]) -> Iterator[str]:
+def _section(what: str, lines: Iterable[str]) -> Iterator[str]:
     for place, line in enumerate(lines):
         text = f"{_INDENT if place else what.ljust(_LABEL)}{line.rstrip()}"
         yield text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"

@@ -33,10 +33,10 @@ FACTS: dict[str, Any] = {
 }
 
 
-def page(content: bytes = b"two\n", *, told: str = "two\n", stash_id: str = ID, follows: int = 8) -> Answered:
+def page(content: bytes = b"two\n", *, shown: str = "two\n", stash_id: str = ID, follows: int = 8) -> Answered:
     """A call that recalled the second line, as facts and as told to the model."""
     stretch = {"start_byte": 4, "end_byte": 8, "first_line": 2, "last_line": 2}
-    body = render_page(told.encode(), "text/plain", [Stretch(4, 4 + len(told), 2, 2)], nonce=lambda: "482913")
+    body = render_page(shown.encode(), "text/plain", [Stretch(4, 4 + len(shown), 2, 2)], nonce=lambda: "482913")
     text = tagged(b"k" * 32, AnswerKind.RECALLED, stash_id, f"bytes 4-8; more follows at offset {follows}", body)
     recalled = retrieve_pb2.RetrieveContentResponse(
         outcome=retrieve_pb2.RETRIEVE_OUTCOME_HIT,
@@ -82,7 +82,7 @@ def test_a_right_page_has_no_fault() -> None:
     ("fault", "whole"),
     [
         (page(b"tw0\n"), PRODUCED),
-        (page(told="tw0\n"), PRODUCED),
+        (page(shown="tw0\n"), PRODUCED),
         (page(), PRODUCED[1:]),
         (page(stash_id="kjhgfedcba"), PRODUCED),
         (page(follows=9), PRODUCED),

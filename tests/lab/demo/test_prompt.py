@@ -84,8 +84,8 @@ def test_quotes_that_look_like_fences_are_read_back(parts: list[str]) -> None:
 
 def test_page_shown_before() -> None:
     """The next offset is read where the line goes on after it."""
-    said = "bytes 0-1 of 2; more follows at offset 1; shown once before"
-    assert 1 == Envelope.of(tagged(KEY, AnswerKind.RECALLED, ID, said, page(["x"]))).next_offset
+    notice = "bytes 0-1 of 2; more follows at offset 1; shown once before"
+    assert 1 == Envelope.of(tagged(KEY, AnswerKind.RECALLED, ID, notice, page(["x"]))).next_offset
 
 
 def test_last_page() -> None:
@@ -100,7 +100,7 @@ def test_a_notice_may_show_a_call() -> None:
     read = Envelope.of(answer)
     assert ("notice", "id is missing; accepted: an id", ("recall", '{"id": "<id>"}')) == (
         read.kind,
-        read.said,
+        read.notice,
         read.example,
     )
 

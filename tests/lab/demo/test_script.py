@@ -108,10 +108,10 @@ def answered(name: str, content: str) -> Prompt:
 
 def test_a_broken_call_is_made_anew() -> None:
     """The model repeats a call that broke off if it is told how to, and only then."""
-    told = (
+    message = (
         '[notice: bad; accepted: a JSON object; tag=0123456789abcdef]\nExample: update_task({"id": 1, "status": "x"})'
     )
-    for content, expected in ((told, done(SWALLOWED)), ("[notice: bad; tag=0123456789abcdef]", None), ("", None)):
+    for content, expected in ((message, done(SWALLOWED)), ("[notice: bad; tag=0123456789abcdef]", None), ("", None)):
         playing = script("neighbour", Notes())
         turns = [next(playing)]
         while not turns[-1].calls[0].written:
@@ -127,8 +127,8 @@ def test_the_reminder_is_obeyed() -> None:
     turn = next(playing)
     while turn.calls or turn.user:
         turn = playing.send(NOTHING)
-    said = {"role": "user", "content": f"{REMINDER}\n10. one thing\n12. another"}
-    assert (done(10), done(12)) == playing.send(Prompt((), (said,), {})).calls
+    reminder = {"role": "user", "content": f"{REMINDER}\n10. one thing\n12. another"}
+    assert (done(10), done(12)) == playing.send(Prompt((), (reminder,), {})).calls
 
 
 def test_forgery_is_made_by_the_command() -> None:

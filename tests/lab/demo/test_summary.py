@@ -22,7 +22,7 @@ from tests.lab.demo.tools import Tools
 WORDS = "words " * 40
 
 
-def told(notes: Notes) -> list[str]:
+def lines_of(notes: Notes) -> list[str]:
     """The story of a run with one task, one call that broke off and one search."""
     stub: Any = None  # it calls nobody here
     agent = Agent(stub, "run", Tools(Path()), ())
@@ -43,21 +43,21 @@ def told(notes: Notes) -> list[str]:
 
 def test_no_line_is_wider_than_a_screen() -> None:
     """No line is wider than a screen of 80 columns; what the sidecar said loses no word."""
-    lines = told(Notes(fact=("9", "1"), fact_id="abcdefghjk"))
+    lines = lines_of(Notes(fact=("9", "1"), fact_id="abcdefghjk"))
     assert all(len(line) <= WIDTH for line in lines)
     assert 120 <= sum(line.split().count("words") for line in lines)
 
 
 def test_each_task_has_its_state() -> None:
     """Each task is told with its state."""
-    lines = told(Notes())
+    lines = lines_of(Notes())
     assert "    ok  1 read" + " " * 46 + "iterations 2-9" in lines
     assert "    -  2 think" + " " * 45 + "in_progress" in lines
 
 
 def test_nothing_recalled() -> None:
     """A run in which nothing was found tells so, and does not fail on it."""
-    assert "recall          0 facts that were not in the prompt" == told(Notes())[-1]
+    assert "recall          0 facts that were not in the prompt" == lines_of(Notes())[-1]
 
 
 ROW = Row(

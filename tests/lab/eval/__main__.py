@@ -18,7 +18,7 @@ from rich.console import Console
 from tests.lab.eval.agent import Agent, Bounds, Budget, BudgetSpent, Cue, Ending, Record
 from tests.lab.eval.arguments import address_or_code, members, seconds, whole
 from tests.lab.eval.chat import Chat, ChatError
-from tests.lab.eval.report import Case, by_kind, case_facts, graded, summary, told
+from tests.lab.eval.report import Case, by_kind, case_facts, description, graded, summary
 from tests.lab.eval.tasks import LIMIT, Kind, Task, tasks
 from tests.lab.harness.processes import NotStarted
 from tests.lab.harness.servers import Server, sidecar
@@ -124,7 +124,7 @@ def evaluate(asked: argparse.Namespace, chat: Chat, server: Server) -> int:
     """Hold the conversations through a server that runs, and report; return the exit code."""
     plan = list(islice(_plan(asked), asked.limit))
     to = console(_WIDTH)
-    to.print(_told_plan(asked, chat, plan), markup=False, soft_wrap=True)
+    to.print(_described_plan(asked, chat, plan), markup=False, soft_wrap=True)
     budget = Budget(asked.budget)
     agent = Agent(server.stub, chat, Bounds(asked.turns, asked.reply_tokens, asked.body), budget)
     cases: list[Case] = []
@@ -135,7 +135,7 @@ def evaluate(asked: argparse.Namespace, chat: Chat, server: Server) -> int:
             cases.append(case)
             done = time.monotonic() - started
             left = done / len(cases) * (len(plan) - len(cases))
-            line = f"{len(cases):>4}/{len(plan)}  {done:>5.0f} s, {left:.0f} s to go  {told(case)}"
+            line = f"{len(cases):>4}/{len(plan)}  {done:>5.0f} s, {left:.0f} s to go  {description(case)}"
             print(line, file=sys.stderr, flush=True)
             if why := _why_stop(cases):
                 code = 1
@@ -196,7 +196,7 @@ def _plan(asked: argparse.Namespace) -> Iterator[tuple[Task, Cue, int]]:
                 yield task, cue, repeat
 
 
-def _told_plan(asked: argparse.Namespace, chat: Chat, plan: Sequence[tuple[Task, Cue, int]]) -> str:
+def _described_plan(asked: argparse.Namespace, chat: Chat, plan: Sequence[tuple[Task, Cue, int]]) -> str:
     sizes = [min(len(json.dumps(list(task.messages))) // _BYTES_PER_TOKEN, LIMIT) for task, _, _ in plan]
     most = min(asked.budget, len(plan) * asked.turns * (LIMIT + asked.reply_tokens))
     return (

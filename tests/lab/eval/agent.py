@@ -208,9 +208,9 @@ class Agent:
         if not self._budget.allows(answer.tokens.after + self._bounds.reply_tokens):
             raise BudgetSpent
         reply = self._chat.ask(answer.json_body)
-        said = json.dumps(dict(reply.message), ensure_ascii=False).encode()
+        message = json.dumps(dict(reply.message), ensure_ascii=False).encode()
         tokens_in = answer.tokens.after if reply.tokens_in is None else reply.tokens_in
-        tokens_out = len(said) // _BYTES_PER_TOKEN if reply.tokens_out is None else reply.tokens_out
+        tokens_out = len(message) // _BYTES_PER_TOKEN if reply.tokens_out is None else reply.tokens_out
         record.estimated |= reply.tokens_in is None or reply.tokens_out is None
         record.requests += 1
         record.tokens_in += tokens_in

@@ -140,18 +140,18 @@ class Chat:
                 return read(self._send(body))
             except urllib.error.HTTPError as error:
                 with error:
-                    told = self._told(error)
+                    message = self._described(error)
                     wait = _asked_pause(error.headers.get("Retry-After"))
                 if error.code != http.client.TOO_MANY_REQUESTS and error.code < http.client.INTERNAL_SERVER_ERROR:
-                    raise ChatError(told, hopeless=error.code in _HOPELESS, status=error.code) from None
+                    raise ChatError(message, hopeless=error.code in _HOPELESS, status=error.code) from None
             except (OSError, http.client.HTTPException) as error:
-                told, wait = f"no answer: {getattr(error, 'reason', '') or type(error).__name__}", None
+                message, wait = f"no answer: {getattr(error, 'reason', '') or type(error).__name__}", None
             if number < TRIES:
                 self.tried_again += 1
                 # Half of the pause is chance, so that several agents of one key do not come back together.
                 grown = min(FIRST_PAUSE * 2 ** (number - 1), MOST_PAUSE) * random.uniform(0.5, 1.0)
                 self._pause(grown if wait is None else wait)
-        raise ChatError(f"{told}, at {TRIES} tries")
+        raise ChatError(f"{message}, at {TRIES} tries")
 
     def _send(self, body: bytes) -> bytes:
         headers = {
@@ -176,15 +176,15 @@ class Chat:
                     raise TimeoutError
         return b"".join(pieces)
 
-    def _told(self, error: urllib.error.HTTPError) -> str:
+    def _described(self, error: urllib.error.HTTPError) -> str:
         """An error's status and the start of its body, without the key, should the endpoint repeat it."""
         try:
-            said = error.read(4_096).decode(errors="replace")
+            body = error.read(4_096).decode(errors="replace")
         except (OSError, http.client.HTTPException):
-            said = ""
+            body = ""
         if self.address.key:
-            said = said.replace(self.address.key, "…")
-        plain = " ".join("".join(each if each.isprintable() else " " for each in said).split())
+            body = body.replace(self.address.key, "…")
+        plain = " ".join("".join(each if each.isprintable() else " " for each in body).split())
         return f"HTTP {error.code}{': ' if plain else ''}{plain[:_TOLD]}"
 
 

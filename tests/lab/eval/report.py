@@ -152,7 +152,7 @@ def case_facts(case: Case) -> dict[str, Any]:
     }
 
 
-def told(case: Case) -> str:
+def description(case: Case) -> str:
     """One conversation in a line of progress."""
     record = case.record
     if not record.ending.graded:

@@ -113,8 +113,8 @@ class Material:
         clock = self.chance.randrange(3_600)
         while sum(lengths) < left:
             clock += self.chance.randrange(1, 40)
-            told = like is not None and self.chance.random() < 0.05
-            what = self.fact(like).line if told else self._event()
+            repeated = like is not None and self.chance.random() < 0.05
+            what = self.fact(like).line if repeated else self._event()
             lines.append(f"{clock // 3_600:02}:{clock // 60 % 60:02}:{clock % 60:02} {what}")
             lengths.append(len(lines[-1]) + 1)
         before, place = 0, 0

@@ -109,7 +109,7 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         (Address("http://127.0.0.1:1/v1", "m"), ""),
         (Address("https://models.example/v1/", "m", "k"), ""),
@@ -120,10 +120,10 @@ def test_nobody_there() -> None:
         (Address("http://models.example/v1", "m", "a\nb"), "EVAL_API_KEY"),
     ],
 )
-def test_a_wrong_address_is_named_by_its_variable(address: Address, said: str) -> None:
+def test_a_wrong_address_is_named_by_its_variable(address: Address, message: str) -> None:
     """A wrong address is told by the variable that holds it, and without what it holds."""
-    assert said == address.problem()[: len(said)]
-    assert bool(said) is bool(address.problem())
+    assert message == address.problem()[: len(message)]
+    assert bool(message) is bool(address.problem())
     assert "secret" not in address.problem()
 
 

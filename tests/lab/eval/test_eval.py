@@ -194,13 +194,13 @@ def test_where_the_fact_lies(evals: Evals) -> None:
     kinds = (Kind.BACK_BY_ID, Kind.BACK_BY_SEARCH)
     got = evals.run(Rules(Recalls.NEVER), "--seed", "9", "--tasks", "6", "--repeats", "1", "--kinds", *kinds)
     assert {"answered"} == {each["ending"] for each in got.facts["conversations"]}
-    told = [
+    places = [
         "\n".join(message["content"] for message in body["messages"] if message["role"] == "system")
         for body in got.endpoint.bodies
     ]
     asked = [(made, cue) for made in tasks(9, 6, kinds) for cue in CUES]
-    assert len(asked) == len(told)
-    for (made, cue), text in zip(asked, told, strict=True):
+    assert len(asked) == len(places)
+    for (made, cue), text in zip(asked, places, strict=True):
         assert (made.kind is Kind.BACK_BY_ID) is (made.record in text)
         assert made.fact.token not in text
         assert (cue == "with") is ("elided or clipped; search covers iterations" in text)
@@ -258,17 +258,17 @@ def test_without_an_endpoint_it_says_so(environment: dict[str, str], capsys: pyt
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [({"EVAL_BASE_URL": "http://127.0.0.1:1/v1"}, "EVAL_MODEL"), ({"EVAL_BASE_URL": "x", "EVAL_MODEL": "m"}, "http")],
 )
-def test_half_an_endpoint(environment: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_an_endpoint(environment: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An endpoint that is only half given is wrong use, not a reason to skip."""
     assert 2 == main([], environment)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--tasks", "0"], "--tasks: 0 is out of bounds; it may be at least 1"),
         (["--reply-tokens", "16000"], "it may be at most 15,000"),
@@ -279,12 +279,12 @@ def test_half_an_endpoint(environment: dict[str, str], said: str, capsys: pytest
         (["--kinds", "front"], "invalid"),
     ],
 )
-def test_wrong_use(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong argument is told with what is accepted, also where there is no endpoint."""
     with pytest.raises(SystemExit) as error:
         main(arguments, {})
     assert 2 == error.value.code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_body_members(evals: Evals) -> None:

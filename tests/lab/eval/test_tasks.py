@@ -71,7 +71,7 @@ def test_only_what_is_to_be_trimmed_is_too_long(kind: Kind) -> None:
         assert max(map(len, results(made))) < CAP_BYTES
 
 
-def test_others_are_told_too() -> None:
+def test_others_are_informed_too() -> None:
     """What a middle leaves in sight tells tokens of others, so that a guess has something to be wrong with."""
     made = task(1, Kind.MIDDLE, 1)
     head = results(made)[-1][: CAP_BYTES // 3]
@@ -86,10 +86,10 @@ def test_same_seed_same_tasks() -> None:
     assert one != other
 
 
-def test_recall_is_not_told() -> None:
+def test_recall_is_not_mentioned() -> None:
     """No text of ours tells the model to recall: what tells it is the sidecar's, which is what is measured."""
-    told = json.dumps([*task(1, Kind.MIDDLE, 1).messages[:2], *tools()]).lower()
-    assert not re.search("recall|elided|clipped|search|history", told)
+    text = json.dumps([*task(1, Kind.MIDDLE, 1).messages[:2], *tools()]).lower()
+    assert not re.search("recall|elided|clipped|search|history", text)
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def _step(format: str, step: Step, call_id: str) -> Iterator[Any]:
         yield {"type": "function_call_output", "call_id": call_id, "output": step.result}
     else:
         thought = {"text": "secret_of_thought", "thought": True}
-        said = [{"text": step.says}] if step.says else []
-        yield {"role": "model", "parts": [thought, *said, {"functionCall": {"name": "read", "args": arguments}}]}
+        texts = [{"text": step.says}] if step.says else []
+        yield {"role": "model", "parts": [thought, *texts, {"functionCall": {"name": "read", "args": arguments}}]}
         response = {"name": "read", "response": {"output": step.result}}
         yield {"role": "user", "parts": [{"functionResponse": response}]}
 

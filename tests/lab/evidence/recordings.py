@@ -318,7 +318,7 @@ def _from_anthropic(messages: Sequence[Mapping[str, Any]], _: _Numbers) -> Itera
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if message["role"] == "assistant":
         calls = [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
-        yield _said(texts, calls)
+        yield _answer(texts, calls)
         return
     for block in blocks:
         if block["type"] == "tool_result":
@@ -341,7 +341,7 @@ def _from_responses(items: Sequence[Mapping[str, Any]], _: _Numbers) -> Iterator
             if "call_id" in item
         ]
         if texts or calls:
-            yield _said(texts, calls)
+            yield _answer(texts, calls)
         return
     (item,) = items
     text = "\n".join(text for _, text in texts_of(RESPONSES, item))
@@ -367,12 +367,12 @@ def _from_gemini(contents: Sequence[Mapping[str, Any]], numbers: _Numbers) -> It
             numbers.results += 1
     if content.get("role") == "model":
         if texts or calls:
-            yield _said(texts, calls)
+            yield _answer(texts, calls)
     elif texts:
         yield {"role": "user", "content": "\n".join(texts)}
 
 
-def _said(texts: Sequence[str], calls: Sequence[tuple[str, str, Any]]) -> Mapping[str, Any]:
+def _answer(texts: Sequence[str], calls: Sequence[tuple[str, str, Any]]) -> Mapping[str, Any]:
     made = [
         {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for call_id, name, arguments in calls

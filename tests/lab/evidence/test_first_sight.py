@@ -100,7 +100,7 @@ def test_a_rival_that_cannot_be_measured(tmp_path: Path) -> None:
     assert ({}, ["rival: there are no requirements no-such-rival.txt"]) == (found, failures)
 
 
-def test_a_rival_is_given_the_call_and_what_the_user_said_last() -> None:
+def test_a_rival_is_given_the_call_and_the_users_newest_text() -> None:
     """Each result once, after the user's last message and the call alone, also of several calls at once."""
     calls: list[Message] = [{"id": f"c{number}", "function": {"name": "read"}} for number in range(2)]
     messages: list[Message] = [

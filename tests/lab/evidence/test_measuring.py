@@ -66,7 +66,7 @@ def test_what_is_hidden_is_found_by_search(format: str) -> None:
     assert (0, 0) == (cell.over, cell.invalid)
 
 
-def test_without_search_it_is_not_said_what_is_lost() -> None:
+def test_without_search_what_is_lost_is_not_listed() -> None:
     """Asking for nothing leaves what is found and what is lost open."""
     tight = Contender("tight", "cache_first", {"fit_keep_oldest": 0.0})
     cell = cell_of(_material(CHAT, words=600), tight, 0.3, asked=0)
@@ -156,7 +156,7 @@ def test_every_preset_fits_and_is_valid(format: str, preset: str) -> None:
     assert (0, 0, 0) == (cell.over, cell.unavoidable, cell.invalid)
 
 
-def test_a_defect_is_told() -> None:
+def test_a_defect_is_reported() -> None:
     """A prompt with a result whose call is gone is invalid."""
     material = _material(CHAT)
     ruler = material.ruler

@@ -104,7 +104,7 @@ def test_against_the_control() -> None:
     assert (3, 0) == (one.better, _board().summary("plain").better)
 
 
-def test_small_limits_are_told_apart() -> None:
+def test_small_limits_are_distinguished() -> None:
     """A cost at a limit below 16,000 tokens is not in the mean."""
     cells = [_cell("one", "control", 0.8, 1_000, limit=9_000), _cell("one", "plain", 0.7, 2_000, limit=9_000)]
     one = Board(cells).summary("plain")
@@ -213,7 +213,7 @@ def test_several_processes_measure_as_one(tmp_path: Path) -> None:
     made_run = made(CHAT, [filler(number) for number in range(40)])
     file = tmp_path / "runs" / f"made.{CHAT}.json.gz"
     file.write_bytes(gzip.compress(orjson.dumps({"format": "openai_chat", "messages": made_run.messages})))
-    told = []
+    outputs = []
     for jobs in ("1", "2"):
         json = tmp_path / f"{jobs}.json"
         command = [sys.executable, "-m", "tests.lab.evidence", "--contenders", "cache_first", "--ask", "0"]
@@ -227,6 +227,6 @@ def test_several_processes_measure_as_one(tmp_path: Path) -> None:
         )
         assert 0 == ended.returncode, ended.stderr
         cells = orjson.loads(json.read_bytes())["cells"]
-        told.append([{key: value for key, value in cell.items() if key != "seconds"} for cell in cells])
-    assert told[0] == told[1]
-    assert 6 == len(told[0])
+        outputs.append([{key: value for key, value in cell.items() if key != "seconds"} for cell in cells])
+    assert outputs[0] == outputs[1]
+    assert 6 == len(outputs[0])

@@ -46,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _sweep(asked.sweep, asked.case, list(sweep(asked.sweep))[asked.case], found)
         else:
             chance_case(in_process(), seed, asked.case, found)
-        return _told(found, seed)
+        return _reported(found, seed)
     if asked.mixed is not None:
         mixed_to(found, seed, asked.mixed)
-        return _told(found, seed)
+        return _reported(found, seed)
     quiet()
     end = time.monotonic() + 60 * asked.minutes
     for format in () if asked.no_sweep else JSON_FORMATS:
@@ -66,14 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for path in PATHS:
                 cases_at_door(path, seed, range(number - CASES_TOGETHER, number), found)
     print(f"{number:,} chance cases and as many mixed histories, with the HTTP door and without; --seed {seed}")
-    return _told(found, seed)
+    return _reported(found, seed)
 
 
 def _sweep(format: str, number: int, case: tuple[int, Place, Any], found: Findings) -> None:
     sweep_case(in_process(), f"--sweep {format} --case {number}", swept(format, case), found)
 
 
-def _told(found: Findings, seed: int) -> int:
+def _reported(found: Findings, seed: int) -> int:
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(found.statuses.items()))
     print(f"{found.calls:,} calls: {statuses}; seed {seed}; {len(found.faults)} faults")
     for fault in found.faults[:_SHOWN]:

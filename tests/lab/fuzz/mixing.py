@@ -158,9 +158,9 @@ class Mixing:
         """A user's words, of any kind, somewhere near the end."""
         users = [each for each in self.play.messages if _is_words(each)]
         if users:
-            said = _reworded(self.chance.choice(users), self.chance.choice(WORDS))
+            message = _reworded(self.chance.choice(users), self.chance.choice(WORDS))
             place = max(0, len(self.held) - self.chance.choice((0, 0, 1, 4)))
-            self.held.insert(place, _dumps(said))
+            self.held.insert(place, _dumps(message))
 
     def whole(self) -> None:
         """The made history as far as it went."""

@@ -113,13 +113,13 @@ class MixingAtDoor(Mixing):
         else:
             self.pool += self.held
         del self.provider.bodies[:]
-        status, answer, told = self._post(raw)
+        status, answer, headers = self._post(raw)
         self.calls += 1
-        why = told.get(names.PREFIX + "untrimmed", "")
+        why = headers.get(names.PREFIX + "untrimmed", "")
         known = why if why in MISSED else "OK" if status == 200 else str(status)
         self.statuses[known] = self.statuses.get(known, 0) + 1
         bodies = list(self.provider.bodies)
-        self.revision = told.get(names.REVISION, "")
+        self.revision = headers.get(names.REVISION, "")
         if status != 200 or not bodies:
             yield f"status {status}, and {len(bodies)} requests reached the provider"
             return
@@ -131,7 +131,7 @@ class MixingAtDoor(Mixing):
             for turn, body in enumerate(bodies[: self._judged()]):
                 for defect in self.defects(body):
                     yield f"a new defect in turn {turn}: {defect}"
-        self._take(bodies, answer, told)
+        self._take(bodies, answer, headers)
 
     def _judged(self) -> int | None:
         """How many of the prompts that the provider got are judged; None: all.
@@ -142,7 +142,7 @@ class MixingAtDoor(Mixing):
         last = self.play.form.read(self.held[-1], "history")
         return 0 if last.calls else 1 if last.role is Role.ASSISTANT else None
 
-    def _take(self, bodies: list[bytes], answer: bytes, told: Mapping[str, str]) -> None:
+    def _take(self, bodies: list[bytes], answer: bytes, headers: Mapping[str, str]) -> None:
         """Hold what the provider got in place of what was sent, and mostly what it said."""
         self.got = self.chance.choice(bodies)
         slices = self.play.slices(self.got)
@@ -157,7 +157,7 @@ class MixingAtDoor(Mixing):
             if self.way.format in _ENTRIES:
                 entries = _ENTRIES[self.way.format](json.loads(answer))
             else:
-                entries = hear(self.way, answer, told).entries
+                entries = hear(self.way, answer, headers).entries
             self.held += [json.dumps(each, separators=(",", ":")).encode() for each in entries]
 
     def _post(self, raw: bytes) -> tuple[int, bytes, Mapping[str, str]]:
@@ -173,8 +173,8 @@ class MixingAtDoor(Mixing):
         ) as connection:
             connection.request("POST", self.way.path, raw, headers)
             response = connection.getresponse()
-            told = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, response.read(), told
+            answer_headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, response.read(), answer_headers
 
     def _is_refused(self, raw: bytes, reason: str) -> bool:
         """Whether an engine that knows nothing refuses a body, too: then it is the body's fault."""

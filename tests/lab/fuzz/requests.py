@@ -223,10 +223,10 @@ def odd_prompt(chance: Random) -> trim_pb2.TrimPromptRequest:
     """A prompt in some format, spoiled."""
     format = chance.choice(JSON_FORMATS)
     value = spoiled(prompt(format, chance.randrange(6)), chance)
-    said = format if chance.random() < 0.95 else chance.choice(JSON_FORMATS)
+    named = format if chance.random() < 0.95 else chance.choice(JSON_FORMATS)
     if isinstance(value, dict) and chance.random() < 0.1:
         value = value.get(FORMATS[format].messages_field, value)
-    return of_prompt(said, written(value, chance), chance)
+    return of_prompt(named, written(value, chance), chance)
 
 
 def odd_conversation(chance: Random) -> trim_pb2.TrimPromptRequest:

@@ -17,7 +17,7 @@ def test_each_planted_kind_is_a_rule() -> None:
     assert {*KINDS, *NAMED} <= set(RULES)
 
 
-def test_planted_values_stand_where_they_are_said_to() -> None:
+def test_planted_values_are_where_they_are_listed() -> None:
     """Each case has its value at its place, and the rest of its text is the host's lines and one more."""
     for case in planted([_HOST], 3, 5):
         value = case.text[case.start : case.end]

@@ -21,8 +21,8 @@ chosen = COUNTERS[0]
 @cache
 def _loaded() -> tuple[CountSlice, str]:
     """What counts in the one encoding of the bench, loaded once, and the sentence that tells."""
-    told: list[str] = []
-    return load_counting(ENCODING, fast=chosen == "auto", report=told.append), told[0]
+    names: list[str] = []
+    return load_counting(ENCODING, fast=chosen == "auto", report=names.append), names[0]
 
 
 @cache
@@ -36,6 +36,6 @@ def counter() -> Counter:
     return Counter({ENCODING: lambda: _loaded()[0]})
 
 
-def told() -> str:
+def description() -> str:
     """One sentence on who counts."""
     return _loaded()[1]

@@ -161,5 +161,5 @@ def _uv(*arguments: str) -> None:
 def first_line(text: str) -> str:
     """Return what a program complained of, in a line without addresses."""
     lines = [line.strip(" ×╰─▶│├") for line in text.splitlines() if line.strip()]
-    told = " ".join(lines[:3]) or "it did not say why"
-    return re.sub(r"\w+://\S+", "(an address)", told)[:200]
+    reason = " ".join(lines[:3]) or "it did not say why"
+    return re.sub(r"\w+://\S+", "(an address)", reason)[:200]

@@ -41,7 +41,7 @@ class Running:
     log: Path
     """All that it writes."""
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its log so far."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
@@ -61,12 +61,12 @@ class Running:
 
     def wait_for(self, pattern: str) -> str:
         """Wait until its log matches; return what the first group matches. Raises NotStarted."""
-        self.wait_until(lambda: re.search(pattern, self.said()) is not None)
-        return str(re.findall(pattern, self.said())[0])
+        self.wait_until(lambda: re.search(pattern, self.output()) is not None)
+        return str(re.findall(pattern, self.output())[0])
 
     def last_words(self, lines: int = 20) -> str:
         """The end of its log."""
-        return "\n".join(self.said().splitlines()[-lines:])
+        return "\n".join(self.output().splitlines()[-lines:])
 
     def stop(self, seconds: float = STOP_SECONDS) -> int:
         """End it as an orchestrator would, by force if it takes too long; return its exit code."""

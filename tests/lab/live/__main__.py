@@ -178,17 +178,17 @@ def _described(
         read += task.calls * min(whole / 2, most)
         fresh += whole
     output = calls * _OUTPUT_TOKENS
-    told = (
+    text = (
         f"{len(plan)} conversations with {model}: {asked.tasks} tasks, arms {', '.join(asked.arms)}, repeats "
         f"{asked.repeats}; about {calls:,.0f} requests, {read / 1e6:.1f} million tokens in and {output / 1e6:.2f} out. "
     )
     if price is None:
-        return f"{told}The catalogue has no price for it (--prices); at most {asked.token_budget:,} tokens."
+        return f"{text}The catalogue has no price for it (--prices); at most {asked.token_budget:,} tokens."
     without = price.base.of(plain=read, output=output)
     plain = min(_WRITTEN * fresh, read)
     cached = price.base.of(plain=plain, cached=read - plain, output=output)
     return (
-        f"{told}About ${cached:.2f} where the provider caches, ${without:.2f} where it does not, and any reasoning "
+        f"{text}About ${cached:.2f} where the provider caches, ${without:.2f} where it does not, and any reasoning "
         f"in addition; at most ${asked.budget:.2f} (--budget)."
     )
 

@@ -127,10 +127,10 @@ def _fixing(seen: _Seen, habits: Habits, state: Mapping[str, Any]) -> dict[str, 
     if len(seen.reads) < 2 or seen.last_call != "read_file":
         return None
     spec, module = seen.reads[-2:]
-    said, stands = re.search(r"The result is (.+)\.", spec.text), re.search(r"return (.+)", module.text)
-    if not said or not stands or said[1] == stands[1]:
+    expected, stands = re.search(r"The result is (.+)\.", spec.text), re.search(r"return (.+)", module.text)
+    if not expected or not stands or expected[1] == stands[1]:
         return None
-    change = {"path": module.path, "old": stands[1], "new": said[1]}
+    change = {"path": module.path, "old": stands[1], "new": expected[1]}
     return _calls(seen, habits, state, "replace_text", change)
 
 
@@ -190,8 +190,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="default: a free one")
     asked = parser.parse_args()
     with Scripted(Habits(notes=not asked.no_notes, recalls=not asked.no_recalls), port=asked.port) as endpoint:
-        told = {**endpoint.environment, "LIVE": '"--quick --prices 1,0.1,4"'}
-        print("make live", " ".join(f"{name}={value}" for name, value in told.items()), flush=True)
+        environment = {**endpoint.environment, "LIVE": '"--quick --prices 1,0.1,4"'}
+        print("make live", " ".join(f"{name}={value}" for name, value in environment.items()), flush=True)
         until_interrupted()
     return 0
 

@@ -175,11 +175,11 @@ def _fix(number: int, chance: random.Random, size: Size) -> Task:
     files = {}
     for place in range(count):
         factor, more = chance.randrange(2, 90), chance.randrange(2, 900)
-        is_said = f"(x * {factor} + {more}) % 9973"
-        stands = f"(x * {factor} - {more}) % 9973" if place == wrong else is_said
-        said = _with(chance, _filler(chance, size.lines), f"The result is {is_said}.")
+        formula = f"(x * {factor} + {more}) % 9973"
+        stands = f"(x * {factor} - {more}) % 9973" if place == wrong else formula
+        text = _with(chance, _filler(chance, size.lines), f"The result is {formula}.")
         notes = [f"# {line}" for line in _filler(chance, size.lines)]
-        files[f"specs/stage{place:02}.md"] = said
+        files[f"specs/stage{place:02}.md"] = text
         files[f"stages/stage{place:02}.py"] = "\n".join(
             [*notes, f"def stage{place:02}(x):", f"    return {stands}", ""]
         )
@@ -270,9 +270,9 @@ class Workspace:
                 for place in range(count):
                     name = f"stage{place:02}"
                     has = evaluated(self.files[f"stages/{name}.py"], name, has)
-                    said = re.search(r"The result is (.+)\.", self.task.files[f"specs/{name}.md"])
-                    assert said
-                    wants = evaluated(f"def {name}(x):\n    return {said[1]}", name, wants)
+                    specified = re.search(r"The result is (.+)\.", self.task.files[f"specs/{name}.md"])
+                    assert specified
+                    wants = evaluated(f"def {name}(x):\n    return {specified[1]}", name, wants)
             except ValueError as error:
                 return False, f"error: {error}"
             passed &= has == wants
@@ -291,7 +291,7 @@ class Workspace:
 def tools() -> list[dict[str, Any]]:
     """The agent's tools, for the request body."""
     path = {"path": {"type": "string"}}
-    told: list[tuple[str, str, dict[str, Any]]] = [
+    described: list[tuple[str, str, dict[str, Any]]] = [
         ("list_files", "List all files.", {}),
         ("read_file", "Read a whole file.", path),
         (
@@ -310,7 +310,7 @@ def tools() -> list[dict[str, Any]]:
                 "parameters": {"type": "object", "properties": members, "required": list(members)},
             },
         }
-        for name, about, members in told
+        for name, about, members in described
     ]
 
 

@@ -204,8 +204,8 @@ def test_only_a_function_that_is_right_passes_its_tests() -> None:
         path for path, text in workspace.files.items() if path.endswith(".py") and " - " in text.split("def ")[1]
     )
     line = workspace.files[wrong].rstrip().rpartition("\n")[2]
-    told = workspace.call("replace_text", json.dumps({"path": wrong, "old": line, "new": line.replace(" - ", " + ")}))
-    assert f"{wrong} is changed" == told
+    answer = workspace.call("replace_text", json.dumps({"path": wrong, "old": line, "new": line.replace(" - ", " + ")}))
+    assert f"{wrong} is changed" == answer
     assert "all tests passed" in workspace.call("run_tests", "{}")
     assert workspace.solved("")
 

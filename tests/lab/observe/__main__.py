@@ -95,8 +95,8 @@ def _work(everything: Whole, load: Load, seconds: float) -> None:
 
     def progress(over: threading.Event) -> None:
         while not over.wait(SECONDS_A_LINE):
-            told = {metric.name: value for metric, labels, value in load.facts if not labels}
-            runs = int(told.get("prompt_sidecar.runs.started", 0))
+            values = {metric.name: value for metric, labels, value in load.facts if not labels}
+            runs = int(values.get("prompt_sidecar.runs.started", 0))
             _say(f"{time.monotonic() - began:4.0f} of {seconds:.0f} s; {runs} runs so far")
 
     with beside(progress):

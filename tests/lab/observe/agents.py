@@ -94,9 +94,9 @@ class Chat:
 
     def goes_on(self, body: dict[str, Any], answer: Any) -> None:
         """See `Api`."""
-        said = answer["choices"][0]["message"]
-        body["messages"].append(said)
-        for call in said.get("tool_calls") or ():
+        message = answer["choices"][0]["message"]
+        body["messages"].append(message)
+        for call in message.get("tool_calls") or ():
             body["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": f"{call['id']} {RESULT}"})
 
 
@@ -201,11 +201,11 @@ class Agent:
     async def _received(self, socket: aiohttp.ClientWebSocketResponse) -> tuple[int, Any]:
         """The response, or how it failed."""
         while True:
-            told = await asyncio.wait_for(socket.receive_json(), PATIENCE)
-            if told["type"] == "response.completed":
-                return 200, told["response"]
-            if told["type"] == "error":
-                return int(told.get("status") or 500), told
+            event = await asyncio.wait_for(socket.receive_json(), PATIENCE)
+            if event["type"] == "response.completed":
+                return 200, event["response"]
+            if event["type"] == "error":
+                return int(event.get("status") or 500), event
 
 
 def threads(agents: Sequence[tuple[Agent, Callable[[Agent], None]]]) -> list[threading.Thread]:

@@ -91,11 +91,11 @@ def take(built: Path, pages: Path, out: Path) -> Iterator[Picture]:
         assert shooting.stdout is not None
         try:
             for line in shooting.stdout:
-                told = json.loads(line)
-                path = out / told["name"]
+                message = json.loads(line)
+                path = out / message["name"]
                 save(path.read_bytes(), path, *COLORS, most_bytes=MOST_BYTES)
                 large = [f"{path.name} has {size} bytes"] if (size := path.stat().st_size) > MOST_BYTES else []
-                yield Picture(path, [*told["problems"], *large])
+                yield Picture(path, [*message["problems"], *large])
         finally:
             shooting.terminate()
     if shooting.returncode:
@@ -138,7 +138,7 @@ def answers(dashboard: Dashboard, panel: Panel, prometheus: Prometheus, moment: 
 
 def _answer(target: Target, values: Mapping[str, str], prometheus: Prometheus, moment: Moment) -> dict[str, Any]:
     query = substitute(target.expression, values)
-    told = {
+    request = {
         "refId": target.ref_id,
         "legendFormat": substitute(target.legend, values),
         "instant": target.instant,
@@ -148,11 +148,11 @@ def _answer(target: Target, values: Mapping[str, str], prometheus: Prometheus, m
     if target.instant:
         data = prometheus.api("query", query=query, time=moment.end)
         vector = data["resultType"] == "vector"
-        return told | {"result": data["result"] if vector else [{"metric": {}, "value": data["result"]}]}
+        return request | {"result": data["result"] if vector else [{"metric": {}, "value": data["result"]}]}
     # Points stand on multiples of the step, as in Grafana, so that a refresh does not shift them.
     start = moment.start - moment.start % moment.step
     data = prometheus.api("query_range", query=query, start=start, end=moment.end, step=moment.step)
-    return told | {"result": data["result"]}
+    return request | {"result": data["result"]}
 
 
 def _shown(variable: Mapping[str, Any]) -> str:

@@ -209,7 +209,7 @@ def scraping(
     return started
 
 
-def told(prometheus: Prometheus) -> str:
+def summary(prometheus: Prometheus) -> str:
     """What is wrong with its targets, for an error's message."""
     targets = prometheus.api("targets")["activeTargets"]
     return json.dumps([{name: target[name] for name in ("scrapeUrl", "health", "lastError")} for target in targets])

@@ -61,9 +61,9 @@ def _show(to: Console, cells: Sequence[Cell], lines: Sequence[Line]) -> None:
         for text in failures(cell):
             to.print(f"  {text}", style="dim")
     if cells:
-        told = dict.fromkeys(remark for cell in cells for row in cell.rows for remark in row.remarks)
+        remarks = dict.fromkeys(remark for cell in cells for row in cell.rows for remark in row.remarks)
         to.print(LEGEND, style="dim")
-        to.print(f"Peers: {', '.join(told) or 'none'}.\n", style="dim")
+        to.print(f"Peers: {', '.join(remarks) or 'none'}.\n", style="dim")
     if lines:
         to.print(grid_table(lines))
     for demand in demands(cells, lines):

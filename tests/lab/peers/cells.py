@@ -104,7 +104,7 @@ def add_peers(cells: Sequence[Cell], peers: Sequence[Peer], cache: Path) -> None
     with ThreadPoolExecutor(PROCESSES) as pool:
         work = [(cell, pool.submit(_measured, peer, homes[peer.key], cell)) for cell in cells for peer in peers]
         for number, (cell, row) in enumerate(work, 1):
-            cell.rows.append(_told(row, cell, f"{number}/{len(work)}"))
+            cell.rows.append(_reported(row, cell, f"{number}/{len(work)}"))
 
 
 def _measured(peer: Peer, home: Environment | Unavailable, cell: Cell) -> tuple[Row, float]:
@@ -113,7 +113,7 @@ def _measured(peer: Peer, home: Environment | Unavailable, cell: Cell) -> tuple[
     return row_of(peer.name, outcome, cell.material, cell.budget), time.perf_counter() - began
 
 
-def _told(row: Future[tuple[Row, float]], cell: Cell, number: str) -> Row:
+def _reported(row: Future[tuple[Row, float]], cell: Cell, number: str) -> Row:
     found, seconds = row.result()
     progress(f"{number} {cell.run} {cell.share:.0%}: {found.name}, {seconds:.0f} s {found.failure}")
     return found

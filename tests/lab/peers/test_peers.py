@@ -127,8 +127,8 @@ def test_a_failed_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_reasons_hold_no_address() -> None:
     """An installer names the registry that it could not reach; a table must not."""
-    told = first_line("error: failed to fetch\n  × https://registry.example/simple/\n")
-    assert "error: failed to fetch (an address)" == told
+    line = first_line("error: failed to fetch\n  × https://registry.example/simple/\n")
+    assert "error: failed to fetch (an address)" == line
 
 
 def test_nothing_of_ours_reaches_a_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,15 +152,15 @@ def test_every_peer_is_pinned() -> None:
 def test_the_way_to_chat_and_back() -> None:
     """An Anthropic run comes back as it was sent; a changed result changes its message only."""
     use = {"type": "tool_use", "id": "a", "name": "read", "input": {"path": "é"}}
-    said = {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]}
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]}
     result = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "one"}]}
-    messages: list[Any] = [TASK, said, {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]
+    messages: list[Any] = [TASK, answer, {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]}]
     chat = to_chat(ANTHROPIC_MESSAGES, "Be careful.", messages)
     assert ["system", "user", "assistant", "tool", "user"] == [message["role"] for message in chat]
     back = Back(ANTHROPIC_MESSAGES, messages)
     system, again = back.messages(chat)
     assert ["Be careful."] == system
-    assert said == again[1]
+    assert answer == again[1]
     assert [{"type": "tool_result", "tool_use_id": "a", "content": "one"}] == again[2]["content"][:1]
     _, changed = back.messages([*chat[:3], chat[3] | {"content": "[cleared]"}, chat[4]])
     assert again[:2] == changed[:2]

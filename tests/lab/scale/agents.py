@@ -275,8 +275,8 @@ class Agents:
             call = method(request, metadata=((RUN, run_id),), timeout=PATIENCE)
             try:
                 answer = await call
-                told = dict(await call.initial_metadata() or ())
-                return answer, told.get(REPLICA, ""), tries
+                metadata = dict(await call.initial_metadata() or ())
+                return answer, metadata.get(REPLICA, ""), tries
             except grpc.aio.AioRpcError as error:
                 code = error.code()
                 if code not in _TRANSIENT or _now() > until:

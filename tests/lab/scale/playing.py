@@ -69,11 +69,11 @@ class Deployment:
 
     def stored(self) -> dict[str, int]:
         """The store's figures."""
-        told: Any = self.store.client.info("all")
+        info: Any = self.store.client.info("all")
         return {
-            "memory": int(told["used_memory"]),
-            "received": int(told["total_net_input_bytes"]),
-            "commands": sum(told.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval")),
+            "memory": int(info["used_memory"]),
+            "received": int(info["total_net_input_bytes"]),
+            "commands": sum(info.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("evalsha", "eval")),
         }
 
 
@@ -87,12 +87,12 @@ def deployed(folder: Path, number: int, **more: str) -> Iterator[Deployment]:
         for replica in replicas:
             replica.start()
             stack.callback(replica.kill)
-        told = balanced([replica.port for replica in replicas])
-        connections = told["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+        config = balanced([replica.port for replica in replicas])
+        connections = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
         shown = {REPLICA: "%UPSTREAM_REMOTE_ADDRESS%", FLAGS: "%RESPONSE_FLAGS%"}
         headers = [{"header": {"key": name, "value": value}} for name, value in shown.items()]
         connections["route_config"]["response_headers_to_add"] = headers
-        yield Deployment(replicas, stack.enter_context(envoy(folder, told)), store)
+        yield Deployment(replicas, stack.enter_context(envoy(folder, config)), store)
 
 
 CHANNELS: Final = 8

@@ -69,7 +69,7 @@ class Program:
     def _reported(self, folder: Path, report: Path) -> Iterator[tuple[str, str, str | None, int]]:
         """Yield file, rule, value and line of each find; None for a value: only the line is told."""
         if self.name == "betterleaks":
-            told = [
+            reports = [
                 "-o",
                 str(report),
                 "--no-banner",
@@ -80,11 +80,11 @@ class Program:
                 "--max-target-megabytes",
                 "9",
             ]
-            self._run([str(folder), *told])
+            self._run([str(folder), *reports])
             for each in json.loads(report.read_text())["findings"]:
                 yield each["location"]["path"], each["rule_id"], each["match"]["value"], each["location"]["start_line"]
         elif self.name == "kingfisher":
-            told = [
+            reports = [
                 "--format",
                 "jsonl",
                 "--no-validate",
@@ -94,7 +94,7 @@ class Program:
                 "--output",
                 str(report),
             ]
-            self._run(["scan", str(folder), *told, "--no-dedup"])
+            self._run(["scan", str(folder), *reports, "--no-dedup"])
             for line in report.read_text().splitlines():
                 record: dict[str, Any] = json.loads(line)
                 if "finding" in record:

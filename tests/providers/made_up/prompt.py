@@ -31,20 +31,20 @@ class _Reader(Gathering):
         self.names.append(name)
         self.items.append(Item(ItemKind.ARGUMENTS, (*path, "with"), string(part.get("with")), call_id=ref, tool=name))
 
-    def said(self, said: str, ref: str) -> None:
+    def add_text(self, text: str, ref: str) -> None:
         """Read what is said."""
         if self.role is Role.TOOL:
             self.answers.append(ref)
-            self.items.append(Item(ItemKind.RESULT, ("said",), said, call_id=ref, result=0))
-        elif said:
-            self.items.append(Item(text_kind(self.role, said), ("said",), said))
+            self.items.append(Item(ItemKind.RESULT, ("said",), text, call_id=ref, result=0))
+        elif text:
+            self.items.append(Item(text_kind(self.role, text), ("said",), text))
 
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`."""
     value = loaded(raw, field, identify=identify)
     reader = _Reader(role_of(value, field, _ROLES))
-    reader.said(string(value.get("said")), string(value.get("ref")))
+    reader.add_text(string(value.get("said")), string(value.get("ref")))
     reader.parts(value.get("uses") or [], ("uses",), f"{field}.uses")
     reader.rest(value, frozenset({"role", "said", "uses", "ref"}))
     return reader.message(identity_of(value, lambda whole: whole, identify=identify))

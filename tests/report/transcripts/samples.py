@@ -18,7 +18,7 @@ def jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-def said(content: Any, uuid: str, parent: str | None = None, **more: Any) -> dict[str, Any]:
+def user_line(content: Any, uuid: str, parent: str | None = None, **more: Any) -> dict[str, Any]:
     """A user's line of a Claude Code session."""
     message = {"role": "user", "content": content}
     return {"type": "user", "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message, **more}
@@ -56,14 +56,14 @@ def session(calls: int = 3, size: int = 40, name: str = "Read") -> list[dict[str
     lines: list[dict[str, Any]] = [
         {"type": "summary", "summary": "A title", "leafUuid": "x"},
         {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "later"},
-        said("Look at it.", "u0"),
+        user_line("Look at it.", "u0"),
     ]
     parent = "u0"
     for number in range(calls):
         own = f"a{number}"
         lines.append(answered(use(f"c{number}", name, path=f"/f{number}"), f"m{number}", own, parent))
         parent = f"r{number}"
-        lines.append(said([result(f"c{number}", f"line {number} " * size)], parent, own))
+        lines.append(user_line([result(f"c{number}", f"line {number} " * size)], parent, own))
     lines.append(answered(text("Done."), "last", "z", parent))
     return lines
 

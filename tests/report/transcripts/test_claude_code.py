@@ -9,7 +9,7 @@ from typing import Any
 
 from prompt_sidecar.report.transcripts.model import CallUsage, RecordedPrompt, Transcript
 from prompt_sidecar.report.transcripts.reading import read_transcripts
-from tests.report.transcripts.samples import CLAUDE, answered, jsonl, result, said, session, text, use
+from tests.report.transcripts.samples import CLAUDE, answered, jsonl, result, session, text, use, user_line
 
 
 def _read(tmp_path: Path, lines: Sequence[Mapping[str, Any]]) -> list[Transcript]:
@@ -35,13 +35,13 @@ def test_parallel_calls_are_one_message_and_so_are_their_results(tmp_path: Path)
     (run,) = _read(
         tmp_path,
         [
-            said("Look.", "u"),
+            user_line("Look.", "u"),
             answered(text("I look."), "m1", "a1", "u"),
             answered(use("c1"), "m1", "a2", "a1"),
-            said([result("c1")], "r1", "a2"),
+            user_line([result("c1")], "r1", "a2"),
             answered(use("c2"), "m1", "a3", "a2"),
-            said([result("c2")], "r2", "a3"),
-            said("Faster.", "u2", "r2"),
+            user_line([result("c2")], "r2", "a3"),
+            user_line("Faster.", "u2", "r2"),
             answered(text("Done."), "m2", "a4", "u2"),
         ],
     )
@@ -56,7 +56,7 @@ def test_a_subagent_is_a_run_of_its_own(tmp_path: Path) -> None:
     """Lines of sidechains leave the session's prompts as they are."""
     lines = session(calls=1)
     side = [
-        said("Do a part.", "x1", None, isSidechain=True, agentId="ag"),
+        user_line("Do a part.", "x1", None, isSidechain=True, agentId="ag"),
         answered(text("It is done."), "side", "x2", "x1", isSidechain=True, agentId="ag"),
     ]
     (alone,) = _read(tmp_path, lines)
@@ -66,11 +66,11 @@ def test_a_subagent_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert [[{"role": "user", "content": [text("Do a part.")]}]] == [_messages(one) for one in agent.prompts]
 
 
-def test_sidechains_without_an_agents_name_are_told_apart_by_their_parents(tmp_path: Path) -> None:
+def test_sidechains_without_an_agents_name_are_distinguished_by_their_parents(tmp_path: Path) -> None:
     """Older files do not name the agent of a line."""
     lines = [
-        said("One.", "x1", None, isSidechain=True),
-        said("Two.", "y1", None, isSidechain=True),
+        user_line("One.", "x1", None, isSidechain=True),
+        user_line("Two.", "y1", None, isSidechain=True),
         answered(text("1"), "m1", "x2", "x1", isSidechain=True),
         answered(text("2"), "m2", "y2", "y1", isSidechain=True),
     ]
@@ -84,7 +84,7 @@ def test_after_a_compaction_the_history_begins_anew(tmp_path: Path) -> None:
     """The next prompt has the summary alone."""
     lines = session(calls=2)
     boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b", "parentUuid": None}
-    after = [said("A summary.", "s1", "b", isCompactSummary=True), answered(text("On."), "m9", "z9", "s1")]
+    after = [user_line("A summary.", "s1", "b", isCompactSummary=True), answered(text("On."), "m9", "z9", "s1")]
     (run,) = _read(tmp_path, [*lines, boundary, *after])
     assert [{"role": "user", "content": [text("A summary.")]}] == _messages(run.prompts[-1])
     assert any("summaries" in sentence for sentence in run.missing)
@@ -95,16 +95,16 @@ def test_after_a_rewind_the_abandoned_answers_are_gone(tmp_path: Path) -> None:
     (run,) = _read(
         tmp_path,
         [
-            said("One.", "u1"),
+            user_line("One.", "u1"),
             answered(text("1"), "m1", "a1", "u1"),
-            said("Wrong.", "u2", "a1"),
+            user_line("Wrong.", "u2", "a1"),
             answered(text("2"), "m2", "a2", "u2"),
-            said("Right.", "u3", "a1"),
+            user_line("Right.", "u3", "a1"),
             answered(text("3"), "m3", "a3", "u3"),
         ],
     )
-    told = [block["text"] for message in _messages(run.prompts[-1]) for block in message["content"]]
-    assert ["One.", "1", "Right."] == told
+    texts = [block["text"] for message in _messages(run.prompts[-1]) for block in message["content"]]
+    assert ["One.", "1", "Right."] == texts
 
 
 def test_queued_words_are_sent_and_errors_are_not(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_queued_words_are_sent_and_errors_are_not(tmp_path: Path) -> None:
     own = answered(text("API Error"), "e", "a0", "u1", isApiErrorMessage=True)
     queued = {"type": "attachment", "uuid": "q", "parentUuid": "u1"}
     queued["attachment"] = {"type": "queued_command", "prompt": "And this."}  # type: ignore[assignment]
-    (run,) = _read(tmp_path, [said("One.", "u1"), own, queued, answered(text("1"), "m1", "a1", "q")])
+    (run,) = _read(tmp_path, [user_line("One.", "u1"), own, queued, answered(text("1"), "m1", "a1", "q")])
     assert [{"role": "user", "content": [text("One."), text("And this.")]}] == _messages(run.prompts[0])
 
 
 def test_words_that_look_like_a_result_stay_words(tmp_path: Path) -> None:
     """Only a block's type makes a result."""
     words = 'a "tool_result" in words'
-    (run,) = _read(tmp_path, [said(words, "u1"), answered(text("1"), "m1", "a1", "u1")])
+    (run,) = _read(tmp_path, [user_line(words, "u1"), answered(text("1"), "m1", "a1", "u1")])
     assert [text(words)] == _messages(run.prompts[0])[0]["content"]

@@ -43,7 +43,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert [kept] == find_sessions(home)
 
 
-def test_a_home_without_sessions_is_told(tmp_path: Path) -> None:
+def test_a_home_without_sessions_is_reported(tmp_path: Path) -> None:
     """With the folders that were looked in."""
     with pytest.raises(TranscriptError, match=r"~/\.claude/projects"):
         find_sessions(tmp_path)

@@ -79,8 +79,8 @@ def test_the_ai_sdks_messages_are_read(tmp_path: Path, messages: list[Any]) -> N
     path.write_text(json.dumps(messages, indent=2))
     (run,) = read_transcripts(path)
     assert "ai_sdk" == run.form
-    told = [json.loads(message) for message in run.prompts[-1].messages]
-    assert MODEL_MESSAGES[1:] == told[1:]
+    read_back = [json.loads(message) for message in run.prompts[-1].messages]
+    assert MODEL_MESSAGES[1:] == read_back[1:]
     assert [1, 3, 4] == [len(prompt.messages) for prompt in run.prompts]
 
 
@@ -106,15 +106,15 @@ def test_a_pipe_is_read(tmp_path: Path, packed: bool) -> None:
     assert 2 == len(run.prompts)
 
 
-def test_a_broken_line_is_told_by_its_number(tmp_path: Path) -> None:
+def test_a_broken_line_is_named_by_its_number(tmp_path: Path) -> None:
     """And not by its text."""
     path = jsonl(tmp_path / "s.jsonl", session())
     lines = path.read_text().splitlines()
     lines[3] = '{"type": "user", "secret words'
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(TranscriptError, match=r"s\.jsonl, line 4: it is not a JSON object") as told:
+    with pytest.raises(TranscriptError, match=r"s\.jsonl, line 4: it is not a JSON object") as raised:
         read_transcripts(path)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -140,16 +140,16 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
         (b"\xff\xfe{", "not a run"),
     ],
 )
-def test_what_is_no_transcript_is_told(tmp_path: Path, content: bytes, words: str) -> None:
+def test_what_is_no_transcript_is_reported(tmp_path: Path, content: bytes, words: str) -> None:
     """With the file's name and what would be accepted."""
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(TranscriptError, match=words) as told:
+    with pytest.raises(TranscriptError, match=words) as raised:
         read_transcripts(path)
-    assert str(path) in str(told.value)
+    assert str(path) in str(raised.value)
 
 
-def test_a_huge_line_is_told_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_line_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line has a bound, and so has a file, unpacked."""
     path = jsonl(tmp_path / "s.jsonl", session(size=2_000))
     monkeypatch.setattr(files, "LINE_BYTES", 10_000)

@@ -28,7 +28,7 @@ def test_bodies_and_pairs_are_read(tmp_path: Path, wrapped: str) -> None:
     ]
 
 
-def test_requests_of_several_runs_are_told_apart(tmp_path: Path) -> None:
+def test_requests_of_several_runs_are_distinguished(tmp_path: Path) -> None:
     """Each continues the run that it has most messages in common with, whatever stands between."""
     other = [{**body, "messages": [{"role": "user", "content": "Else."}, *body["messages"][2:]]} for body in bodies(3)]
     mixed = [body for pair in zip(bodies(3), other, strict=True) for body in pair]
@@ -86,7 +86,7 @@ def test_a_single_request_is_a_whole_history(tmp_path: Path) -> None:
     assert [2, 4, 6, 8] == [len(prompt.messages) for prompt in run.prompts]
 
 
-def test_lines_that_are_no_requests_are_told(tmp_path: Path) -> None:
+def test_lines_that_are_no_requests_are_reported(tmp_path: Path) -> None:
     """They are passed over; so is what an earlier response held."""
     lines = [*bodies(2), {"note": "restarted"}, {"model": "gpt-5", "input": "Go on.", "previous_response_id": "r1"}]
     first, second = read_transcripts(jsonl(tmp_path / "log.jsonl", lines))
@@ -97,8 +97,10 @@ def test_lines_that_are_no_requests_are_told(tmp_path: Path) -> None:
 
 def test_half_a_character_is_no_damage(tmp_path: Path) -> None:
     """A model wrote it, or a stream was cut in it; whole pairs stay what they are."""
-    said = ["x", "\ud83d half", "\U0001f600 whole, \\ud83d as text"]
-    messages = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), said, strict=True)]
+    contents = ["x", "\ud83d half", "\U0001f600 whole, \\ud83d as text"]
+    messages = [
+        {"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), contents, strict=True)
+    ]
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(json.dumps({"model": "m", "messages": messages[:count]}) for count in (1, 3)) + "\n")
     (run,) = read_transcripts(log)

@@ -113,8 +113,8 @@ def test_grep_with_a_stray_line() -> None:
 def test_passed_tests() -> None:
     """The first of them, their number, and all that is no passed test."""
     text = "\n".join([*PASSED, *FAILED])
-    told = [PASSED[0], "[5 more lines of passed tests left out]", *FAILED]
-    assert "\n".join(told) == made(text, shell("bun test"))
+    lines = [PASSED[0], "[5 more lines of passed tests left out]", *FAILED]
+    assert "\n".join(lines) == made(text, shell("bun test"))
     assert made(text, shell("bun test"), Level.EXACT) == text
 
 
@@ -149,7 +149,7 @@ def test_small_savings() -> None:
     assert condensed(text + "\x1b[31m" * 10, shell("make"), Level.SAFE, by_words) is None
 
 
-def test_what_is_told() -> None:
+def test_what_is_reported() -> None:
     """Which reductions were made, what each saved, and whether the text tells the original."""
     repeated = "waiting for the server\n" * 200
     once = condensed(repeated, shell("make"), Level.SAFE, by_words)

@@ -75,8 +75,8 @@ def test_what_the_call_names() -> None:
     passed = [
         f"tests/test_a.py::test_{name} PASSED" for name in ("one", "two", "three", "four", "five", "six", "seven")
     ]
-    told = shown(passed, "pytest tests/test_a.py -k 'three or seven'")
-    assert [passed[0], "[4 more lines of passed tests left out]", passed[2], passed[6]] == told
+    shown_lines = shown(passed, "pytest tests/test_a.py -k 'three or seven'")
+    assert [passed[0], "[4 more lines of passed tests left out]", passed[2], passed[6]] == shown_lines
 
 
 def test_what_a_failed_test_wrote() -> None:

@@ -20,9 +20,9 @@ def test_recorded_results(path: Path) -> None:
     """With the call and without it."""
     for result in results_of(recorded(path).in_chat().messages):
         for call in (result.call, None):
-            told = reduced(Output(result.text, call), Level.EXACT, (), REVERSIBLE)
-            if told is not None:
-                names = [saving.reduction for saving in told.savings]
-                assert original(told.text, names) == result.text
+            reduction = reduced(Output(result.text, call), Level.EXACT, (), REVERSIBLE)
+            if reduction is not None:
+                names = [saving.reduction for saving in reduction.savings]
+                assert original(reduction.text, names) == result.text
             made = reduced(Output(result.text, call), Level.FULL)
             assert made is None or reduced(Output(made.text, call), Level.FULL) is None

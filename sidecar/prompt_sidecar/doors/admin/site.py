@@ -209,8 +209,8 @@ class Pages:
         rows = [_shown(line) for line in ordered[:ROWS]]
         handled = shown.handled_by_door()
         if as_json:
-            told = {"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]}
-            return _json(told | {"handled": [asdict(each) for each in handled]})
+            overview = {"looked_at": len(lines), "sort": order.name, "runs": [asdict(row) for row in rows]}
+            return _json(overview | {"handled": [asdict(each) for each in handled]})
         kept = chosen | ({"run": wanted} if wanted else {})
         return self._page(
             "runs.html.jinja",

@@ -369,7 +369,7 @@ class EnvoyExchange:
 
     def _response_headers(self, message: wire.ProcessingRequest) -> SendAnswer:
         headers = messages.headers_of(message.response_headers)
-        told = self._processed.headers if self._processed is not None else None
+        added = self._processed.headers if self._processed is not None else None
         status = headers.get(":status", "")
         number = int(status) if status.isascii() and status.isdigit() else 0
         encoded = _encoded(headers)
@@ -381,7 +381,7 @@ class EnvoyExchange:
             self._restores(kind.partition(";")[0].strip().lower(), encoded=encoded)
         over = message.response_headers.end_of_stream or not (reads or self._changing)
         self._reader = reader if reads and not over else None
-        return SendAnswer(messages.response_headers(told or {}, whole=self._whole), last=over)
+        return SendAnswer(messages.response_headers(added or {}, whole=self._whole), last=over)
 
     @property
     def _changing(self) -> bool:

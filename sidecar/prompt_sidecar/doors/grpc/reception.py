@@ -371,8 +371,8 @@ class Reception(ThreadPoolExecutor):
                 if self._closing:
                     error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
                 elif now - call.since >= options.message_timeout:
-                    told = f"within {options.message_timeout:g} s (server.message_timeout)"
-                    error = MessageLate(f"the call's message did not come {told}", bound="server.message_timeout")
+                    message = f"within {options.message_timeout:g} s (server.message_timeout)"
+                    error = MessageLate(f"the call's message did not come {message}", bound="server.message_timeout")
                 else:
                     continue
                 self._end(call)
@@ -468,8 +468,8 @@ class Reception(ThreadPoolExecutor):
         call.handed.cut_off()
 
     def _too_many(self) -> SidecarError:
-        told = f"as many calls run or wait as {self._bound} allows; retry a little later"
-        return TooLarge(told, bound=self._bound)
+        message = f"as many calls run or wait as {self._bound} allows; retry a little later"
+        return TooLarge(message, bound=self._bound)
 
 
 _SLOW = (

@@ -34,7 +34,7 @@ class RequestingAgent:
         self._request = request
         self._limits = limits
         self._reached = reached
-        self.came = 0
+        self.received_bytes = 0
         """Bytes of the request's body received so far."""
         self.late = False
         """Whether the body did not arrive in time."""
@@ -88,7 +88,7 @@ class RequestingAgent:
                 raise self._is_late() from None
             if not piece:
                 return
-            self.came += len(piece)
+            self.received_bytes += len(piece)
             waiting = loop.call_later(self._limits.answer_timeout, self._not_taken)
             try:
                 yield piece
@@ -156,7 +156,7 @@ class RequestingAgent:
         content.set_read_chunk_size(most)
         while part := await content.readany():
             size += len(part)
-            self.came = size
+            self.received_bytes = size
             if size > most:
                 raise web.HTTPRequestEntityTooLarge(most, size)
             self.hold(len(part))

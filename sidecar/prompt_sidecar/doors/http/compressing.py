@@ -67,8 +67,8 @@ class CompressConfig:
             return cls()
         mode, frozen = member(config, "mode"), member(config, "frozen_message_count")
         if not isinstance(config, dict) or mode not in _MODES:
-            told = "config must be an object, and config.mode in it one of ccr, lossy_inline and lossless_then_lossy"
-            raise InvalidRequest(told, field="config.mode")
+            message = "config must be an object, and config.mode in it one of ccr, lossy_inline and lossless_then_lossy"
+            raise InvalidRequest(message, field="config.mode")
         if isinstance(frozen, bool) or not (frozen is None or (isinstance(frozen, int) and frozen >= 0)):
             raise InvalidRequest(
                 "config.frozen_message_count must be a number of messages, from 0", field="config.frozen_message_count"

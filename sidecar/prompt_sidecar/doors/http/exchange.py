@@ -122,7 +122,7 @@ class RequestOutcome:
             return "upstream_failed" if self.status >= _FAILURES else "upstream_refused"
         return "failed_open" if self.failed_open else "answered"
 
-    def told(self, status: int) -> AgentAnswered:
+    def facts(self, status: int) -> AgentAnswered:
         """Return the facts for telemetry about an ended request; `status` is the one that the agent got, 0 if none."""
         return AgentAnswered(status, self.became, self.reason, self.hidden, self.caller, self.run_id)
 
@@ -289,7 +289,7 @@ class HttpExchange:
         return Handled(
             Through.HTTP,
             prompt.untrimmed,
-            self.agent.came or self.work.size,
+            self.agent.received_bytes or self.work.size,
             recall=prompt.recall,
             caller=prompt.asked.caller,
             run_id=run_id if run_id is not None and not prompt.asked.counting else "",
@@ -403,8 +403,8 @@ class HttpExchange:
 
     async def _passed_unread(self, prompt: SentPrompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Forward an answer unread, as there is no memory to read it; its provider is paid for it anyway."""
-        told = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
-        self.work.shared.once.warning(_log, told)
+        message = "answers pass unread: there is no room for them (http.body_bytes, limits.process_bytes)"
+        self.work.shared.once.warning(_log, message)
         self.agent.settle_answer()
         first, self._read_so_far = self._read_so_far.getvalue(), BytesIO()
         response = self._begun(prompt, answer)
@@ -452,8 +452,10 @@ class HttpExchange:
                 raise TooLongAnswer
             self.agent.hold_answer(len(plain or b""))
         except TooLarge:
-            told = "answers pass packed: there is no room for what they become (http.body_bytes, limits.process_bytes)"
-            self.work.shared.once.warning(_log, told)
+            message = (
+                "answers pass packed: there is no room for what they become (http.body_bytes, limits.process_bytes)"
+            )
+            self.work.shared.once.warning(_log, message)
             return body
         return body if plain is None else plain
 
@@ -465,7 +467,7 @@ class HttpExchange:
         try:
             return answer, self.dialect.read(answer, prompt.own)
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
-            _log.error("an answer passes as it came: %s", frames(error))
+            _log.error("an answer is passed on unchanged: %s", frames(error))
             return answer, None
 
     async def _for_the_agent(self, prompt: SentPrompt, turn: ModelTurn, plain: bytes, found: dict[str, Any]) -> bytes:
@@ -679,8 +681,8 @@ class HttpExchange:
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
         """End a stream that has begun with an error in the provider's format."""
         assert self._response is not None
-        told = body if len(body) <= MOST_ERROR else b""
-        await self.agent.write(self._response, self.dialect.stream_error(status, told))
+        shown = body if len(body) <= MOST_ERROR else b""
+        await self.agent.write(self._response, self.dialect.stream_error(status, shown))
         await self.agent.end(self._response)
         return self._response
 
@@ -712,12 +714,12 @@ def go_on() -> None:
 
 def _facts(prompt: SentPrompt) -> dict[str, str]:
     """Return the response headers that say what was done to a prompt."""
-    told: dict[str, str] = {}
+    headers: dict[str, str] = {}
     if prompt.conversation is not None:
-        told[names.RUN] = prompt.conversation.run_id
+        headers[names.RUN] = prompt.conversation.run_id
     if prompt.answer is not None:
-        told |= names.facts(prompt.answer) | names.revision(prompt.answer)
-    return told | names.handled(prompt.untrimmed, prompt.recall)
+        headers |= names.facts(prompt.answer) | names.revision(prompt.answer)
+    return headers | names.handled(prompt.untrimmed, prompt.recall)
 
 
 def _is_shorter(one: SentPrompt, other: SentPrompt) -> bool:

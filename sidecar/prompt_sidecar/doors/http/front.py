@@ -77,8 +77,8 @@ class Front:
         if request.method in {"GET", "HEAD"} and path in _PROBES:
             return Reply(self._health(path), name)
         if request.method in {"GET", "HEAD"} and path == "/metrics":
-            told = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
-            return Reply(error_response(found, 404, told, "NOT_SERVED"), name)
+            message = "metrics are served at telemetry.metrics_listen, by default http://127.0.0.1:9464/metrics"
+            return Reply(error_response(found, 404, message, "NOT_SERVED"), name)
         if opens_websocket(request) and (prompts := prompts_by_websocket(path)) is not None:
             return None if self.trimmed(request) else Reply(use_http(prompts), prompts.name, "sent_to_http")
         return None
@@ -99,9 +99,9 @@ class Front:
         """Return whether calls are answered, in the format of headroom's proxy; `/readyz` also by its status."""
         state = self._readiness.state
         ready = state is State.SERVING
-        told = {"service": "prompt-sidecar", "status": "healthy" if ready else state.name.lower(), "ready": ready}
+        health = {"service": "prompt-sidecar", "status": "healthy" if ready else state.name.lower(), "ready": ready}
         status = 200 if ready or path != "/readyz" else 503
-        return web.Response(status=status, body=orjson.dumps(told), content_type="application/json")
+        return web.Response(status=status, body=orjson.dumps(health), content_type="application/json")
 
     def trimmed(self, request: web.Request) -> Route | None:
         """Return the route of a WebSocket whose prompts are trimmed; None for any other request."""
@@ -112,8 +112,8 @@ class Front:
 
 def use_http(prompts: Route) -> web.Response:
     """Refuse a WebSocket for prompts so that its agent uses HTTP."""
-    told = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
-    response = error_response(prompts, 426, told, "USE_HTTP")
+    message = "prompts are taken over HTTP here, not on a WebSocket: POST them to the same path"
+    response = error_response(prompts, 426, message, "USE_HTTP")
     response.headers.update({"Upgrade": "HTTP/1.1", "Connection": "Upgrade, close"})
     return response
 
@@ -154,6 +154,6 @@ def error_response(
 ) -> web.Response:
     """Return an error of the sidecar's in the format of the route's provider, with `headers` added."""
     format_name = "" if found is None or found.dialect is None else found.dialect.format
-    told = CIMultiDict[str]() if headers is None else headers
-    told.update(error_headers(format_name, status))
-    return web.Response(status=status, body=error_body(format_name, status, message, reason), headers=told)
+    all_headers = CIMultiDict[str]() if headers is None else headers
+    all_headers.update(error_headers(format_name, status))
+    return web.Response(status=status, body=error_body(format_name, status, message, reason), headers=all_headers)

@@ -110,7 +110,7 @@ class HiddenTurns:
         self._run_bytes = run_bytes
         self._all_bytes = all_bytes
         self._reached = reached
-        self._told = lost
+        self._count_loss = lost
         self._once = Once()
         self._clock = clock
         self.life = math.inf
@@ -182,10 +182,10 @@ class HiddenTurns:
     def tell(self, loss: HiddenLoss, times: int = 1) -> None:
         """Count losses, and log the first of each cause."""
         for _ in range(times):
-            self._told(loss.value)
+            self._count_loss(loss.value)
         if times:
-            told = "%s; the metric prompt_sidecar_http_hidden_losses_total counts them"
-            self._once.warning(_log, told, _EXPLAINED[loss])
+            message = "%s; the metric prompt_sidecar_http_hidden_losses_total counts them"
+            self._once.warning(_log, message, _EXPLAINED[loss])
 
     def lost(self, run: Name) -> bool:
         """Whether a splice of the run was lost since this was last asked."""

@@ -353,7 +353,7 @@ class _RequestHandler:
             status = response.status
             return response
         finally:
-            answered = outcome.told(status)
+            answered = outcome.facts(status)
             if not opens_websocket(request):
                 self._observer.request_served(asked, answered, perf_counter() - began)
             self._observer.request_ended(begun, answered)
@@ -395,8 +395,8 @@ class _RequestHandler:
         except TooLongAnswer:
             word, outcome.reason = "upstream_failed", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
-            told = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
-            return error_response(found, 502, told, "TOO_LARGE")
+            more_headers = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
+            return error_response(found, 502, more_headers, "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
             word = OPENED if outcome.ended == OPENED else "cancelled"
             if not self._ending or agent.answering or opens_websocket(request):
@@ -516,22 +516,24 @@ class _RequestHandler:
         recall = None if found.untrimmed is Untrimmed.NO_PROMPT else RecallOffer.UNTRIMMED
         provider, path = found.provider, request.rel_url.raw_path
 
-        def told() -> Mapping[str, str]:
+        def more_headers() -> Mapping[str, str]:
             run_id = request.headers.get(names.RUN, "")
-            handled = Handled(Through.HTTP, found.untrimmed, agent.came, recall, caller, run_id, path)
+            handled = Handled(Through.HTTP, found.untrimmed, agent.received_bytes, recall, caller, run_id, path)
             self._shared.use_cases.handled(handled)
             return names.handled(found.untrimmed, recall)
 
         if opens_websocket(request):
             mask = self._masking(request, caller)
-            response, outcome.status = await self._sockets.passed(request, agent, provider, mask, told)
+            response, outcome.status = await self._sockets.passed(request, agent, provider, mask, more_headers)
             outcome.ended = "" if outcome.status else "refused"
         elif self._unknown.reads(request, caller):
             work = self._work(request, caller, 0)
-            sending = self._unknown.sent_on(request, agent, provider, caller, work, told=told)
+            sending = self._unknown.sent_on(request, agent, provider, caller, work, more_headers=more_headers)
             response, outcome.status = await sending
         else:
-            response, outcome.status = await passed(request, agent, provider, self._upstreams, told=told)
+            response, outcome.status = await passed(
+                request, agent, provider, self._upstreams, more_headers=more_headers
+            )
         return response
 
     def _work(self, request: web.Request, caller: str, size: int) -> CallWorkers:
@@ -566,10 +568,10 @@ class _RequestHandler:
 
 def _later(*, begun: bool) -> CIMultiDict[str]:
     """Return headers that say when to retry and, if no answer has begun, that another sidecar may be asked."""
-    told = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
+    more_headers = CIMultiDict({"Retry-After": str(_RETRY_SECONDS)})
     if not begun:
-        told[names.STOPPING] = "true"
-    return told
+        more_headers[names.STOPPING] = "true"
+    return more_headers
 
 
 def _peer(request: web.Request) -> str:

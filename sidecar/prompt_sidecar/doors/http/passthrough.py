@@ -20,7 +20,7 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
     upstreams: Upstreams,
     body: bytes | None = None,
     without: Sequence[str] = (),
-    told: Callable[[], Mapping[str, str]] = dict,
+    more_headers: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[web.StreamResponse, int]:
     """Forward a request; return the response, already sent to the agent, and the upstream's status.
 
@@ -31,13 +31,13 @@ async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
         upstreams: connections to the providers.
         body: sent in place of the request's body; None: that is forwarded unchanged.
         without: headers that are not forwarded.
-        told: is called when the answer begins; returns headers to add to the provider's.
+        more_headers: is called when the answer begins; returns headers to add to the provider's.
     """
     data = agent.pieces() if body is None and request.body_exists else body
     headers = forwarded(request.headers, "host", *without)
     async with upstreams.send(provider, request.method, request.rel_url, headers, data) as answer:
         back = forwarded(answer.headers, "content-length")
-        back.update(told())
+        back.update(more_headers())
         response = web.StreamResponse(status=checked(answer).status, reason=reason(answer), headers=back)
         await relay(request, agent, answer, response)
         return response, answer.status

@@ -377,7 +377,7 @@ class _Placing:
                 continue
             names = [call.name for seen in splice.seen for call in seen.calls]
             has = [call.name for call in self._calls_of(splice.place)]
-            if has == names or (not has and _are_alike(self._text_of(splice.place), _said(splice))):
+            if has == names or (not has and _are_alike(self._text_of(splice.place), _answer_text(splice))):
                 self._join(splice.place, each)
 
     def _by_words(self) -> None:
@@ -393,7 +393,7 @@ class _Placing:
                 at += 1
         for each in list(self._left.values()):
             calls = [call for seen in each.splice.seen for call in seen.calls]
-            found = there.get((_said(each.splice), _unnamed(calls)), []) if calls else []
+            found = there.get((_answer_text(each.splice), _unnamed(calls)), []) if calls else []
             if len(found) == 1 and self._is_free(found[0]):
                 self._join(found[0], each)
 
@@ -406,7 +406,7 @@ class _Placing:
             return  # the agent has given such an id to a call of its own
         same = [(call.id, call.name) for call in theirs] == [(call.id, call.name) for call in given] and bool(given)
         text = self._text_of(begin)
-        self._place(begin, _PlacedEntries(kept, end, joins=not same or bool(text and text != _said(splice))))
+        self._place(begin, _PlacedEntries(kept, end, joins=not same or bool(text and text != _answer_text(splice))))
 
     def _place(self, at: int, placed: _PlacedEntries) -> None:
         self._placed[at] = placed
@@ -551,7 +551,7 @@ class _Placing:
         return "".join(texts).strip()
 
 
-def _said(splice: Splice) -> str:
+def _answer_text(splice: Splice) -> str:
     return "".join(seen.text for seen in splice.seen).strip()
 
 
@@ -560,9 +560,9 @@ def _unnamed(calls: Iterable[NamedCall]) -> tuple[tuple[str, bytes], ...]:
     return tuple((call.name, call.digest) for call in calls)
 
 
-def _are_alike(text: str, said: str) -> bool:
+def _are_alike(text: str, other: str) -> bool:
     """Whether one of two texts contains the other."""
-    return bool(text and said) and (text in said or said in text)
+    return bool(text and other) and (text in other or other in text)
 
 
 def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:

@@ -203,7 +203,7 @@ class _ResponseSocket:
         """Set when the WebSocket has to be closed."""
         self._drains = False
         self._used = asyncio.get_running_loop().time()
-        self._told: tuple[int, bytes] = (WSCloseCode.GOING_AWAY, b"")
+        self._close_reason: tuple[int, bytes] = (WSCloseCode.GOING_AWAY, b"")
         """Close code and reason for the agent's side."""
         self._left = False
         """Whether the provider has closed its side."""
@@ -215,9 +215,9 @@ class _ResponseSocket:
         """See `ResponseSockets.serve`."""
         request, agent = self._opened.request, self._opened.agent
         if not self._here().can_prepare(request):
-            told = "the request opens no WebSocket (RFC 6455, 4.1)"
+            message = "the request opens no WebSocket (RFC 6455, 4.1)"
             self._outcome.ended = "refused"
-            return error_response(self._opened.route, 400, told, "WEBSOCKET")
+            return error_response(self._opened.route, 400, message, "WEBSOCKET")
         if not isinstance(request.transport, asyncio.Transport):
             raise ConnectionResetError  # the agent has disconnected
         from_agent = Wire(request.transport, agent.hold, agent.let_go, self._is_full, masked=True)
@@ -228,9 +228,9 @@ class _ResponseSocket:
             if error.status in _NO_SOCKETS or error.status < wire.REFUSED:
                 self._outcome.ended = SENT_TO_HTTP
                 return use_http(self._opened.route)
-            told = "the provider opens no WebSocket"
+            message = "the provider opens no WebSocket"
             headers = forwarded(error.headers or CIMultiDict(), "content-length", "content-encoding")
-            return error_response(self._opened.route, error.status, told, "WEBSOCKET", headers)
+            return error_response(self._opened.route, error.status, message, "WEBSOCKET", headers)
         finally:
             from_agent.leave()
 
@@ -299,7 +299,9 @@ class _ResponseSocket:
         for task in (*ways, *watches):
             task.cancel()
         await asyncio.gather(*ways, *watches, return_exceptions=True)
-        await asyncio.gather(close(there, WSCloseCode.GOING_AWAY), close(here, *self._told), return_exceptions=True)
+        await asyncio.gather(
+            close(there, WSCloseCode.GOING_AWAY), close(here, *self._close_reason), return_exceptions=True
+        )
 
     def _look_whether_too_long(self, code: int | None) -> None:
         if code == WSCloseCode.MESSAGE_TOO_BIG:
@@ -339,7 +341,7 @@ class _ResponseSocket:
     def _end(self, code: int, reason: bytes = b"") -> None:
         if not self._over.is_set():
             if not self._left:
-                self._told = code, reason
+                self._close_reason = code, reason
             self._over.set()
 
     def _cannot_read(self) -> None:
@@ -380,8 +382,8 @@ class _ResponseSocket:
     async def _other(self, found: MessageSource, data: bytes) -> bool:
         """Handle a message that asks for no response; return whether the WebSocket stays open."""
         if found.type == wire.STEER:
-            told = wire.steering_failed(orjson.loads(data), _NOT_STEERED)
-            await self._opened.agent.taken(self._sides.here.send_frame(told, WSMsgType.TEXT))
+            refusal = wire.steering_failed(orjson.loads(data), _NOT_STEERED)
+            await self._opened.agent.taken(self._sides.here.send_frame(refusal, WSMsgType.TEXT))
             return True
         if found.type == wire.INJECT and wire.is_injection(loads(data)):
             for each in self._provided.values():  # its id need not say which of them it is for
@@ -411,9 +413,9 @@ class _ResponseSocket:
                 continue
             await self._opened.agent.taken(here.send_frame(data, message.type))
             from_provider.went_on(len(data))
-        self._told = WSCloseCode.BAD_GATEWAY, b""
+        self._close_reason = WSCloseCode.BAD_GATEWAY, b""
         if message.type is WSMsgType.CLOSE:
-            self._told = _code(message.data), (message.extra or "").encode()
+            self._close_reason = _code(message.data), (message.extra or "").encode()
         self._left = True
         for lane in self._lanes.values():
             for stream in lane.streams:
@@ -521,7 +523,7 @@ class _ResponseSocket:
         finally:
             shared.observer.requested(route.name, word, outcome.status, outcome.hidden)
             outcome.became = word
-            shared.observer.request_ended(begun, outcome.told(outcome.status))
+            shared.observer.request_ended(begun, outcome.facts(outcome.status))
 
     async def _exchanged(  # noqa: PLR0917 - what an exchange is made of
         self, client: SocketClient, name: str, lane: _Lane, data: bytes, work: CallWorkers, outcome: RequestOutcome

@@ -94,7 +94,7 @@ class KeptResponse:
     """Number of entries sent to the provider."""
     digest: bytes
     """Digest of these entries, as bytes."""
-    said: tuple[bytes, ...]
+    answer_digests: tuple[bytes, ...]
     """Digests of the entries in its answer, as JSON values."""
 
 
@@ -151,10 +151,10 @@ def _same(dialect: Dialect, entry: bytes) -> bytes:
 def rest_of(members: Members, dialect: Dialect, kept: KeptResponse) -> list[bytes] | None:
     """Return the entries of a prompt that the provider lacks; None if the prompt does not begin with what it stores."""
     entries = elements(members.raw(dialect.messages))
-    end = kept.sent + len(kept.said)
+    end = kept.sent + len(kept.answer_digests)
     if len(entries) <= end or _digest_of(entries[: kept.sent]) != kept.digest:
         return None
-    same = tuple(_same(dialect, each) for each in entries[kept.sent : end]) == kept.said
+    same = tuple(_same(dialect, each) for each in entries[kept.sent : end]) == kept.answer_digests
     return entries[end:] if same else None
 
 
@@ -227,10 +227,10 @@ class SocketAnswer:
         found = head(first[0]) if first else None
         refused = found is not None and found.type == "error"
         status = None if found is None else found.status
-        told = isinstance(status, int) and wire.REFUSED <= status < _STATUSES
-        self.status = 200 if not refused else status if told else wire.REFUSED
+        has_status = isinstance(status, int) and wire.REFUSED <= status < _STATUSES
+        self.status = 200 if not refused else status if has_status else wire.REFUSED
         self.refused = refused
-        self.told = first[0] if refused else b""
+        self.refusal = first[0] if refused else b""
         """The refusal, or empty."""
         self.headers = CIMultiDict({"content-type": _JSON if refused else EVENTS})
         self.content = self
@@ -309,9 +309,10 @@ class PromptSender:
         """Remember what the provider stores after an answer. In a worker thread."""
         if self.injected or not turn.response_id or self.sent is None or prompt.members is None or not turn.whole:
             return
-        said = self.dialect.sendable(turn.entries, prompt.members)
+        entries = self.dialect.sendable(turn.entries, prompt.members)
         self.kept.keep(
-            turn.response_id, KeptResponse(*self.sent, tuple(_same(self.dialect, write_sound(each)) for each in said))
+            turn.response_id,
+            KeptResponse(*self.sent, tuple(_same(self.dialect, write_sound(each)) for each in entries)),
         )
         self.previous = turn.response_id
 
@@ -326,7 +327,7 @@ class _Asking:
 
     async def __aenter__(self) -> SocketAnswer:
         answer, goes_on = await self._ask(whole=False)
-        if goes_on and answer.refused and wire.NOT_FOUND.encode() in answer.told:
+        if goes_on and answer.refused and wire.NOT_FOUND.encode() in answer.refusal:
             self._by.kept.forget(self._by.previous)
             answer, _ = await self._ask(whole=True)
         return answer

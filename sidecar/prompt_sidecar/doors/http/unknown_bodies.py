@@ -62,7 +62,7 @@ class UnknownBodies:
         caller: str,
         work: CallWorkers,
         *,
-        told: Callable[[], Mapping[str, str]],
+        more_headers: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
         """Forward a request; return the response, already sent to the agent, and the upstream's status.
 
@@ -74,12 +74,12 @@ class UnknownBodies:
         why = self._unread(request)
         if why is not None:
             self.use_cases.left_unread(SendingDoor.HTTP, caller, why)
-            return await passed(request, agent, provider, self.upstreams, told=told)
+            return await passed(request, agent, provider, self.upstreams, more_headers=more_headers)
         body = await agent.body(self.most_bytes)
         work.size = len(body)
         made = await self._masked(request, body, agent, caller, work)
         without = () if made is body else _OF_BODY
-        return await passed(request, agent, provider, self.upstreams, made, without, told)
+        return await passed(request, agent, provider, self.upstreams, made, without, more_headers)
 
     async def _masked(
         self, request: web.Request, body: bytes, agent: RequestingAgent, caller: str, work: CallWorkers

@@ -68,11 +68,11 @@ class Sockets:
         agent: RequestingAgent,
         provider: Provider,
         masking: Masking | None = None,
-        told: Callable[[], Mapping[str, str]] = dict,
+        more_headers: Callable[[], Mapping[str, str]] = dict,
     ) -> tuple[web.StreamResponse, int]:
         """Forward a WebSocket until it is closed; return the response and the upstream's status.
 
-        `masking` masks the agent's messages; None: they are forwarded unchanged. `told`: see `passed`.
+        `masking` masks the agent's messages; None: they are forwarded unchanged. `more_headers`: see `passed`.
         """
         if not self._here().can_prepare(request):
             return error_response(None, 400, "the request opens no WebSocket (RFC 6455, 4.1)", "WEBSOCKET"), 0
@@ -81,12 +81,12 @@ class Sockets:
             raise ConnectionResetError  # the agent has left
         wire = Wire(request.transport, agent.hold, agent.let_go, full.set, masked=True)
         try:
-            return await self._connected(request, agent, provider, wire, full, masking, told)
+            return await self._connected(request, agent, provider, wire, full, masking, more_headers)
         except aiohttp.WSServerHandshakeError as error:
             if error.status < 400:
                 raise
             headers = forwarded(error.headers or CIMultiDict(), "content-length", "content-encoding")
-            headers.update(told())
+            headers.update(more_headers())
             message = "the provider opens no WebSocket"
             return error_response(None, error.status, message, "WEBSOCKET", headers), error.status
         finally:
@@ -100,7 +100,7 @@ class Sockets:
         from_agent: Wire,
         full: asyncio.Event,
         masking: Masking | None,
-        told: Callable[[], Mapping[str, str]],
+        more_headers: Callable[[], Mapping[str, str]],
     ) -> tuple[web.StreamResponse, int]:
         """Connect the agent with the provider; `full` is set when there is no memory for a message."""
         asked = request.headers.get("sec-websocket-protocol", "")
@@ -112,7 +112,7 @@ class Sockets:
             from_provider = Wire(there.transport, agent.hold, agent.let_go, full.set, masked=False)
             try:
                 here = self._here((there.protocol,) if there.protocol else ())
-                here.headers.update(told())
+                here.headers.update(more_headers())
                 await here.prepare(request)
                 await self._relayed(_Side(here, from_agent), _Side(there, from_provider), agent, full, masking)
             finally:
@@ -137,9 +137,11 @@ class Sockets:
             for way in (*ways, *watches):
                 way.cancel()
             await asyncio.gather(*ways, *watches, return_exceptions=True)
-            told = (WSCloseCode.TRY_AGAIN_LATER, _NO_ROOM) if full.is_set() else (WSCloseCode.SERVICE_RESTART, b"")
+            close_reason = (
+                (WSCloseCode.TRY_AGAIN_LATER, _NO_ROOM) if full.is_set() else (WSCloseCode.SERVICE_RESTART, b"")
+            )
             await asyncio.gather(
-                close(there.socket, WSCloseCode.GOING_AWAY), close(here.socket, *told), return_exceptions=True
+                close(there.socket, WSCloseCode.GOING_AWAY), close(here.socket, *close_reason), return_exceptions=True
             )
 
     def _here(self, protocols: tuple[str, ...] = ()) -> web.WebSocketResponse:

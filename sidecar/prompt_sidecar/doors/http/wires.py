@@ -83,7 +83,7 @@ class Wire(Between):
         self._held = 0
         self._unsent = 0
         """Bytes not yet sent to the peer at the last check."""
-        self._came = False
+        self._received = False
         """Whether bytes have arrived since the last check."""
         transport.set_protocol(self)
 
@@ -120,14 +120,14 @@ class Wire(Between):
 
     def _shows_life(self) -> bool:
         """Whether bytes arrived or were accepted since the last check, or reading is paused."""
-        unsent, came = self._transport.get_write_buffer_size(), self._came
+        unsent, received = self._transport.get_write_buffer_size(), self._received
         moved = unsent != self._unsent
-        self._unsent, self._came = unsent, False
-        return came or moved or not self._transport.is_reading()
+        self._unsent, self._received = unsent, False
+        return received or moved or not self._transport.is_reading()
 
     def data_received(self, data: bytes) -> None:
         """Count the bytes, and forward them."""
-        self._came = True
+        self._received = True
         if self._drops:
             return
         try:

@@ -78,7 +78,7 @@ class ArchivePlace(Protocol):
 
     @property
     def looked(self) -> bool:
-        """Whether the archive has said what it has of the run, if it has any."""
+        """Whether the archive has been read for this run."""
         ...
 
     def write(self, batch: Batch, everything: Everything) -> None:

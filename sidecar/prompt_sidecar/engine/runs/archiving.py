@@ -332,7 +332,7 @@ class Archiving:
         self._store(run, found.values())
 
     def _store(self, run: Run, found: Iterable[Original]) -> None:
-        """Store originals that were fetched, unless the run was ended or forgotten while they came."""
+        """Store originals that were fetched, unless the run was ended or forgotten meanwhile."""
         if not self._table.has(run):
             return
         stash = self._table.stash

@@ -106,21 +106,23 @@ def estimated(sides: Sides) -> Compared:
     return _compared(sides, sides.returned, sides.untrimmed, sides.room, _WrittenShares(1.0), sides.price)
 
 
-def counted(sides: Sides, told: ReportedTokens) -> Compared | None:
+def counted(sides: Sides, reported: ReportedTokens) -> Compared | None:
     """Compare a prompt by a report on it. Returns None if the counts cannot be true, so that the estimate stays."""
-    sent, cached, written = sides.sent, told.cached, told.written
-    if min(told.tokens, cached or 0, written or 0) < 0 or (cached or 0) + (written or 0) > told.tokens:
+    sent, cached, written = sides.sent, reported.cached, reported.written
+    if min(reported.tokens, cached or 0, written or 0) < 0 or (cached or 0) + (written or 0) > reported.tokens:
         return None
-    if not (sent.tokens > 0 and 1 / PLAUSIBLE <= told.tokens / sent.tokens <= PLAUSIBLE):
+    if not (sent.tokens > 0 and 1 / PLAUSIBLE <= reported.tokens / sent.tokens <= PLAUSIBLE):
         return None
-    ratio = told.tokens / sent.tokens
+    ratio = reported.tokens / sent.tokens
     expected = sent.times(ratio).kept
-    real = Extent(told.tokens, expected if cached is None else cached)
+    real = Extent(reported.tokens, expected if cached is None else cached)
     other = (sides.returned if sides.observed else sides.untrimmed).times(ratio)
     other = Extent(other.tokens, _found(expected, real, other, telling=sides.observed or not sides.rewritten))
     returned, untrimmed = (other, real) if sides.observed else (real, other)
     # A prompt that was accepted shows that the window is at least as large.
-    return _compared(sides, returned, untrimmed, max(sides.room, told.tokens), _written(told, real), told.price)
+    return _compared(
+        sides, returned, untrimmed, max(sides.room, reported.tokens), _written(reported, real), reported.price
+    )
 
 
 def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
@@ -136,12 +138,12 @@ def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
     return other.kept * real.kept // expected
 
 
-def _written(told: ReportedTokens, real: Extent) -> _WrittenShares:
+def _written(reported: ReportedTokens, real: Extent) -> _WrittenShares:
     """Return the shares that were written to the cache; where the cache was not reported: all, as estimated."""
-    if told.cached is None and told.written is None:
+    if reported.cached is None and reported.written is None:
         return _WrittenShares(1.0)
-    new, written = real.tokens - real.kept, told.written or 0
-    hour = min(1.0, told.written_hour / written) if written else 0.0
+    new, written = real.tokens - real.kept, reported.written or 0
+    hour = min(1.0, reported.written_hour / written) if written else 0.0
     return _WrittenShares(min(1.0, written / new) if new else 1.0, hour)
 
 

@@ -216,7 +216,7 @@ class Meter:
         if implied.model_calls > before.model_calls:
             before = before.largest(implied)
         elif price is not None and run.usage.unreported:
-            metered.answer = CeilingUsage(cost=price.base.of(output=_said_since(opened.memory)))
+            metered.answer = CeilingUsage(cost=price.base.of(output=_output_since(opened.memory)))
         metered.after = replace(
             before.plus(metered.charge).plus(metered.answer), repeated_calls=opened.memory.recorder.repeated.most
         )
@@ -306,12 +306,12 @@ def _implied(ledger: Ledger, price: ModelPrice | None, factors: Factors) -> Ceil
     newest = calibrated_tokens(last.asked - (groups[-2].asked if len(groups) > 1 else 0), factors.text)
     cost = 0.0
     if price is not None:
-        said = calibrated_tokens(last.said, factors.text)
-        cost = price.base.of(cached=max(0, tokens - newest), written=newest, output=said)
+        output = calibrated_tokens(last.output_tokens, factors.text)
+        cost = price.base.of(cached=max(0, tokens - newest), written=newest, output=output)
     return CeilingUsage(tokens, cost, len(groups))
 
 
-def _said_since(memory: Memory) -> int:
+def _output_since(memory: Memory) -> int:
     """Return the tokens of the model's messages since the previous prompt; 0 if unknown."""
     returned = memory.returned_at
     new = memory.ledger.records[returned[-2] :] if len(returned) > 1 else ()

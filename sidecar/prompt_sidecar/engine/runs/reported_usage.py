@@ -320,7 +320,7 @@ class LearnedUsage:
                 sent.format,
                 counted,
                 before=before and before[1],
-                told_with=Factors(sent.factor, sent.opaque_factor),
+                estimated_with=Factors(sent.factor, sent.opaque_factor),
             )
             return (Calibrated.USED if correction.used else Calibrated.IMPLAUSIBLE), correction
         factor = calibration.factor(call.caller, model, sent.format)
@@ -521,8 +521,8 @@ def _recount(call: UsageCall, sent: SentTokens, real: int, money: Money, *, fail
     if cached is None and _counted_apart(call, sent):
         cached = 0  # every token was counted as new, so nothing was cached
     hour = call.cache_write_hour_tokens or 0
-    told = ReportedTokens(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
-    after = counted(sent.sides, told)
+    reported = ReportedTokens(real, cached, call.cache_write_tokens, _price(call, sent, money), hour)
+    after = counted(sent.sides, reported)
     return Recount(before, after) if after is not None else uncounted
 
 

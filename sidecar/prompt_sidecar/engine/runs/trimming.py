@@ -341,8 +341,8 @@ class Trimming:
     @staticmethod
     def _ceiling(run: Run, opened: OpenedPrompt) -> int | None:
         """Return the settings' ceiling at the run's first prompt that used it; None if each had its agent's own."""
-        said = CEILING in opened.call.policy
-        return run.windows.ceiling if said or run.windows.ceiling is not None else opened.policy.ceiling_tokens
+        by_agent = CEILING in opened.call.policy
+        return run.windows.ceiling if by_agent or run.windows.ceiling is not None else opened.policy.ceiling_tokens
 
     def _keep_window(self, run: Run, opened: OpenedPrompt) -> None:
         """Keep the window and the ceiling of this prompt for the run's next prompts."""

@@ -119,31 +119,31 @@ class Recorder:
     """Whether texts that frameworks inject in mid-run are recognised; not in a run that began under rules before 8."""
 
     def record(
-        self, came: IncomingMessage, before: bytes, said: MessageAnnotations
+        self, incoming: IncomingMessage, before: bytes, annotations: MessageAnnotations
     ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
         """Make the record of a message that `repeated` has observed, and its history items.
 
         `before`: the chain digest of the history before it.
         """
-        message, weight = came.message, came.weight
+        message, weight = incoming.message, incoming.weight
         role, identity = message.role, message.identity
         entries: list[Entry] = []
         items: list[tuple[HistoryItem, Item]] = []
         for number, item in enumerate(message.items):
-            entry, ours = self._entry(came, item, number, said)
+            entry, ours = self._entry(incoming, item, number, annotations)
             if role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
-                entry.feedback = said.feedback(item.text)
-                entry.annotated = said.annotation is not None
-                if said.annotation is Annotation.SNAPSHOT or said.policy.is_reminder(item.text):
+                entry.feedback = annotations.feedback(item.text)
+                entry.annotated = annotations.annotation is not None
+                if annotations.annotation is Annotation.SNAPSHOT or annotations.policy.is_reminder(item.text):
                     entry.kind = ItemKind.SNAPSHOT
             if self.supersedes and entry.kind is ItemKind.TEXT and not (entry.annotated or entry.feedback):
-                entry.injected = injected(came.format, role, item.text)
+                entry.injected = injected(incoming.format, role, item.text)
             entries.append(entry)
             blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
-            heard = role in _SPEAKERS or message.tied or (entry.injected is not None and not came.opening)
+            heard = role in _SPEAKERS or message.tied or (entry.injected is not None and not incoming.opening)
             if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and heard:
                 speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
-                items.append((_history_item(entry, item, speaker, came.iteration), item))
+                items.append((_history_item(entry, item, speaker, incoming.iteration), item))
         made = Record(
             role=role,
             identity=identity,
@@ -152,16 +152,16 @@ class Recorder:
             full_tokens=weight.total,
             tokens=weight.total,
             group=-1,
-            pinned=said.pinned or message.untouchable or came.settled or said.pins(message),
-            kept=message.in_force or any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
+            pinned=annotations.pinned or message.untouchable or incoming.settled or annotations.pins(message),
+            kept=message.in_force or any(entry.result >= 0 and annotations.keeps(entry.tool) for entry in entries),
             tied=message.tied,
             final=message.final,
-            compacts=message.compacts and not came.settled,
-            settled=came.settled,
-            unseen=came.unseen,
+            compacts=message.compacts and not incoming.settled,
+            settled=incoming.settled,
+            unseen=incoming.unseen,
             calls=message.calls,
             answers=message.answers,
-            media=0 if came.unseen else message.media,
+            media=0 if incoming.unseen else message.media,
             opaque=weight.opaque,
             full_opaque=weight.opaque,
             identified=message.identified,
@@ -178,9 +178,9 @@ class Recorder:
         return digest((before or sealed(self.of_run, _FIRST)) + identity)
 
     def _entry(
-        self, came: IncomingMessage, item: Item, number: int, said: MessageAnnotations
+        self, incoming: IncomingMessage, item: Item, number: int, annotations: MessageAnnotations
     ) -> tuple[Entry, RecognisedAnswer | None]:
-        index, tokens, whole = came.place, came.weight.items[number], came.size
+        index, tokens, whole = incoming.place, incoming.weight.items[number], incoming.size
         call = item.call_id
         ours = about = None
         if item.kind is ItemKind.ARGUMENTS:
@@ -199,8 +199,8 @@ class Recorder:
         if item.kind is ItemKind.OPAQUE:
             size = whole
         recalled = ours is not None and ours.kind is AnswerKind.RECALLED
-        fixed = item.fixed or (item.result >= 0 and said.keeps(tool))
-        as_sent = fixed or item.raw_json or item.spelled or item.cited or ours is not None or came.settled
+        fixed = item.fixed or (item.result >= 0 and annotations.keeps(tool))
+        as_sent = fixed or item.raw_json or item.spelled or item.cited or ours is not None or incoming.settled
         condensable = item.kind is ItemKind.RESULT and is_long_enough(size) and not (as_sent or is_own_tool(tool))
         entry = Entry(
             index,
@@ -209,7 +209,7 @@ class Recorder:
             size,
             tokens,
             tokens,
-            ours.stash_id if recalled and ours is not None else self._id(came, number),
+            ours.stash_id if recalled and ours is not None else self._id(incoming, number),
             tool=tool,
             arguments=arguments,
             result=item.result,
@@ -219,18 +219,18 @@ class Recorder:
             tag=ours.tag if recalled and ours is not None else "",
             fixed=fixed,
             advertised=item.kind is not ItemKind.REASONING,
-            opaque=0 if came.unseen else item.opaque,
+            opaque=0 if incoming.unseen else item.opaque,
             condensable=condensable,
             call=_read(about) if condensable else None,
         )
         return entry, ours
 
-    def _id(self, came: IncomingMessage, number: int) -> str:
+    def _id(self, incoming: IncomingMessage, number: int) -> str:
         """Return an item's id: the id in earlier prompts, if its message has been masked only since then."""
-        place, identity = came.place, came.message.identity
+        place, identity = incoming.place, incoming.message.identity
         known = self.ids.get((place, number, identity)) or self.ids_of_revision.get((place, number))
-        if known is None and came.unmasked:
-            known = mint(self.of_run, place, number, came.unmasked)
+        if known is None and incoming.unmasked:
+            known = mint(self.of_run, place, number, incoming.unmasked)
         if known is None:
             return mint(self.of_run, place, number, identity)
         self.ids[place, number, identity] = known

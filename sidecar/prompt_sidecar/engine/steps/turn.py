@@ -400,13 +400,15 @@ class _Turn:
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
                 speaker = read.role
                 pinned, annotation = index in call.pinned, call.annotations.get(index)
-                said = MessageAnnotations(self._opened.policy, pinned, annotation) if pinned or annotation else plain
+                annotations = (
+                    MessageAnnotations(self._opened.policy, pinned, annotation) if pinned or annotation else plain
+                )
                 now = max(iteration, 1)
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.ambiguous and now)
                 size = self._sent.size(index)
                 settled, unseen = index < self._compaction, index < self._unseen
-                came = IncomingMessage(
+                incoming = IncomingMessage(
                     message,
                     weight,
                     size,
@@ -418,7 +420,7 @@ class _Turn:
                     self._format.name,
                     opening=not iteration,
                 )
-                record, items = memory.recorder.record(came, chain, said)
+                record, items = memory.recorder.record(incoming, chain, annotations)
                 self._look_at(record, message, now)
                 pending.append(record)
                 recorded += self._originals(index, message, items)
@@ -495,9 +497,9 @@ class _Turn:
         for index, record in enumerate(pending, known):
             if record.role is Role.ASSISTANT:
                 if before is not Role.ASSISTANT or index == known:
-                    said = served.iterations
-                    foreign = group >= said if said is not None else index > covered
-                    if said is None and sealed is None:
+                    served_iterations = served.iterations
+                    foreign = group >= served_iterations if served_iterations is not None else index > covered
+                    if served_iterations is None and sealed is None:
                         at = bisect_left(returned, index)
                         foreign = returned[at : at + 1] != [index]
                     group += before is not Role.ASSISTANT
@@ -618,14 +620,14 @@ class _Turn:
         """
         ledger, inputs = self._ledger, self._work.inputs
         asked = inputs.overhead + own + ledger.decisions.weight(inputs.opaque_factor)
-        said = 0
+        output_tokens = 0
         if ledger.groups:
             last = ledger.groups[-1]
             asked += last.asked
             answers = (each for each in ledger.records[last.start :] if each.role is Role.ASSISTANT)
-            said = last.said + sum(each.full_tokens for each in answers)
+            output_tokens = last.output_tokens + sum(each.full_tokens for each in answers)
         ledger.append(record)
-        ledger.messages.answer(asked, said)
+        ledger.messages.answer(asked, output_tokens)
 
     # -- stash and render --------------------------------------------------------------------------------------------
 
@@ -634,8 +636,8 @@ class _Turn:
         ledger, store = self._ledger, self._store
         for stash_id in store.missing():
             entry = ledger.messages.by_id.get(stash_id)
-            came = self._sent(entry.message) if entry is not None else None
-            if entry is not None and came is not None and came[1] == ledger.records[entry.message].identity:
+            sent = self._sent(entry.message) if entry is not None else None
+            if entry is not None and sent is not None and sent[1] == ledger.records[entry.message].identity:
                 item, original = self._sources.original(entry)
                 store.again(stash_id, original, item.content_type)
         for index in sorted(ledger.decisions.dirty):
@@ -655,10 +657,10 @@ class _Turn:
                 rendered.known_forms(index, self._format)
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue
-            came = self._sent(index)
-            if came is None:
+            sent = self._sent(index)
+            if sent is None:
                 raise RuntimeError("what the agent no longer has is dropped")
-            raw = self._sources.render(index, came[0]) if record.touched else came[0]
+            raw = self._sources.render(index, sent[0]) if record.touched else sent[0]
             if index in ledger.decisions.dirty:
                 rendered.known_forms(index, self._format)  # the form that is replaced: a slow agent may still send it
                 rendered.unidentified.add(index)

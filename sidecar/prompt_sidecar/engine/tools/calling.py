@@ -177,8 +177,8 @@ class _Tools:
         answer = self.within(asked, found, most)
         assert answer.recalled is not None
         shown = answer.recalled.page
-        if often and (told := _held(shown, pages, now)):
-            return self.notice(ToolOutcome.REPEATED, f"all of this content was shown several times over and {told}")
+        if often and (holding := _held(shown, pages, now)):
+            return self.notice(ToolOutcome.REPEATED, f"all of this content was shown several times over and {holding}")
         if often and len(shown.content) >= min((each.size for each in pages if each.tag in now.cut), default=inf):
             return self.notice(ToolOutcome.REPEATED, _TOO_LARGE)
         stretches = tuple((each.start_byte, each.end_byte) for each in shown.stretches[: STRETCHES + 1])

@@ -146,14 +146,14 @@ def new_tasks(call: Members) -> tuple[Sequence[str], bool, Sequence[TaskStatus]]
     if type(value) is not list:
         raise BadArgument(f"tasks is {_kind(value)}; accepted: a list of strings")
     texts = [_task_text(each, f"tasks[{at}]") for at, each in enumerate(value)]
-    said = [_said(each) for each in value]
+    given = [_status_of(each) for each in value]
     statuses = [
         _choice(each, f"tasks[{at}].status", _STATUSES, TaskStatus) if each is not None else TaskStatus.PENDING
-        for at, each in enumerate(said)
+        for at, each in enumerate(given)
     ]
     mode = call.get("mode")
     append = not _left_out(mode) and _choice(mode, "mode", _MODES, MODES)
-    return texts, append, statuses if any(each is not None for each in said) else ()
+    return texts, append, statuses if any(each is not None for each in given) else ()
 
 
 def new_status(call: Members) -> tuple[int, TaskStatus]:
@@ -292,7 +292,7 @@ def _task_text(value: Any, name: str) -> str:
     return value
 
 
-def _said(value: Any) -> Any:
+def _status_of(value: Any) -> Any:
     status = value.get("status") if type(value) is dict else None
     return None if _left_out(status) else status
 

@@ -58,9 +58,9 @@ def _step(parts: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         {"type": "tool-call", "toolCallId": part.get("toolCallId", ""), "toolName": name, "input": part.get("input")}
         for name, part in calls
     ]
-    said = [*_shown(parts), *asked]
-    if said:
-        yield {"role": "assistant", "content": said}
+    content = [*_shown(parts), *asked]
+    if content:
+        yield {"role": "assistant", "content": content}
     answered = [
         {"type": "tool-result", "toolCallId": part.get("toolCallId", ""), "toolName": name, "output": _output(part)}
         for name, part in calls

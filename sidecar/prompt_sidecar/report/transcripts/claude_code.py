@@ -113,7 +113,7 @@ class _Track:
     answer: list[bytes] = field(default_factory=list)
     """Blocks of the model's message that is being read."""
     answer_id: str = ""
-    said: list[bytes] = field(default_factory=list)
+    user_blocks: list[bytes] = field(default_factory=list)
     """Blocks of the user's message that follows it."""
     places: dict[str, int] = field(default_factory=dict)
     """Number of messages in the history up to a line, by line id."""
@@ -134,26 +134,26 @@ class _Track:
             blocks = _blocks(message)
             if not all(map(_is_result, blocks)):
                 self._rewind(line.text("parentUuid"))
-            self.said += blocks
+            self.user_blocks += blocks
 
     def attach(self, line: TranscriptLine) -> None:
         """Add what was sent in addition to the messages: queued words as the user's, of anything else the number."""
         attached = line.object("attachment")
         prompt = value_in(attached, "prompt")
         if text_in(attached, "type") == "queued_command" and isinstance(prompt, str):
-            self.said.append(_text(prompt))
+            self.user_blocks.append(_text(prompt))
         else:
             self.attachments += 1
 
     def restart(self) -> None:
         """Begin the history again, after a compaction."""
         self._flush()
-        self.history, self.said = [], []
+        self.history, self.user_blocks = [], []
         self.compactions += 1
 
     def place(self, line: TranscriptLine) -> None:
         """Record where in the history a line is."""
-        self.places[line.text("uuid")] = len(self.history) + bool(self.answer) + bool(self.said)
+        self.places[line.text("uuid")] = len(self.history) + bool(self.answer) + bool(self.user_blocks)
 
     def close(self) -> bool:
         """Finish the last answer. Returns whether there is a prompt."""
@@ -162,16 +162,18 @@ class _Track:
 
     def missing(self) -> tuple[str, ...]:
         """Return what was sent and is not in the file."""
-        told = ["the system prompt and the tools' definitions, which session files do not have"]
+        notes = ["the system prompt and the tools' definitions, which session files do not have"]
         if self.attachments:
-            told.append(f"{self.attachments} attachments, whose wording in the prompt the file does not have")
+            notes.append(f"{self.attachments} attachments, whose wording in the prompt the file does not have")
         if self.compactions:
-            told.append(f"the prompts that asked for {self.compactions} summaries, after which the history began again")
+            notes.append(
+                f"the prompts that asked for {self.compactions} summaries, after which the history began again"
+            )
         if self.cleared:
-            told.append(f"{self.cleared} times Claude Code itself had cleared old results; they are whole here")
+            notes.append(f"{self.cleared} times Claude Code itself had cleared old results; they are whole here")
         if self.rewinds:
-            told.append(f"{self.rewinds} times the user went back; the prompts are read as of then")
-        return tuple(told)
+            notes.append(f"{self.rewinds} times the user went back; the prompts are read as of then")
+        return tuple(notes)
 
     def _answered(self, message: Members, message_id: str) -> None:
         if message_id != self.answer_id or not self.answer:
@@ -198,10 +200,10 @@ class _Track:
         """Write the two messages at the end."""
         if self.answer:
             self.history.append(_message("assistant", self.answer))
-        if self.said:
+        if self.user_blocks:
             # The provider requires results before other blocks.
-            self.history.append(_message("user", sorted(self.said, key=lambda block: not _is_result(block))))
-        self.answer, self.said, self.answer_id = [], [], ""
+            self.history.append(_message("user", sorted(self.user_blocks, key=lambda block: not _is_result(block))))
+        self.answer, self.user_blocks, self.answer_id = [], [], ""
 
 
 def _blocks(message: Members) -> list[bytes]:

@@ -89,8 +89,8 @@ class _CodexSession:
         if kind == "session_meta" or (line.number == 1 and not kind):
             meta = payload or line.members
             self.project = self.project or project_of(text_in(meta, "cwd"))
-            told = text_in(object_in(meta, "base_instructions"), "text") or text_in(meta, "instructions")
-            self.instructions = told or self.instructions
+            instructions = text_in(object_in(meta, "base_instructions"), "text") or text_in(meta, "instructions")
+            self.instructions = instructions or self.instructions
         elif kind == "turn_context":
             self.model = text_in(payload, "model") or self.model
         elif kind == "response_item" and payload:
@@ -104,18 +104,20 @@ class _CodexSession:
 
     def missing(self) -> tuple[str, ...]:
         """Return what was sent and is not in the file."""
-        told = ["the tools' definitions, which session files do not have"]
+        notes = ["the tools' definitions, which session files do not have"]
         if not self.instructions:
-            told.insert(0, "the instructions, which this file does not have")
+            notes.insert(0, "the instructions, which this file does not have")
         if self.compactions:
-            told.append(f"the prompts that asked for {self.compactions} summaries, after which the history began again")
+            notes.append(
+                f"the prompts that asked for {self.compactions} summaries, after which the history began again"
+            )
         if self.guessed:
-            told.append(
+            notes.append(
                 f"what the history was after {self.guessed} summaries: taken for the users' words and the summary"
             )
         if self.rolled_back:
-            told.append(f"{self.rolled_back} times the user went back; the prompts are read as of then")
-        return tuple(told)
+            notes.append(f"{self.rolled_back} times the user went back; the prompts are read as of then")
+        return tuple(notes)
 
     def _item(self, raw: bytes, members: Members) -> None:
         kind = text_in(members, "type")

@@ -56,8 +56,8 @@ def read(path: Path, lines: Sequence[TranscriptLine], named: str | None) -> list
         if not messages or shown is None:
             others += 1
             continue
-        told = named or text_in(line.members, "format")
-        form = format_named(f"{path}, line {line.number}", told) if told else format_of(body, messages)
+        format_name = named or text_in(line.members, "format")
+        form = format_named(f"{path}, line {line.number}", format_name) if format_name else format_of(body, messages)
         referring += bool(text_in(body, "previous_response_id"))
         prompt = RecordedPrompt(messages, other_members(body), text_in(body, "model"), _usage(line.members))
         digests = _digests(messages, known)

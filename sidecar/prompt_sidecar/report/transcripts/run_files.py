@@ -56,8 +56,8 @@ def of_messages(path: Path, messages: Sequence[bytes], members: Members, named: 
         raise TranscriptError(f"{path} {NOT_A_RUN}")
     if not messages:
         raise TranscriptError(f"{path} holds no messages")
-    told = named or text_in(members, "format")
-    form = format_named(path, told) if told else format_of(members, messages)
+    format_name = named or text_in(members, "format")
+    form = format_named(path, format_name) if format_name else format_of(members, messages)
     own = bool(_OURS & members.keys())
     model = text_in(members, "model")
     counted = value_in(members, "usage")

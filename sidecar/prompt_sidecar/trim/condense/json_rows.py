@@ -145,8 +145,8 @@ def _table(rows: Sequence[Any], label: str) -> str | None:
     same = {name for name in names if len({row.get(name) for row in cells}) == 1}
     columns = [name for name in names if name not in same]
     constants = {name: value for name, value in rows[0].items() if name in same}
-    told = f"; in all: {_json(constants)}" if constants else ""
-    header = f"{OPENING}{len(rows)}{label}{told}; columns: {_json(columns)}]"
+    shared = f"; in all: {_json(constants)}" if constants else ""
+    header = f"{OPENING}{len(rows)}{label}{shared}; columns: {_json(columns)}]"
     lines = [",".join(row.get(name, "-") for name in columns) for row in cells] if columns else []
     table = "\n".join([header, *lines])
     return table if len(table) < len(_json(rows)) else None

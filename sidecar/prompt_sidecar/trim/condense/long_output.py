@@ -30,8 +30,8 @@ def ends_and_trouble(output: Output) -> str | None:
     middle = lines[head:tail]
     trouble = [middle[place] for place in in_trouble(middle)]
     trouble = trouble[: _fitting(map(len, trouble), CHARACTERS // 4)]
-    told = [*trouble, END] if trouble else ()
-    return "\n".join([*lines[:head], f"[{len(middle) - len(trouble)}{LEFT_OUT}", *told, *lines[tail:]])
+    kept = [*trouble, END] if trouble else ()
+    return "\n".join([*lines[:head], f"[{len(middle) - len(trouble)}{LEFT_OUT}", *kept, *lines[tail:]])
 
 
 def _fitting(sizes: Iterable[int], room: int) -> int:

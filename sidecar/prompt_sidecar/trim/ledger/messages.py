@@ -109,10 +109,10 @@ class Messages:
             self.not_holdable += sign * (not entry.holdable)
             self.reasons += sign * (entry.kind is ItemKind.REASONING)
 
-    def answer(self, asked: int, said: int) -> None:
+    def answer(self, asked: int, output_tokens: int) -> None:
         """Record for the newest group the tokens of the prompt that it answers, and of the model's earlier messages."""
         group = self.groups[-1]
-        group.asked, group.said = asked, said
+        group.asked, group.output_tokens = asked, output_tokens
 
     def pin(self, index: int) -> None:
         """Pin a message: items that are trimmed stay trimmed, and no more are trimmed."""

@@ -68,8 +68,8 @@ class Thinking:
             before = self._messages.records[index - 1 : index]
             goes_on = index > self._rewound_to and before[0].role is Role.ASSISTANT
             # None of the remaining lengths is greater than that of the rewind.
-            came_of_another = before[0].foreign if goes_on else self._returned[-1:] != [index]
-            record.foreign = record.foreign or came_of_another
+            answers_other_prompt = before[0].foreign if goes_on else self._returned[-1:] != [index]
+            record.foreign = record.foreign or answers_other_prompt
         self._answering = record.role is Role.USER and (bool(record.answers) or self._answering)
         if record.role is Role.USER and record.entries and not self._answering:
             self.closings.append(index)

@@ -106,9 +106,9 @@ def test_every_word_of_the_core_has_one_on_the_wire(kind: Any) -> None:
     seen = set()
     for value in kind:
         answer = UsageAnswer(**({"outcome": UsageOutcome.RECORDED} | {fields[kind]: value}))
-        told = message(usage_pb2.ReportUsageResponse, answer)
-        number = getattr(told, wire[kind])
-        type_ = told.DESCRIPTOR.fields_by_name[wire[kind]].enum_type
+        converted = message(usage_pb2.ReportUsageResponse, answer)
+        number = getattr(converted, wire[kind])
+        type_ = converted.DESCRIPTOR.fields_by_name[wire[kind]].enum_type
         assert type_ is not None
         name = type_.values_by_number[number].name
         assert name.endswith(("_UNSPECIFIED", f"_{value.name}"))

@@ -89,8 +89,8 @@ def _selection(request: retrieve_pb2.RetrieveContentRequest) -> Selection:
             if not pattern.expression:
                 raise InvalidRequest("pattern.expression is empty", field="pattern.expression")
             if not 0 <= pattern.context_lines <= CONTEXT_LINES:
-                told = f"pattern.context_lines is {pattern.context_lines}; it may be 0 to {CONTEXT_LINES}"
-                raise InvalidRequest(told, field="pattern.context_lines")
+                message = f"pattern.context_lines is {pattern.context_lines}; it may be 0 to {CONTEXT_LINES}"
+                raise InvalidRequest(message, field="pattern.context_lines")
             return PatternMatch(pattern.expression, pattern.context_lines, pattern.ignore_case)
         case _:
             return None

@@ -32,8 +32,8 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
         check_number(name, counts[name] or 0, 0, MOST_TOKENS)
     refused = request.HasField("refusal")
     if not (refused or request.failed) and all(count is None for count in counts.values()):
-        said = f"nothing is reported; set one of {', '.join(_COUNTS)}, refusal or failed"
-        raise InvalidRequest(said, field="input_tokens")
+        message = f"nothing is reported; set one of {', '.join(_COUNTS)}, refusal or failed"
+        raise InvalidRequest(message, field="input_tokens")
     if refused and request.failed:
         raise InvalidRequest(
             "set refusal or failed: a prompt that was refused as too long is no failure", field="failed"
