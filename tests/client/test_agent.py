@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.running import program
 from tests.clients import test_agents as table
 from tests.clients.conftest import LOG
 
@@ -62,9 +63,11 @@ def test_too_slow(tmp_path: Path, log: str) -> None:
     table.test_too_slow(PYTHON, tmp_path, log)
 
 
-def test_a_refused_prompt_goes_to_the_model_untrimmed(tmp_path: Path, log: str) -> None:
-    """Prompts that the sidecar refuses go to the model untrimmed."""
-    table.test_a_refused_prompt_goes_to_the_model_untrimmed(PYTHON, tmp_path, log)
+def test_a_prompt_larger_than_a_message_may_be_is_trimmed(tmp_path: Path, log: str) -> None:
+    """The client sends only the messages since the last prompt; the sidecar adds them to the history that it has."""
+    with program("--listen", "127.0.0.1:0", "--set", "server.max_message_bytes=40KiB") as sidecar:
+        _, end = table.output_of(PYTHON, tmp_path, sidecar.wait_for(table.READY)[1], log, table.LONG)
+    assert (table.DAYS + 2, 0, True) == (end["trimmed"], end["untrimmed"], end["recalled"])
 
 
 def test_it_can_be_read_in_a_minute() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -192,3 +194,19 @@ def test_a_long_policy_is_refused_before_it_is_parsed() -> None:
     read_request(policy)
     with pytest.raises(TooLarge, match="policy has"):
         read_request(policy * 3)
+
+
+@pytest.mark.parametrize("name", ["json", "policy", "annotations"])
+def test_the_collector_frees_no_class_of_a_message_within(name: str) -> None:
+    """Another thread may be about to use it."""
+    request = trim_pb2.TrimPromptRequest(run_id="r", json=trim_pb2.JsonPrompt(body=b"{}"))
+    request.policy.SetInParent()
+    request.annotations.add()
+
+    def class_within() -> weakref.ref[type]:
+        found = getattr(read_request(request.SerializeToString())[0], name)
+        return weakref.ref(type(found[0] if name == "annotations" else found))
+
+    kept = class_within()
+    gc.collect()
+    assert kept() is not None

@@ -8,10 +8,11 @@ is never parsed. The twin is made from the generated descriptor, so it follows e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from prompt_sidecar.calls.checks import MESSAGE_BYTES
@@ -210,7 +211,13 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _twin() -> tuple[type[Message], type[Message]]:
+def _twin() -> Mapping[str, type[Message]]:
+    """Return the classes of all messages by their full names.
+
+    All are kept for ever: the collector frees the class of a nested message while no message of it is in use, as
+    nothing else refers to it in a pool of one's own. The next access makes it again, in any thread. A worker of the
+    tests once crashed at such an access (compare protobuf issue 12047).
+    """
     pool = descriptor_pool.DescriptorPool()
     for generated in (*trim_pb2.DESCRIPTOR.dependencies, trim_pb2.DESCRIPTOR):
         file = descriptor_pb2.FileDescriptorProto()
@@ -221,8 +228,19 @@ def _twin() -> tuple[type[Message], type[Message]]:
                     field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
                     field.ClearField("type_name")
         pool.Add(file)
-    request, conversation = (pool.FindMessageTypeByName(f"prompt_sidecar.v1.{name}") for name in _TWINS)
-    return message_factory.GetMessageClass(request), message_factory.GetMessageClass(conversation)
+    waiting = [
+        each for file in trim_pb2.DESCRIPTOR.dependencies for each in _messages_of(pool, file.name)
+    ] + _messages_of(pool, trim_pb2.DESCRIPTOR.name)
+    classes: dict[str, type[Message]] = {}
+    while waiting:
+        descriptor = waiting.pop()
+        classes[descriptor.full_name] = message_factory.GetMessageClass(descriptor)
+        waiting.extend(descriptor.nested_types)
+    return classes
+
+
+def _messages_of(pool: descriptor_pool.DescriptorPool, file: str) -> list[Descriptor]:
+    return list(pool.FindFileByName(file).message_types_by_name.values())
 
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
@@ -234,5 +252,5 @@ _CONTINUES = 0x80
 _ONE_BYTE = [bytes((value,)) for value in range(_CONTINUES)]
 _SHORT_TAG = _CONTINUES | 7
 """The bits of a tag's first byte that say whether there is a second one, and the wire type."""
-_TWINS = ("TrimPromptRequest", "Conversation")
-_REQUEST, _SLICES = _twin()
+_TWINS: Final = _twin()
+_REQUEST, _SLICES = (_TWINS[f"prompt_sidecar.v1.{name}"] for name in ("TrimPromptRequest", "Conversation"))
