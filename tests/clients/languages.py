@@ -40,7 +40,8 @@ class Language:
     unix: bool = True
     """Whether its gRPC reaches a unix socket with what the build installs."""
     leaves_out: bool = False
-    """Whether it leaves the oldest iterations out, and stops calling one that is down, as the client in Python does."""
+    """Whether it does as the client in Python does: it sends only new messages, leaves the oldest iterations out where
+    there is no sidecar, and stops calling one that is down."""
 
     @property
     def folder(self) -> Path:

@@ -185,6 +185,9 @@ def test_a_refused_prompt_goes_to_the_model_untrimmed(language: Language, folder
     """Prompts that the sidecar refuses, here as larger than it takes, go to the model untrimmed and are counted."""
     with program("--listen", "127.0.0.1:0", "--set", "server.max_message_bytes=40KiB") as sidecar:
         lines, end = output_of(language, folder, sidecar.wait_for(READY)[1], log, LONG)
+    if language.leaves_out:  # it sends only new messages, which are never that large
+        assert (DAYS + 2, 0, True) == (end["trimmed"], end["untrimmed"], end["recalled"])
+        return
     assert without(end["trimmed"]) == end
     assert 0 < end["trimmed"] < DAYS
     refused = [" untrimmed " in line for line in lines]
