@@ -10,7 +10,7 @@ from tests import lanes
 
 ROOT = Path(__file__).parents[2]
 
-PLACES = [*lanes.THOROUGH, *lanes.SAMPLED]
+PLACES = [*lanes.THOROUGH, *lanes.SAMPLED, *lanes.COSTLY]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from prompt_sidecar.values import (
@@ -40,7 +41,7 @@ def _store_url() -> Kind:
     return Kind(f"{accepted}, without password and without options after a question mark", check)
 
 
-MOST_VALUES: int = 100_000
+MOST_VALUES: Final = 100_000
 """Most values behind masks that may be kept of a run: a megabyte of their ids."""
 
 

@@ -395,8 +395,8 @@ class _RequestHandler:
         except TooLongAnswer:
             word, outcome.reason = "upstream_failed", "TOO_LARGE"
             self._observer.reached("http.max_body_bytes")
-            more_headers = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
-            return error_response(found, 502, more_headers, "TOO_LARGE")
+            message = f"the answer has more than {self._options.max_body_bytes:,} bytes (http.max_body_bytes)"
+            return error_response(found, 502, message, "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
             word = OPENED if outcome.ended == OPENED else "cancelled"
             if not self._ending or agent.answering or opens_websocket(request):

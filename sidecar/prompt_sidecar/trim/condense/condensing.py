@@ -76,7 +76,7 @@ class Reduction:
     exact_share: float = 0.0
     """Share of the text that the smaller one may take to be used in `exact`, too; 0: it is not."""
 
-    def most(self, level: Level) -> float:
+    def largest_share(self, level: Level) -> float:
         """Return the share of the text that the smaller one may take at this level; 0: it is not used there."""
         return 1.0 if self.level <= level else self.exact_share
 
@@ -171,7 +171,7 @@ def reduced(
     all_can_be_read_back = True
     folds = False
     for reduction in reductions:
-        share = reduction.most(most)
+        share = reduction.largest_share(most)
         if not share or kind not in reduction.kinds:
             continue
         text = reduction.reduce(output)
