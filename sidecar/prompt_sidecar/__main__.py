@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 
@@ -22,6 +23,8 @@ def _ignore_early() -> None:
 
 def main() -> int:
     """Run the command that the process was started with, and return its exit code."""
+    # Unset, gRPC writes to stderr whenever a peer closes a connection with an error, in the peer's own words.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         if sys.argv[1:2] == ["serve"]:
             _ignore_early()

@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -79,6 +81,29 @@ def test_bad_flags(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
     assert line.startswith("prompt-sidecar: ")
     assert words in line
     assert line.endswith("--help")
+
+
+def test_a_peer_writes_nothing_to_stderr() -> None:
+    """A connection that ends with an error of HTTP/2 and a text of the peer's."""
+    settings, words = b"\0\0\0\4\0\0\0\0\0", b"\0\0\0\0\0\0\0\2written by the peer"
+    goes_away = len(words).to_bytes(3, "big") + b"\7\0\0\0\0\0" + words
+
+    def answer(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with contextlib.suppress(OSError), connection:
+                    connection.recv(4_096)
+                    connection.sendall(settings + goes_away)
+                    connection.recv(4_096)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, args=(listening,), daemon=True).start()
+        ended = run("probe", "--address", f"127.0.0.1:{listening.getsockname()[1]}", "--timeout", "1")
+        listening.shutdown(socket.SHUT_RDWR)
+    assert 1 == ended.returncode
+    assert 1 == len(ended.stderr.splitlines()), ended.stderr
+    assert "written by the peer" not in ended.stderr
 
 
 @pytest.mark.parametrize(
