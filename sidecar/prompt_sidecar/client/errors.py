@@ -113,6 +113,8 @@ _BY_CODE: Final[dict[str, type[ClientError]]] = {
 
 def from_rpc(error: Any) -> ClientError:
     """Translate an error of a gRPC stub, blocking or asyncio's."""
+    if answer_was_cut_off(error):
+        return Unreachable("the connection to the sidecar ended within its answer", code="UNAVAILABLE")
     code = error.code().name
     reason = field = ""
     for detail in _details(error):
@@ -125,6 +127,20 @@ def from_rpc(error: Any) -> ClientError:
     return (_BY_REASON.get(reason) or _BY_CODE.get(code, Refused))(
         error.details() or "", code=code, reason=reason, field=field
     )
+
+
+def answer_was_cut_off(error: Any) -> bool:
+    """Return whether a proxy ended the call because its connection to the sidecar ended within the answer.
+
+    A proxy repeats a call whose sidecar is gone at another one, but not after it has passed on the beginning of an
+    answer: then it resets the stream with HTTP/2's INTERNAL_ERROR, which gRPC reports as INTERNAL. gRPC's own retries
+    end where an answer begins, too. A sidecar that fails sends INTERNAL as a status, with details of its own.
+    """
+    return error.code().name == "INTERNAL" and "RST_STREAM" in (error.details() or "") and not _has_details(error)
+
+
+def _has_details(error: Any) -> bool:
+    return any(key == _DETAILS for key, _ in error.trailing_metadata() or ())
 
 
 def _details(error: Any) -> Any:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from secrets import token_hex
 from types import TracebackType
@@ -28,7 +29,7 @@ from prompt_sidecar.client.arguments import Prompt, SearchOptions, Selection, St
 from prompt_sidecar.client.base import Base, BaseRun
 from prompt_sidecar.client.blocking.transport import Channels, Create, advance, ask, release
 from prompt_sidecar.client.engine import Result, Rpc, Steps
-from prompt_sidecar.client.errors import ClientError, from_rpc
+from prompt_sidecar.client.errors import ClientError, answer_was_cut_off, from_rpc
 from prompt_sidecar.client.facts import Restored, Trimmed, read
 from prompt_sidecar.client.loop import Completion, complete
 from prompt_sidecar.client.model_calls import ModelCall, only_strict
@@ -190,8 +191,15 @@ class Client(Base):
         )
         with self._breaker.call():
             metadata = self.options.metadata(rpc.run_id)
+            until = time.monotonic() + self.options.deadline
             try:
                 return stub(rpc.request, timeout=self.options.deadline, metadata=metadata)
+            except grpc.RpcError as error:
+                if not answer_was_cut_off(error):
+                    raise from_rpc(error) from None
+            # Once more: the sidecar of the first call is gone, so a proxy takes another one.
+            try:
+                return stub(rpc.request, timeout=max(until - time.monotonic(), 0), metadata=metadata)
             except grpc.RpcError as error:
                 raise from_rpc(error) from None
 
