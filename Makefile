@@ -66,6 +66,10 @@ test: $(READY) ## Run the tests that fit into five minutes, with a worker more t
 test-all: $(READY) ## Run all tests: images, five languages, real agents, frameworks, more examples of properties
 	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=all $(TESTS)
 
+.PHONY: test-costs
+test-costs: $(READY) ## Run all tests, and write what they cost in processor time, by which make test chooses
+	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=all --write-costs $(TESTS)
+
 .PHONY: planted
 planted: $(READY) ## Plant faults in a copy of the code, and show which test of make test catches each
 	@$(BIN)/python -m tests.lab.planted $(PLANTED)

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests import lanes
+from tests.costs import FILE, Costs
 
 _OURS = "PROMPT_SIDECAR_DATA"
 """The one of our variables that stays as it is; the others are settings of somebody's sidecar, or end here."""
@@ -34,12 +35,15 @@ settings.load_profile("chance" if EXAMPLES else "same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the choice of a lane."""
+    """Add the choice of a lane, and the measuring of what tests cost."""
     parser.addoption("--lane", choices=("test", "all"), default="all", help="which tests run: tests/lanes.py")
+    parser.addoption("--write-costs", action="store_true", help="write tests/costs.json: tests/costs.py")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take away the machine's own settings of what is tested, and have loopback reached without its proxy."""
+    if config.getoption("--write-costs"):
+        config.pluginmanager.register(Costs(None if hasattr(config, "workerinput") else FILE))
     for name in list(os.environ):
         if name.startswith(("EVAL_", "OTEL_", "PROMPT_SIDECAR_")) and name != _OURS:
             del os.environ[name]

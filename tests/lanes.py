@@ -7,7 +7,8 @@
    `make planted` shows that what stays still catches a fault in each promise.
 2. Of a test with many cases in one of the places in `SAMPLED`, as many run as are needed to have each value of each
    parameter once, or as many as the table says, evenly spread.
-3. Of a test whose cases take more than a second of processor time together as many run as take one: `COSTLY`.
+3. Of a test whose cases take more than `MOST_SECONDS` of processor time together as many run as take that, evenly
+   spread, and one in any case. What a case takes was measured: `costs.py`.
 4. A property tries a quarter of its examples, the first ones of those that `make test-all` tries.
 
 A place is the beginning of a test's id. The marker of a test that is left out is `thorough`, so that
@@ -22,11 +23,14 @@ from typing import Final
 
 import pytest
 
+from tests.costs import costs
+
 EXAMPLES_SHARE: Final = 4
 """A property tries one of so many of its examples, and at least `LEAST_EXAMPLES`."""
 LEAST_EXAMPLES: Final = 4
-MOST_SECONDS: Final = 1.0
-"""Processor time that the cases of one test may take, if their number is known to take more: `COSTLY`."""
+MOST_SECONDS: Final = 0.7
+"""Processor time that the cases of one test may take. Most tests take some milliseconds; of those that take more there
+are hundreds."""
 EACH: Final = 0
 """Cases of a test in `SAMPLED`: as many as each value of each parameter needs."""
 
@@ -221,95 +225,6 @@ SAMPLED: Final[Mapping[str, int]] = {
 """Places where a test runs some of its cases, and how many."""
 
 
-COSTLY: Final[Mapping[str, float]] = {
-    "tests/answers/test_restored_answers.py::test_an_event_that_fails_is_taken_back": 0.53,
-    "tests/calls/test_waiting_without_slot.py::test_each_lock_is_held_shortly_or_waited_for_without_a_slot": 0.01,
-    "tests/calls/test_waiting_without_slot.py::test_what_waits_gives_up_its_slot": 0.01,
-    "tests/conformance/test_conformance.py::test_invented_blocks_pass_untouched": 1.94,
-    "tests/conformance/test_conformance.py::test_made_histories_stay_acceptable": 1.26,
-    "tests/conformance/test_conformance.py::test_what_forces_nothing_changes_nothing": 1.20,
-    "tests/conformance/test_reasoning.py::test_made_runs": 0.64,
-    "tests/conformance/test_reasoning.py::test_more_made_runs": 1.34,
-    "tests/conformance/test_reasoning.py::test_runs_with_system_messages": 0.47,
-    "tests/conformance/test_reasoning.py::test_the_client_with_its_sidecar_down_in_between": 0.76,
-    "tests/conformance/test_reasoning_judges.py::test_a_history_that_is_only_appended_to_is_accepted": 0.20,
-    "tests/doors/http/test_bound_thinking.py::test_sixty_calls_over_the_limit": 1.76,
-    "tests/doors/http/test_compressing.py::test_as_many_messages_come_back": 0.13,
-    "tests/doors/http/test_enforced_places.py::test_a_place": 0.01,
-    "tests/doors/http/test_guarded.py::test_tools_get_values_that_no_provider_sees": 1.07,
-    "tests/doors/http/test_habits.py::test_a_hidden_turn_is_found": 0.06,
-    "tests/doors/http/test_path_models.py::test_a_long_run": 0.67,
-    "tests/doors/http/test_path_recall.py::test_sixty_calls_over_the_limit": 1.53,
-    "tests/doors/http/test_pin_tags.py::test_a_tagged_message_outlives_every_cut": 0.14,
-    "tests/doors/http/test_reasons.py::test_each_answer_says_why_its_request_was_not_trimmed": 1.23,
-    "tests/doors/http/test_runs.py::test_subagents_and_a_title_call_in_one_session": 0.41,
-    "tests/doors/http/test_silent_agents.py::test_an_answer_that_is_not_taken": 0.39,
-    "tests/doors/http/test_unread.py::test_a_path_that_nobody_knows": 0.10,
-    "tests/doors/http/test_unread.py::test_what_cannot_be_read": 0.09,
-    "tests/engine/runs/test_bad_input.py::test_bad_bodies": 0.24,
-    "tests/engine/runs/test_bad_input.py::test_bad_fields": 0.23,
-    "tests/engine/runs/test_changes_nothing.py::test_answer_too_large": 0.30,
-    "tests/engine/runs/test_changes_nothing.py::test_cancelled_at_any_check": 2.12,
-    "tests/engine/runs/test_comparing.py::test_any_order_of_prompts_and_reports": 0.88,
-    "tests/engine/runs/test_comparison.py::test_an_agent_that_goes_on_or_back": 2.26,
-    "tests/engine/runs/test_interrupted.py::test_every_place": 2.53,
-    "tests/engine/runs/test_interrupted.py::test_every_place_with_values": 1.75,
-    "tests/engine/runs/test_interrupted.py::test_nothing_is_guarded_twice": 1.18,
-    "tests/engine/runs/test_interrupted.py::test_the_retry_of_a_history_written_anew": 1.14,
-    "tests/engine/runs/test_recalling.py::test_a_model_that_never_stops_asking": 0.73,
-    "tests/engine/runs/test_recalling.py::test_what_left_the_prompt_is_shown_however_often": 0.70,
-    "tests/engine/runs/test_reported_usage.py::test_a_run_corrects_itself": 0.33,
-    "tests/engine/runs/test_threads.py::test_many_runs": 0.91,
-    "tests/engine/runs/test_wrong_format.py::test_no_valid_history_is_refused": 0.12,
-    "tests/engine/steps/test_alignment.py::test_adopted_and_sent_to_a_fresh_process": 0.12,
-    "tests/engine/steps/test_alignment.py::test_adopting_the_whole_prompt": 0.27,
-    "tests/engine/steps/test_ambiguous.py::test_it_passes_and_the_rest_is_served": 0.32,
-    "tests/engine/steps/test_ambiguous.py::test_members_that_say_how_to_trim": 0.06,
-    "tests/engine/steps/test_cache_marks.py::test_generated_histories_stay_valid": 0.08,
-    "tests/engine/steps/test_cache_marks.py::test_marks_change_nothing_else": 0.36,
-    "tests/engine/steps/test_compaction.py::test_what_the_model_reads_stays_and_counts": 0.39,
-    "tests/engine/steps/test_compaction.py::test_what_the_provider_drops_counts_nothing": 0.78,
-    "tests/engine/steps/test_condensing.py::test_whoever_sees_it_makes_the_same_bytes": 0.16,
-    "tests/engine/steps/test_deferred_tools.py::test_what_loads_a_tool_stays": 0.13,
-    "tests/engine/steps/test_feedback.py::test_in_batches": 1.04,
-    "tests/engine/steps/test_front.py::test_another_process_writes_the_same": 0.95,
-    "tests/engine/steps/test_lean.py::test_keep_iterations_of_one_kind": 1.01,
-    "tests/engine/steps/test_lean.py::test_system_and_task_are_untouched": 0.42,
-    "tests/engine/steps/test_lean.py::test_the_newest_assistant_call_is_never_touched": 0.53,
-    "tests/engine/steps/test_names.py::test_a_fresh_process_writes_the_same_names": 0.84,
-    "tests/engine/steps/test_names.py::test_an_agent_that_adopts_prompts": 1.19,
-    "tests/engine/steps/test_names.py::test_names_are_of_what_is_hidden_and_found": 0.97,
-    "tests/engine/steps/test_news.py::test_new_trims_are_the_difference_of_answers": 0.11,
-    "tests/engine/steps/test_originals.py::test_large_messages_are_trimmed_as_small_ones": 0.97,
-    "tests/engine/steps/test_parts.py::test_a_result_without_its_call": 0.31,
-    "tests/engine/steps/test_parts.py::test_any_message_of_a_dropped_iteration_again": 3.20,
-    "tests/engine/steps/test_prefix.py::test_a_batch_point_is_where_old_messages_change": 0.32,
-    "tests/engine/steps/test_prefix.py::test_nothing_is_rewritten_where_nothing_helps": 0.30,
-    "tests/engine/steps/test_prefix.py::test_the_kept_prefix_is_what_both_prompts_begin_with": 2.51,
-    "tests/engine/steps/test_reasoning.py::test_a_new_process_sends_no_invalid_thinking": 0.69,
-    "tests/engine/steps/test_reasoning.py::test_bound_thinking_is_always_valid": 0.36,
-    "tests/engine/steps/test_reasoning.py::test_limits_that_change_between_calls": 1.44,
-    "tests/engine/steps/test_responses.py::test_another_process_leaves_it_too": 0.42,
-    "tests/engine/steps/test_responses.py::test_removed_reasoning_stays_away_after_a_rewind": 0.77,
-    "tests/engine/steps/test_system_messages.py::test_a_coding_agents_run": 0.20,
-    "tests/engine/steps/test_system_messages.py::test_a_reminder_after_every_turn": 0.19,
-    "tests/engine/steps/test_system_messages.py::test_reminders_do_not_gather": 0.18,
-    "tests/engine/steps/test_unfinished.py::test_every_beginning_of_a_run": 1.06,
-    "tests/engine/steps/test_whole.py::test_what_is_whole_is_known": 0.34,
-    "tests/engine/steps/test_words.py::test_another_process_and_an_adopted_prompt": 0.29,
-    "tests/engine/steps/test_words.py::test_words_stay": 0.19,
-    "tests/engine/tools/test_calling.py::test_a_page_of_many_stretches_keeps_within_its_tokens": 0.42,
-    "tests/store/test_hidden_turns.py::test_a_prompt_begins_with_the_one_before_it_wherever_it_goes": 0.23,
-    "tests/store/test_hidden_turns.py::test_thinking_stays_valid_where_a_run_moves": 1.36,
-    "tests/store/test_hops.py::test_random_hops_with_a_store": 3.17,
-    "tests/store/test_hops.py::test_random_hops_with_the_revision": 2.23,
-    "tests/store/test_layout.py::test_a_store_that_goes_back_gets_all_of_a_run_again": 0.66,
-    "tests/store/test_simulation.py::test_any_history_keeps_what_was_acknowledged": 2.92,
-    "tests/store/test_taken_over.py::test_originals_that_come_too_late_are_not_kept": 0.34,
-}
-"""Seconds of processor time that a case of a test takes, where all its cases together take more than `MOST_SECONDS`."""
-
-
 def place_of(test: str, places: Iterable[str]) -> str | None:
     """The place that a test is in, the longest that fits; None: in none."""
     if not test.startswith(tuple(places)):
@@ -331,10 +246,10 @@ def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
         left.update(set(cases) - set(spread(cases, most) if most else covering(cases)))
     costly: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item not in left and (test := item.nodeid.partition("[")[0]) in COSTLY:
+        if item not in left and (test := item.nodeid.partition("[")[0]) in costs():
             costly[test].append(item)
     for test, cases in costly.items():
-        left.update(set(cases) - set(spread(cases, max(1, int(MOST_SECONDS / COSTLY[test])))))
+        left.update(set(cases) - set(spread(cases, max(1, int(MOST_SECONDS / costs()[test])))))
     for item in left:
         item.add_marker("thorough")
     return [item for item in items if item not in left], [item for item in items if item in left]

@@ -16,7 +16,14 @@ from tests.oracle import data
 FAST = [style for style in STYLES if style not in WIRED]
 by_judge = pytest.mark.parametrize("judge", JUDGES)
 by_style = pytest.mark.parametrize("style", FAST)
-by_preset = pytest.mark.parametrize("preset", presets())
+PRESETS = presets()
+IN_PAIRS = [
+    (judge, style, PRESETS[(row + column + more) % len(PRESETS)])
+    for row, judge in enumerate(JUDGES)
+    for column, style in enumerate(FAST)
+    for more in (0, 2)
+]
+"""Each judge with each style, under two of the presets, so that each preset has met each judge and each style."""
 
 
 def accepted(result: Result) -> None:
@@ -24,9 +31,7 @@ def accepted(result: Result) -> None:
     assert (0, (), result.turns) == (result.refused, result.first, result.turns)
 
 
-@by_preset
-@by_style
-@by_judge
+@pytest.mark.parametrize(("judge", "style", "preset"), IN_PAIRS)
 def test_made_runs(judge: str, style: str, preset: str) -> None:
     """Every agent, every preset, at a limit that forces many cuts; where thinking is bound, at one that forces few."""
     for share in (0.2, 0.5) if judge == "bound" else (0.2,):

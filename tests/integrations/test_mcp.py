@@ -248,13 +248,13 @@ def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     asking = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
-    with sidecar() as (target, _), listening(tmp_path, target, answer_seconds=8) as url:
+    with sidecar() as (target, _), listening(tmp_path, target, answer_seconds=4) as url:
         port = int(url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as silent, suppress(ConnectionError):
             while True:
                 silent.sendall(asking)
         taking = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-        until = time.monotonic() + 12
+        until = time.monotonic() + 6
         while time.monotonic() < until:
             taking.request("POST", "/mcp", body, headers)
             connection = taking.sock

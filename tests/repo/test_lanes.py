@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests import lanes
+from tests.costs import costs, means
 
 ROOT = Path(__file__).parents[2]
 
-PLACES = [*lanes.THOROUGH, *lanes.SAMPLED, *lanes.COSTLY]
+PLACES = [*lanes.THOROUGH, *lanes.SAMPLED, *costs()]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -19,6 +20,12 @@ def test_a_place_in_a_lane_exists(place: str) -> None:
     file, _, test = place.partition("::")
     assert (ROOT / file).exists()
     assert not test or f"def {test}" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_the_means_of_costly_tests() -> None:
+    """Those whose cases take little together are left out."""
+    spent = {"a.py::one[1]": 0.3, "a.py::one[2]": 0.5, "a.py::two": 0.1, "a.py::three": 2.0}
+    assert {"a.py::one": 0.4, "a.py::three": 2.0} == means(spent)
 
 
 def test_the_longest_place_counts() -> None:

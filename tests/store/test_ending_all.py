@@ -12,7 +12,7 @@ from prompt_sidecar.trim.ids import caller_key, run_key
 from tests.engine.runs.making import OPENAI_CHAT, send
 from tests.lab.harness.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
-from tests.store.sharing import Stepped, Valkey, replica
+from tests.store.sharing import Stepped, Valkey, one_kind, replica
 
 OTHER = "somebody else"
 
@@ -45,6 +45,7 @@ def test_runs_of_all_replicas_go(valkey: Valkey) -> None:
     assert 0 == here.runs.end_all(CALLER)
 
 
+@one_kind
 def test_more_runs_than_one_command_names(valkey: Valkey) -> None:
     """All go, however many there are."""
     writing(valkey, *((CALLER, f"run-{number}") for number in range(150)))

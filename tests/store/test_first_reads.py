@@ -10,12 +10,13 @@ from typing import Final
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from tests.cli.running import PATIENCE
 from tests.promises.engine import CALLER
-from tests.store.sharing import Valkey, replica
+from tests.store.sharing import Valkey, one_kind, replica
 
 RUNS: Final = 16
 PROCESSES: Final = 4
 
 
+@one_kind
 def test_first_reads_of_many_runs_at_once(valkey: Valkey) -> None:
     """A replica that starts under load: each of its threads may be the first to decode what is stored."""
     engine, archive = replica(valkey)

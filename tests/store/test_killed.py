@@ -12,7 +12,7 @@ import pytest
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2_grpc, task_pb2, trim_pb2
 from tests.cli.running import program, run
 from tests.engine.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history, result_text
-from tests.store.sharing import Valkey
+from tests.store.sharing import Valkey, one_kind
 
 KEY = "a key that both servers have"
 NUMBERS = {OPENAI_CHAT: trim_pb2.FORMAT_OPENAI_CHAT, ANTHROPIC_MESSAGES: trim_pb2.FORMAT_ANTHROPIC_MESSAGES}
@@ -64,6 +64,7 @@ def shared(valkey: Valkey, **more: str) -> dict[str, str]:
     }
 
 
+@one_kind
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_id_of_a_killed_server_is_answered(format: str, valkey: Valkey, tmp_path: Path) -> None:
     """Killed right after an answer: its ids, a search, the tasks and the figures are the next server's to give."""
@@ -85,6 +86,7 @@ def test_every_id_of_a_killed_server_is_answered(format: str, valkey: Valkey, tm
         assert ITERATIONS < figures.calls + 2  # the last answer may leave out nothing new, so that none waited for it
 
 
+@one_kind
 def test_tasks_of_a_killed_server_go_on(valkey: Valkey, tmp_path: Path) -> None:
     """What was planned is known to the next server, and what was done."""
     with ExitStack() as stack:
@@ -98,6 +100,7 @@ def test_tasks_of_a_killed_server_go_on(valkey: Valkey, tmp_path: Path) -> None:
         assert ["look"] == [task.text for task in listed.tasks]
 
 
+@one_kind
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_next_server_makes_the_same_prompts(format: str, valkey: Valkey, tmp_path: Path) -> None:
     """The limit changes, a server is killed, the agent carries no revision: the bytes are those of one that lives."""

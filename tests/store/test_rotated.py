@@ -18,7 +18,7 @@ from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, program
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, body, history, send
 from tests.promises.engine import CALLER, KEY, RUN_ID
-from tests.store.sharing import Valkey, replica
+from tests.store.sharing import Valkey, one_kind, replica
 from tests.store.test_killed import shared
 from tests.store.test_replicas import grown
 
@@ -109,6 +109,7 @@ def test_without_the_key_before_nothing_stored_is_found(valkey: Valkey) -> None:
         after.figures()
 
 
+@one_kind
 @pytest.mark.parametrize("carries", [True, False], ids=["with_revision", "without_revision"])
 def test_a_key_is_replaced_under_load(valkey: Valkey, tmp_path: Path, carries: bool) -> None:
     """Ids stay and are answered, whether the revision shows the key of a run or only the store does."""

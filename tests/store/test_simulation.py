@@ -46,7 +46,7 @@ FATES: Final = ("done", "done", "done", "lost", "reply_lost", "delayed", "repeat
 WHICH: Final = st.integers(0, 1)
 SOME_FATES: Final = st.lists(st.sampled_from(FATES), max_size=5)
 EXAMPLES: Final = 100
-DRAWN: Final = 1_500
+DRAWN: Final = 600
 """Histories that are drawn at random, on each server."""
 STEPS: Final = 40
 

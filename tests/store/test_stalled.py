@@ -30,7 +30,7 @@ from prompt_sidecar.v1 import run_pb2
 from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, KEY, RUN_ID, Clock, Engine
-from tests.store.sharing import LIFE, PATIENT, Valkey, replica
+from tests.store.sharing import LIFE, PATIENT, Valkey, one_kind, replica
 from tests.store.test_killed import Replica, shared
 from tests.waiting import until
 
@@ -217,6 +217,7 @@ def test_the_end_of_the_process_waits_for_a_store_that_is_back(valkey: Valkey, m
     assert calls == replica(valkey)[0].figures().calls
 
 
+@one_kind
 def test_a_stall_costs_a_killed_server_nothing_that_it_had_time_to_write(valkey: Valkey, tmp_path: Path) -> None:
     """While the store stalls, the next server says that it cannot tell; after that it answers every id."""
     quick = shared(valkey, STORE__DURABILITY="local", STORE__TIMEOUT="50ms", STORE__FIRST_WAIT="1ms")

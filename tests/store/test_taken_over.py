@@ -20,7 +20,7 @@ from prompt_sidecar.v1 import search_pb2, trim_pb2
 from tests.cli.running import PATIENCE
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, result_text, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.store.sharing import Stepped, Valkey, replica
+from tests.store.sharing import Stepped, Valkey, one_kind, replica
 from tests.store.test_killed import Replica, shared
 
 ITERATIONS = 150
@@ -54,6 +54,7 @@ def expected_of(valkey: Valkey) -> SearchResult:
     return comparable(engine.search(QUERY))
 
 
+@one_kind
 def test_each_search_gets_further(valkey: Valkey) -> None:
     """Retries that have no time end with what a replica finds that had all the time; the store is read once."""
     grown(valkey)
@@ -166,6 +167,7 @@ def test_originals_that_come_too_late_are_not_kept(
     assert (expected.runs, expected.entries) == (found.runs, found.entries)
 
 
+@one_kind
 def test_real_servers(valkey: Valkey, tmp_path: Path) -> None:
     """A server dies with a run of 8 MB: the next one's first search says what it left out, and a later one finds it."""
     with ExitStack() as stack:

@@ -15,7 +15,7 @@ from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.v1 import task_pb2
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.store.sharing import LIFE, Valkey, replica
+from tests.store.sharing import LIFE, Valkey, one_kind, replica
 from tests.store.test_killed import Replica, shared
 from tests.store.test_stalled import stalled
 from tests.waiting import until
@@ -133,6 +133,7 @@ def test_tasks_are_written_again_where_the_store_has_lost_them(valkey: Valkey) -
     assert ["look"] == texts(listed(second))
 
 
+@one_kind
 def test_an_answer_over_grpc_says_what_is_not_shared(valkey: Valkey, tmp_path: Path) -> None:
     """While the store is stopped; and not where it answers."""
     run, added = "r", ["more"]

@@ -26,7 +26,7 @@ from tests.engine.runs.making import OPENAI_CHAT
 from tests.guard.test_refusing import ENFORCE, KEY, chat
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.promises.engine import KEY as SIDECARS_KEY
-from tests.store.sharing import Stepped, Valkey
+from tests.store.sharing import Stepped, Valkey, one_kind
 from tests.store.test_hidden_turns import doors
 from tests.store.test_killed import Replica, shared
 
@@ -249,6 +249,7 @@ def test_a_store_that_is_away_is_reported() -> None:
     assert (1, True) == (one(answer).unknown, answer.store_unavailable)
 
 
+@one_kind
 def test_a_killed_process_and_the_next(valkey: Valkey, tmp_path: Path) -> None:
     """Two real processes: one masks and is killed, the other fills byte for byte; no log or store holds a value."""
     settings = shared(

@@ -51,7 +51,7 @@ counted = st.lists(
     max_size=60,
 )
 """A metric, which of its series, and an amount or a value."""
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=6, deadline=None)
 """An example makes and reads three thousand series, twice."""
 
 

@@ -23,6 +23,10 @@ CALLS = 60
 OURS = ("recall_elided_content", "search_conversation_history")
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 EACH_FORMAT = pytest.mark.parametrize("format", FORMATS)
+EACH_FORMAT_ONCE = pytest.mark.parametrize(
+    ("format", "stream"), [(format, number % 2 == 1) for number, format in enumerate(FORMATS)]
+)
+"""In turns streamed and not, for tests that take seconds."""
 
 
 @dataclass
@@ -101,8 +105,9 @@ def posted(url: str, body: Any) -> Mapping[str, str]:
         return headers
 
 
-@STREAMED
-@pytest.mark.parametrize("members", [{}, {"role": "developer"}], ids=["bare", "with a role"])
+@pytest.mark.parametrize(
+    ("members", "stream"), [({}, False), ({"role": "developer"}, True)], ids=["bare", "with a role"]
+)
 def test_sixty_calls_with_tools_in_an_item(members: dict[str, Any], stream: bool) -> None:
     """The sidecar's tools join those in the item, in the same bytes at each call, and calls of them are answered."""
     script = Script()
@@ -255,8 +260,7 @@ def test_an_error_in_a_hidden_turn_ends_the_stream_as_the_provider_would(format:
             agent.ask()
 
 
-@EACH_FORMAT
-@STREAMED
+@EACH_FORMAT_ONCE
 def test_what_left_the_prompt_is_recalled_however_often(format: str, stream: bool) -> None:
     """At each tenth of sixty calls the model gets the first result again, where the prompt before does not hold it."""
     shown: list[str] = []
