@@ -203,8 +203,11 @@ async def _all(case: Case, url: str) -> Sequence[tuple[int, int]]:
     return await asyncio.gather(*(_ask(url, case.make_request(), case.encoding) for _ in range(case.times)))
 
 
-@pytest.mark.parametrize("how", ["cgroup", "addresses"])
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize(
+    ("case", "how"),
+    [(case, ("cgroup", "addresses")[number % 2]) for number, case in enumerate(CASES)],
+    ids=[case.name for case in CASES],
+)
 def test_what_becomes_much_more_than_its_bytes(case: Case, how: str) -> None:
     """Requests are refused or answered; answers, which are paid for, arrive; the process lives, and serves on."""
     now = case

@@ -58,7 +58,7 @@ POLICY = {"registry_share": 0.02, "cap_text_bytes": 8_192}
 RUN_OF = 20
 """Characters of a payload in a row that cannot be in the sidecar's words by chance."""
 STEPS_A_PROMPT = 20
-ASKED = 8
+ASKED = 4
 """Payloads that recall is asked about, spread over the run: each takes a dozen calls."""
 
 
