@@ -11,11 +11,20 @@ from tests.promises.checks import adopt_complaints, fit_complaints, fresh_compla
 from tests.promises.replay import figures, limit_of, recorded_replay, sticky_complaints
 
 PRESETS = ("cache_first", "fit_only")
-SMALL = 100
+SMALL = 30
 """Turns up to which a run counts as small: every turn is then tried, else a sample."""
+HOWS = ("own text", "no own text", "mixed")
 
 paths = pytest.mark.parametrize("path", recorded_paths(), ids=lambda path: path.name.split(".")[0])
 presets = pytest.mark.parametrize("preset", PRESETS)
+in_turns = pytest.mark.parametrize(
+    ("path", "preset"),
+    [
+        pytest.param(path, PRESETS[number % 2], id=f"{path.name.split('.')[0]}-{PRESETS[number % 2]}")
+        for number, path in enumerate(recorded_paths())
+    ],
+)
+"""Each run under one preset: the synthetic runs are tried under both."""
 
 
 @presets
@@ -46,21 +55,19 @@ def test_trims_at_all(path: Path, preset: str) -> None:
     assert recorded_replay(path, preset).turns[-1].verdict.trims
 
 
-@presets
-@paths
-@pytest.mark.parametrize("how", ["own text", "no own text", "mixed"])
+@in_turns
+@pytest.mark.parametrize("how", HOWS)
 def test_adopting_changes_nothing(path: Path, preset: str, how: str) -> None:
     """An agent that keeps the prompts it got is answered as one that keeps its untrimmed history."""
     assert [] == adopt_complaints(recorded_replay(path, preset), how)
 
 
-@presets
-@paths
+@in_turns
 def test_sending_otherwise_changes_nothing(path: Path, preset: str) -> None:
     """Untrimmed, trimmed, mixed, and each as six serialisers write it: the same answer."""
     run = recorded(path)
     lengths = turns(run.messages)
-    wanted = [lengths[place] for place in spread(len(lengths), 5)]
+    wanted = [lengths[place] for place in spread(len(lengths), 3)]
     assert [] == resend_complaints(run, preset, limit_of(run), wanted)[:20]
 
 
@@ -69,7 +76,7 @@ def test_sending_otherwise_changes_nothing(path: Path, preset: str) -> None:
 def test_a_fresh_process_changes_nothing(path: Path, preset: str) -> None:
     """A process begun at any turn, sent the untrimmed history, gives the same bytes and ids, and the originals."""
     result = recorded_replay(path, preset)
-    places = spread(len(result.turns), len(result.turns) if len(result.turns) <= SMALL else 12)
+    places = spread(len(result.turns), len(result.turns) if len(result.turns) <= SMALL else 8)
     assert [] == fresh_complaints(result, places)[:20]
 
 
