@@ -7,8 +7,9 @@
    `make planted` shows that what stays still catches a fault in each promise.
 2. Of a test with many cases in one of the places in `SAMPLED`, as many run as are needed to have each value of each
    parameter once, or as many as the table says, evenly spread.
-3. Of a test whose cases take more than `MOST_SECONDS` of processor time together as many run as take that, evenly
-   spread, and one in any case. What a case takes was measured: `costs.py`.
+3. A test of which one case takes more than `LONGEST_CASE` of processor time is left out too, unless a place in
+   `THOROUGH` says that it stays. Of one whose cases take more than `MOST_SECONDS` together as many run as take that,
+   evenly spread, and one in any case. What a case takes was measured: `costs.py`.
 4. A property tries a quarter of its examples, the first ones of those that `make test-all` tries.
 
 A place is the beginning of a test's id. The marker of a test that is left out is `thorough`, so that
@@ -22,15 +23,17 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.costs import costs
 
 EXAMPLES_SHARE: Final = 4
 """A property tries one of so many of its examples, and at least `LEAST_EXAMPLES`."""
 LEAST_EXAMPLES: Final = 4
-MOST_SECONDS: Final = 0.7
-"""Processor time that the cases of one test may take. Most tests take some milliseconds; of those that take more there
-are hundreds."""
+LONGEST_CASE: Final = 2.0
+"""Seconds of processor time: some hundred tests take more, and together they would take two thirds of the lane."""
+MOST_SECONDS: Final = 0.5
+"""Seconds of processor time that the cases of one test may take. Most tests take some milliseconds."""
 EACH: Final = 0
 """Cases of a test in `SAMPLED`: as many as each value of each parameter needs."""
 
@@ -249,7 +252,9 @@ def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
         if item not in left and (test := item.nodeid.partition("[")[0]) in costs():
             costly[test].append(item)
     for test, cases in costly.items():
-        left.update(set(cases) - set(spread(cases, max(1, int(MOST_SECONDS / costs()[test])))))
+        seconds = costs()[test] / (EXAMPLES_SHARE if is_hypothesis_test(getattr(cases[0], "obj", None)) else 1)
+        most = max(1, int(MOST_SECONDS / seconds)) if seconds <= LONGEST_CASE or place_of(test, THOROUGH) else 0
+        left.update(set(cases) - set(spread(cases, most)))
     for item in left:
         item.add_marker("thorough")
     return [item for item in items if item not in left], [item for item in items if item in left]

@@ -11,7 +11,7 @@ from tests.costs import costs, means
 
 ROOT = Path(__file__).parents[2]
 
-PLACES = [*lanes.THOROUGH, *lanes.SAMPLED, *costs()]
+PLACES = [*lanes.THOROUGH, *lanes.SAMPLED]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -20,6 +20,15 @@ def test_a_place_in_a_lane_exists(place: str) -> None:
     file, _, test = place.partition("::")
     assert (ROOT / file).exists()
     assert not test or f"def {test}" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_costly_tests_exist() -> None:
+    """A test that has gone is not in the file of costs any more."""
+    files = {test.partition("::")[0] for test in costs()}
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in files if (ROOT / file).is_file()}
+    assert [] == [
+        test for test in costs() if f"def {test.rpartition('::')[2]}(" not in texts.get(test.partition("::")[0], "")
+    ]
 
 
 def test_the_means_of_costly_tests() -> None:
