@@ -2,104 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.oracle.runs import recorded, recorded_paths, turns
 from tests.promises.checks import adopt_complaints, fit_complaints, fresh_complaints, resend_complaints, spread
-from tests.promises.replay import figures, limit_of, recorded_replay, sticky_complaints
+from tests.promises.replay import Replay, figures, limit_of, recorded_replay, sticky_complaints
 
 PRESETS = ("cache_first", "fit_only")
 SMALL = 30
 """Turns up to which a run counts as small: every turn is then tried, else a sample."""
 HOWS = ("own text", "no own text", "mixed")
 
-paths = pytest.mark.parametrize("path", recorded_paths(), ids=lambda path: path.name.split(".")[0])
-presets = pytest.mark.parametrize("preset", PRESETS)
+PATHS = recorded_paths()
+
+
+def _case(path: Path, preset: str, *more: str) -> Any:
+    return pytest.param(path, preset, *more, id="-".join((path.name.split(".")[0], preset, *more)))
+
+
+runs = pytest.mark.parametrize(("path", "preset"), [_case(path, preset) for path in PATHS for preset in PRESETS])
 in_turns = pytest.mark.parametrize(
-    ("path", "preset"),
-    [
-        pytest.param(path, PRESETS[number % 2], id=f"{path.name.split('.')[0]}-{PRESETS[number % 2]}")
-        for number, path in enumerate(recorded_paths())
-    ],
+    ("path", "preset", "how"),
+    [_case(path, PRESETS[number % 2], HOWS[number % 3]) for number, path in enumerate(PATHS)],
 )
-"""Each run under one preset: the synthetic runs are tried under both."""
+"""Each run under one preset, and adopted in one way: the synthetic runs are tried in all."""
 
 
-@presets
-@paths
-def test_every_prompt_is_within_its_limit(path: Path, preset: str) -> None:
-    """Every prompt is within its limit, by the oracle's count as well, unless the protected text alone is not."""
-    assert [] == fit_complaints(recorded_replay(path, preset).turns)
+@runs
+def test_a_run_keeps_every_promise(path: Path, preset: str) -> None:
+    """One replay, by turns, and whatever it breaks.
+
+    Prompts are within the limit, by the oracle's count as well, unless the protected text alone is not. No defect is
+    new by either oracle, untrimmed messages are the very bytes, and every original comes back by its id. Old bytes
+    change at batch points only, and nothing that was trimmed grows. At 30 % of its size the run is trimmed at all.
+    """
+    replay = recorded_replay(path, preset)
+    broken = {
+        "within the limit": fit_complaints(replay.turns),
+        "valid, identical and restorable": replay.complaints[:20],
+        "changed at batch points only": sticky_complaints(replay)[:20],
+        "costs": list(_cost_complaints(replay)) if preset == "cache_first" else [],
+    }
+    assert {} == {name: complaints for name, complaints in broken.items() if complaints}
+    assert replay.turns[-1].verdict.trims
 
 
-@presets
-@paths
-def test_valid_identical_and_restorable(path: Path, preset: str) -> None:
-    """No new defect by either oracle; untrimmed messages are the very bytes; every original comes back by its id."""
-    assert [] == recorded_replay(path, preset).complaints[:20]
-
-
-@presets
-@paths
-def test_old_bytes_change_at_batch_points_only(path: Path, preset: str) -> None:
-    """Old bytes change at batch points only, the prefix is kept otherwise, and nothing that was trimmed grows."""
-    assert [] == sticky_complaints(recorded_replay(path, preset))[:20]
-
-
-@presets
-@paths
-def test_trims_at_all(path: Path, preset: str) -> None:
-    """At 30 % of its size a run is trimmed, so that the other tests test something."""
-    assert recorded_replay(path, preset).turns[-1].verdict.trims
-
-
-@in_turns
-@pytest.mark.parametrize("how", HOWS)
-def test_adopting_changes_nothing(path: Path, preset: str, how: str) -> None:
-    """An agent that keeps the prompts it got is answered as one that keeps its untrimmed history."""
-    assert [] == adopt_complaints(recorded_replay(path, preset), how)
+def _cost_complaints(replay: Replay) -> Iterator[str]:
+    """`cache_first` costs less than trimming at each call; how much else depends on the limit."""
+    found = figures(replay)
+    if found.ours >= found.every_call:
+        yield f"{found.ours} is no less than {found.every_call} of trimming at every call"
+    if found.limit >= 8_000 and found.of_control > 1.05:
+        yield f"{found.of_control} of the control's cost, more than 5 % above it"
+    if found.limit >= 32_000 and found.own_share > 0.02:
+        yield f"our own text is {found.own_share:.1%} of the cost, more than 2 %"
 
 
 @in_turns
-def test_sending_otherwise_changes_nothing(path: Path, preset: str) -> None:
-    """Untrimmed, trimmed, mixed, and each as six serialisers write it: the same answer."""
-    run = recorded(path)
+def test_however_it_is_sent(path: Path, preset: str, how: str) -> None:
+    """The same answers to agents that keep prompts they got, to other spellings, and from a process begun at a turn."""
+    run, replay = recorded(path), recorded_replay(path, preset)
     lengths = turns(run.messages)
     wanted = [lengths[place] for place in spread(len(lengths), 3)]
-    assert [] == resend_complaints(run, preset, limit_of(run), wanted)[:20]
-
-
-@presets
-@paths
-def test_a_fresh_process_changes_nothing(path: Path, preset: str) -> None:
-    """A process begun at any turn, sent the untrimmed history, gives the same bytes and ids, and the originals."""
-    result = recorded_replay(path, preset)
-    places = spread(len(result.turns), len(result.turns) if len(result.turns) <= SMALL else 8)
-    assert [] == fresh_complaints(result, places)[:20]
-
-
-@paths
-def test_cache_first_costs_less_than_trimming_at_every_call(path: Path) -> None:
-    """`cache_first` costs less than trimming at every call, and from 8k tokens on at most 5 % above the control."""
-    found = figures(recorded_replay(path, "cache_first"))
-    assert found.ours < found.every_call
-    if found.limit >= 8_000:
-        assert found.of_control <= 1.05
-
-
-@paths
-def test_own_text_is_small(path: Path) -> None:
-    """At limits of 32k tokens and more, our own text is at most 2 % of the cost."""
-    found = figures(recorded_replay(path, "cache_first"))
-    if found.limit < 32_000:
-        pytest.skip("the limit is below 32k tokens")
-    assert found.own_share <= 0.02
+    places = spread(len(replay.turns), len(replay.turns) if len(replay.turns) <= SMALL else 8)
+    broken = {
+        f"adopting with {how}": adopt_complaints(replay, how),
+        "as serialisers write it": resend_complaints(run, preset, limit_of(run), wanted)[:20],
+        "a fresh process": fresh_complaints(replay, places)[:20],
+    }
+    assert {} == {name: complaints for name, complaints in broken.items() if complaints}
 
 
 def test_recorded_runs_are_there() -> None:
     """There are recorded runs of both formats wherever there are any."""
-    if not recorded_paths():
+    if not PATHS:
         pytest.skip("recorded data runs not found; PROMPT_SIDECAR_DATA names the folder that holds them")
-    assert {"openai_chat", "anthropic_messages"} == {recorded(path).format for path in recorded_paths()}
+    assert {"openai_chat", "anthropic_messages"} == {recorded(path).format for path in PATHS}
