@@ -36,7 +36,7 @@ TWO_HOURS = 7_200.0
 
 @cache
 def _run(format: str) -> tuple[Run, int]:
-    run = synthetic(5, format, Shape(iterations=40, median=1_500))
+    run = synthetic(5, format, Shape(iterations=30, median=1_500))
     return run, int(0.4 * count_prompt({"messages": list(run.messages)}))
 
 

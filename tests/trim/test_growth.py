@@ -126,6 +126,7 @@ SHAPES: Mapping[str, Callable[[int], list[plain]]] = {
     "beside results": _beside,
     "pasted": _pasted,
 }
+LIMITS = ("fixed", "one batch", "many batches")
 POLICIES: Mapping[str, Policy] = {
     name: preset(name).override({"feedback_validation": ["Invalid."]}) for name in ("cache_first", "lean", "fit_only")
 }
@@ -148,11 +149,19 @@ class Noted(Fold):
         self.evaluate()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("limit", ["fixed", "one batch", "many batches"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "limit", "policy"),
+    [
+        (shape, limit, [*POLICIES][(row + column) % len(POLICIES)])
+        for row, shape in enumerate(SHAPES)
+        for column, limit in enumerate(LIMITS)
+    ],
+)
 def test_a_run_costs_in_proportion_to_its_length(shape: str, limit: str, policy: str) -> None:
-    """Four times the iterations take about four times the steps: with a small window, and with one that grows too."""
+    """Four times the iterations take about four times the steps: with a small window, and with one that grows too.
+
+    Each shape with each limit, and with each policy once.
+    """
     share = {"one batch": 0.95, "many batches": 0.3}.get(limit, 0.0)
 
     def run(number: int) -> None:
