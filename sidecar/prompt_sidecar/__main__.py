@@ -11,6 +11,8 @@ _INTERRUPTED = 130
 """Exit code after Ctrl-C, the same as that of all commands."""
 _NOT_TO_END = ("SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that end a process by default, but have no effect on a server that has not read its files yet."""
+_SERVERS = (["serve"], ["wrap"])
+"""Commands that put gRPC's own lines into the form of the log."""
 
 
 def _ignore_early() -> None:
@@ -23,8 +25,9 @@ def _ignore_early() -> None:
 
 def main() -> int:
     """Run the command that the process was started with, and return its exit code."""
-    # Unset, gRPC writes to stderr whenever a peer closes a connection with an error, in the peer's own words.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    if sys.argv[1:2] not in _SERVERS:
+        # Unset, gRPC writes to stderr whenever a peer closes a connection with an error, in the peer's own words.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         if sys.argv[1:2] == ["serve"]:
             _ignore_early()
