@@ -100,7 +100,7 @@ class Fold:
     ledger: Ledger = field(default_factory=Ledger)
     alternating: bool = False
     reasoning: ReasoningRule = ReasoningRule.KEPT
-    small_stay: bool = True
+    since_9: bool = True
 
     def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:  # noqa: ARG002 - all is enough
         """A text's first and last bytes: the whole text twice."""
@@ -137,7 +137,7 @@ class Fold:
             alternating=self.alternating,
             reasoning=self.reasoning,
         )
-        Evaluation(self.ledger, inputs, self, count, small_stay=self.small_stay).run()
+        Evaluation(self.ledger, inputs, self, count, since_9=self.since_9).run()
 
     def used(self) -> int:
         """Tokens in use, by a sum."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.trim.entries import Entry, Reason
+from prompt_sidecar.trim.entries import Entry, Reason, Record
 from prompt_sidecar.trim.oldest import REMAINDER, newest_light
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
@@ -61,6 +61,24 @@ def test_they_take_the_share_that_the_policy_says() -> None:
     taken = sum(entry.tokens for entry in results(fold)[: fold.ledger.queues.held])
     assert 0.8 * Policy().oldest_share * LIMIT < taken <= Policy().oldest_share * LIMIT
     assert 0.1 * 0.92 == pytest.approx(Policy().oldest_share)
+
+
+def test_the_share_includes_framing() -> None:
+    """The beginning that stays takes up to its share of the limit as the prompt has it, framing included."""
+    fold, earlier = (Fold(history(result=800), LIMIT, since_9=since_9) for since_9 in (True, False))
+    for each in (fold, earlier):
+        each.take()
+    room = Policy().oldest_share * LIMIT
+    held = fold.ledger.queues.held
+    assert room > sum(_heavy_message(record) for record in fold.ledger.records if 0 <= record.group < held)
+    assert room < sum(_heavy_message(record) for record in fold.ledger.records if 0 <= record.group < held + 1)
+    assert 0 < held < earlier.ledger.queues.held
+
+
+def _heavy_message(record: Record) -> int:
+    """Tokens of an untrimmed message without its arguments and text."""
+    light = {ItemKind.ARGUMENTS, ItemKind.TEXT}
+    return record.full_tokens - sum(entry.full_tokens for entry in record.entries if entry.kind in light)
 
 
 def test_prices_decide() -> None:

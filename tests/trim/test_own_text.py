@@ -145,6 +145,8 @@ def test_golden_dropped() -> None:
     ledger = trimmed([("a", ""), ("b", "")])
     assert "" == own_text.dropped(ledger)
     ledger.drops.drop(0)
+    assert "[1+ earlier iterations dropped]" == own_text.dropped(ledger)
+    ledger.drops.rounds = False  # in a run that began under rules before 9
     assert "[1 earlier iteration dropped: 1 assistant message, 1 tool message]" == own_text.dropped(ledger)
     ledger.drops.drop(1)
     assert "[2 earlier iterations dropped: 2 assistant messages, 2 tool messages]" == own_text.dropped(ledger)

@@ -30,9 +30,9 @@ def history(sizes: Sequence[int], *, words: bool = False) -> list[plain]:
     return made
 
 
-def fold(sizes: Sequence[int], policy: Policy = NONE_HELD, *, small_stay: bool = True) -> Fold:
+def fold(sizes: Sequence[int], policy: Policy = NONE_HELD, *, since_9: bool = True) -> Fold:
     """An evaluated history of such results."""
-    made = Fold(history(sizes), LIMIT, policy, small_stay=small_stay)
+    made = Fold(history(sizes), LIMIT, policy, since_9=since_9)
     made.take()
     return made
 
@@ -78,7 +78,7 @@ def test_the_last_resort() -> None:
 
 def test_a_run_that_began_before() -> None:
     """Small results are clipped in their turn, as its earlier cuts did."""
-    before = fold(MIXED, small_stay=False)
+    before = fold(MIXED, since_9=False)
     assert Action.CLIPPED is results(before)[2].action
 
 

@@ -100,10 +100,22 @@ def _leaf(text: str, stash_id: str) -> str:
 
 
 def carrier(label: str, dropped: int) -> str:
-    """Return a clipped item's label, extended by the number of other iterations that were dropped."""
+    """Return a clipped item's label, extended by the number of other iterations that were dropped.
+
+    A negative number is the least that were: -10 is written `10+`.
+    """
     if not dropped or not label.endswith("]"):
         return label
-    return f"{label[:-1]}; {dropped:,} other iteration{'' if dropped == 1 else 's'} dropped]"
+    number = f"{dropped:,}" if dropped > 0 else f"{-dropped:,}+"
+    return f"{label[:-1]}; {number} other iteration{'' if dropped == 1 else 's'} dropped]"
+
+
+def at_least(number: int) -> int:
+    """Return the greatest power of ten up to a positive number, negative as `carrier` takes it.
+
+    A number in a prompt that changes makes the provider process everything behind it again, so it changes seldom.
+    """
+    return -(10 ** (len(str(number)) - 1))
 
 
 def clipped_snapshot(text: str, stash_id: str, size: int) -> str:

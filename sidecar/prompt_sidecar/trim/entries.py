@@ -152,7 +152,7 @@ class Entry:
     """For feedback: the number of other user texts before it; feedback with the same number is one stretch."""
     counts: tuple[int, ...] = ()
     """For the first collapsed feedback of a stretch: how many of each kind its label counts. For the ledger's carrier,
-    which is clipped: the number of dropped iterations."""
+    which is clipped: the number of dropped iterations, or as a negative number the least that were."""
     again: int = 0
     """For a result that is clipped to a pointer: the iteration that returned it again."""
     leaves: bool = False

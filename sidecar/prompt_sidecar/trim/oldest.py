@@ -38,7 +38,7 @@ def newest_that_fit(ledger: Ledger, most: int, room: float) -> int:
     return most
 
 
-def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
+def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int, *, framing: bool = True) -> None:
     """Choose, at the first batch point, how many of the oldest groups keep their results.
 
     They get at most what the low-water mark leaves after what is never clipped, the newest groups, and some room for
@@ -49,6 +49,8 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
         policy: the policy in force.
         limit: the prompt's limit in tokens.
         fixed: tokens of system prompt, tool schemas and the reserve for our own text.
+        framing: whether their share includes what surrounds calls and results; in a run that began under rules before
+            9 it does not.
     """
     old = len(ledger.groups) - max(policy.keep(kind) for kind in HEAVY)
     if policy.age_hard_cap_iterations or old <= 0 or (ledger.queues.held < 0 and ledger.registry.batches):
@@ -61,10 +63,11 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
     room = min(room, policy.oldest_share * limit)
     groups = 0
     while groups < old:
-        records = (ledger.records[index] for index in ledger.messages.members(groups))
-        room -= sum(
-            entry.tokens for record in records for entry in record.entries if QUEUE_OF.get(entry.kind) not in LIGHT
-        )
+        records = [ledger.records[index] for index in ledger.messages.members(groups)]
+        entries = [entry for record in records for entry in record.entries]
+        light = sum(entry.tokens for entry in entries if QUEUE_OF.get(entry.kind) in LIGHT)
+        room -= sum(record.tokens if framing else sum(entry.tokens for entry in record.entries) for record in records)
+        room += light
         if room < 0:
             break
         groups += 1

@@ -19,6 +19,7 @@ from heapq import nlargest
 from typing import Final
 
 from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import ALONE, CUTS, Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
 
@@ -337,6 +338,9 @@ def dropped(ledger: Ledger) -> str:
         return ""
     if ledger.registry.unfit_since:
         return DROPPED_UNCOUNTED
+    if ledger.drops.rounds:
+        number = -elide.at_least(ledger.drops.by_placeholder)
+        return f"[{number:,}+ earlier iterations dropped]"
     carrier = ledger.drops.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group
     # The stretch's label counts a dropped feedback message.

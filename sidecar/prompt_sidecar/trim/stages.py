@@ -155,7 +155,7 @@ class Evaluation:
         count: Callable[[str], int],
         count_many: Callable[[Sequence[str]], Sequence[int]] | None = None,
         *,
-        small_stay: bool = True,
+        since_9: bool = True,
     ) -> None:
         self._ledger = ledger
         self._inputs = inputs
@@ -172,8 +172,11 @@ class Evaluation:
         self._aim = inputs.limit
         """Tokens that marks and shares refer to: the limit, or a ceiling below it."""
         batches = self._policy.fit_stage is FitStage.OLDEST_FIRST and self._policy.age_stage is AgeStage.PRESSURE
-        self._small_stay = small_stay and batches
-        """Whether cuts leave small results whole; not in a run that began under rules before 9."""
+        self._since_9 = since_9
+        """Whether the run began under rules 9 or later; an earlier one goes on by its rules."""
+        ledger.drops.rounds = since_9
+        self._small_stay = since_9 and batches
+        """Whether cuts leave small results whole."""
         self._passes_small = False
         """Whether the step that is taken does."""
         self._whole = False
@@ -413,7 +416,8 @@ class Evaluation:
             self._reasoning.remove_closed(low)
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
-            hold_oldest(ledger, policy, self._aim, self._inputs.overhead + self._inputs.reserve)
+            fixed = self._inputs.overhead + self._inputs.reserve
+            hold_oldest(ledger, policy, self._aim, fixed, framing=self._since_9)
             self._settle_old()
             self._shorten_words()
             self._residue.begin(self._carry)
@@ -438,9 +442,11 @@ class Evaluation:
             self._clip_small(high)
             while self.used > high and self._residue.drop_next(newest, Reason.FIT):
                 pass
-            if self.used > high:
+            if not self._since_9 and self.used > high:
                 self._residue.drop_carrier()
             self._elide_unseen(high)
+            if self.used > high:  # last, as it changes what is before the history, or near its beginning
+                self._residue.drop_carrier()
             self._clip_newest(high)
             while self.used > self._inputs.limit and self._residue.drop_next_words():
                 pass

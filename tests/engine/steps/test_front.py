@@ -99,7 +99,7 @@ def test_what_went_before_there_was_a_carrier_is_listed_once() -> None:
             messages[1]["content"][0]["text"] = messages[2]["content"][0]["content"] = "ok"  # too short to be clipped
         answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages))
         registries += [piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED]
-    assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(registries)
+    assert {"[1+ earlier iterations dropped]"} == set(registries)
     assert b" other iterations dropped]" in (answer.prompt.body or b"")
 
 
@@ -123,4 +123,4 @@ def test_the_kept_prefix_is_not_reported_too_long() -> None:
         assert answer.cache.first_changed <= same
         counted |= {piece.text for piece in answer.prompt.own_text if piece.kind is OwnTextKind.DROPPED}
         before = now
-    assert len(counted) > 3
+    assert {"[1+ earlier iterations dropped]", "[10+ earlier iterations dropped]"} == counted

@@ -146,7 +146,7 @@ def test_own_text_follows_once_a_prompt_fits_again(format: str) -> None:
         answer = engine.trim(format, body(format, history(format, number, task=words)), context_window=16_000)
     assert answer.fits
     own_texts = {piece.kind: piece.text for piece in answer.prompt.own_text}
-    assert "earlier iterations dropped: " in own_texts.get(OwnTextKind.DROPPED, "earlier iterations dropped: ")
+    assert "+ earlier iterations dropped" in own_texts.get(OwnTextKind.DROPPED, "+ earlier iterations dropped")
     last = {piece.kind: piece.text for piece in small.prompt.own_text}
     assert own_texts[OwnTextKind.REGISTRY] != last.get(OwnTextKind.REGISTRY)
 

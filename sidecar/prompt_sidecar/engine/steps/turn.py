@@ -336,10 +336,8 @@ class _Turn:
     def _extend(self) -> bool | None:
         """Add the new messages, some at a time; see `_fold` for the result."""
         memory, work, reads = self._memory, self._work, self._reads
-        small_stay = memory.began_under >= LINES_STAY
-        evaluation = Evaluation(
-            self._ledger, work.inputs, self._sources, self._count, work.count_many, small_stay=small_stay
-        )
+        since_9 = memory.began_under >= LINES_STAY
+        evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many, since_9=since_9)
         first_new, last = len(self._rows), len(reads)
         self._long = last - first_new > TOGETHER  # a prompt with a few new messages is taken whole or not at all
         forget_texts(reads, self._body.same, first_new)

@@ -43,6 +43,8 @@ class Drops:
         """Dropped groups that the carrier's label counts: those after its own."""
         self.by_placeholder = 0
         """The other dropped groups, which the sidecar's own placeholder message counts."""
+        self.rounds = True
+        """Whether labels and placeholder say how many at least; not in a run that began under rules before 9."""
 
     # -- life --------------------------------------------------------------------------------------------------------
 
@@ -161,11 +163,11 @@ class Drops:
     def write_count(self, count: Callable[[str], int]) -> None:
         """Update the number of dropped groups in the carrier's label."""
         entry = self.carrier
-        counts = (self.by_carrier,) if self.by_carrier else ()
+        counts = (elide.at_least(self.by_carrier) if self.rounds else self.by_carrier,) if self.by_carrier else ()
         if entry is None or entry.counts == counts or self._messages.records[entry.message].pinned:
             return
         label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
-        self._label(counts, max(0, count(elide.carrier(label, self.by_carrier)) - entry.tokens))
+        self._label(counts, max(0, count(elide.carrier(label, counts[0] if counts else 0)) - entry.tokens))
 
     def _label(self, counts: tuple[int, ...], tokens: int) -> None:
         assert self.carrier is not None
