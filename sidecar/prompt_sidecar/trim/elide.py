@@ -115,7 +115,7 @@ def at_least(number: int) -> int:
 
     A number in a prompt that changes makes the provider process everything behind it again, so it changes seldom.
     """
-    return -(10 ** (len(str(number)) - 1))
+    return -int("1" + "0" * (len(str(number)) - 1))
 
 
 def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
