@@ -68,6 +68,20 @@ def test_a_count_seldom_moves_the_prefix(since_9: bool) -> None:
     assert (len(counts) <= 3) == since_9
 
 
+@pytest.mark.parametrize("since_9", [False, True])
+def test_it_goes_after_the_newest_results_were_shortened(since_9: bool) -> None:
+    """Some tokens of a result that nearly fits go before it: without it a message of ours would count, in front."""
+    messages = history(60, result=400)
+    messages[-1] = replace(messages[-1], items=((ItemKind.RESULT, "abcd" * 2_700),))
+    fold = Fold(messages, 3_000, DROPPING, since_9=since_9)
+    fold.take()
+    *_, newest = (entry for record in fold.ledger.records for entry in record.entries)
+    assert (fold.ledger.drops.carrier is not None) == since_9
+    assert (newest.action is Action.ELIDED) == since_9
+    assert newest.tokens > 2_600
+    assert fold.used() <= fold.limit
+
+
 def test_it_goes_in_the_last_resort() -> None:
     """In a window that it is too large for it goes as well, and a message of ours tells that iterations went."""
     fold = evaluated(history(20, result=400), 120, DROPPING)
