@@ -35,7 +35,8 @@ RULES: Final = 9
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
 LINES_STAY: Final = 9
-"""First version of which a run condenses by version 2, and leaves small results whole at cuts."""
+"""First version of which a run condenses by version 2, leaves small results whole at cuts, says of dropped iterations
+how many at least, and counts framing in the share of the oldest."""
 COMPACTED: Final = 7
 """First version that does not change what precedes a provider's compaction."""
 WINDOWED: Final = 7

@@ -27,7 +27,8 @@ and above the high-water mark these steps are taken in order, each only as far a
        newest iteration, which the model has
        not seen yet, if there is room for them
     4  both, if the prompt still exceeds the high-water mark: clip all but the newest iteration, drop the labels
-       of the others; elide the newest iteration's results, only as far as needed; clip them
+       of the others; elide the newest iteration's results, only as far as needed; drop the label that counts
+       what was dropped; clip the newest results
     5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
        oldest first, except the newest
 
