@@ -78,6 +78,8 @@ _NO_SECRET: Final = re.compile(
     r"|tokeniz[a-z]{0,6}))[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
 )
 """Names with a word for secrets that do not name a secret; at the end of the text before a value."""
+_FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]{8})")
+"""What precedes the first separator: the prefix of a key, if that has one."""
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -301,6 +303,32 @@ def prefixed(value: str, before: str, after: str) -> bool:
     )
 
 
+def drawn(value: str, before: str, after: str) -> bool:
+    """Whether what follows a short prefix was drawn: letters of both cases and digits, and no words."""
+    body = _FIRST_PART.sub("", value, count=1)[:_EXAMINED]
+    return (
+        after[:1] not in {"(", "="}
+        and not before.endswith(("/", "-", "+"))
+        and _TEMPLATE.search(body) is None
+        and any(map(str.isdigit, body))
+        and any(map(str.isupper, body))
+        and any(map(str.islower, body))
+        and is_generated(body)
+    )
+
+
+def tail(value: str, before: str, after: str) -> bool:
+    """Whether what follows the last dot of a value was drawn, and is no name of code."""
+    body = value.rsplit(".", 1)[-1]
+    return (
+        after[:1] not in {".", "(", "=", "["}
+        and sum(map(str.isdigit, body)) >= 2
+        and is_generated(body)
+        and is_random(body)
+        and not before.endswith(("/", ".", "-", "+"))
+    )
+
+
 def listed(value: str, before: str, after: str) -> bool:
     """Whether the value of a member after the name of a secret is one, as `assignment` decides."""
     name = _LISTED_NAME.search(before)
@@ -499,6 +527,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "assignment": assignment,
     "listed": listed,
     "prefixed": prefixed,
+    "drawn": drawn,
+    "tail": tail,
     "named": named,
     "line": line,
     "column": column,

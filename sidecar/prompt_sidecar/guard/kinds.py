@@ -99,7 +99,7 @@ _CLOUD: Final = (
     ),
     secret(
         "databricks_token",
-        r"\bdapi[a-f0-9]{32}(?:-[0-9])?\b",
+        r"\bd(?:api|kea|ose|sap)[a-f0-9]{32}(?:-[0-9])?\b",
         "dapi" + fake(32, "hex"),
         "dapi" + fake(20, "hex"),
     ),
@@ -118,7 +118,7 @@ _CLOUD: Final = (
     ),
     secret(
         "cloudflare_ca_key",
-        r"\bv1\.0-[a-f0-9]{24}-[a-f0-9]{146}\b",
+        r"\bv1\.0-(?:[a-f0-9]{24}-[a-f0-9]{146}|[A-Za-z0-9._-]{160,180})\b",
         "v1.0-" + fake(24, "hex") + "-" + fake(146, "hex"),
         "v1.0-" + fake(24, "hex"),
         kind="cloudflare_key",
@@ -166,7 +166,7 @@ _SOURCE: Final = (
     secret(
         "gitlab_token",
         r"\b(?P<value>gl(?:(?:pat|dt|rt|rtr|cbt|soat|ft|ffct|wt)-[A-Za-z0-9_-]{20,}(?:(?:\.[a-z0-9]{2})?\.[a-z0-9]{9})?|"
-        r"imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|agent-[A-Za-z0-9_-]{50,}|oas-[a-f0-9]{64}))" + END,
+        r"imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|agent-[A-Za-z0-9_-]{50,}|oas-[A-Za-z0-9_-]{64}))" + END,
         "glpat-" + fake(20),
         "glpat-" + fake(9),
     ),
@@ -273,7 +273,7 @@ _PAYMENT: Final = (
     ),
     secret(
         "shopify_token",
-        r"\bshp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,40}\b",
+        r"\bshp(?:at|ca|pa|ss|ua|tka)_[A-Fa-f0-9]{32,40}\b",
         "shpat_" + fake(32, "hex"),
         "shpat_" + fake(8, "hex"),
     ),
@@ -349,7 +349,7 @@ _CHAT: Final = (
     ),
     secret(
         "brevo_key",
-        r"\bxkeysib-[A-Fa-f0-9]{64}-[A-Za-z0-9]{16}\b",
+        r"\bx(?:key|smtp)sib-[A-Fa-f0-9]{64}-[A-Za-z0-9]{16}\b",
         "xkeysib-" + fake(64, "hex") + "-" + fake(16),
         "xkeysib-x",
     ),
@@ -455,7 +455,7 @@ _GENERAL: Final = (
     ),
     secret(
         "jwt",
-        r"\b(?P<value>ey[A-Za-z0-9_-]{15,}\.(?:ey[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]{10,})?|"
+        r"\b(?P<value>ey[A-Za-z0-9_-]{15,}\.(?:ey[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]{10,})?|[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}|"
         r"[A-Za-z0-9_-]*\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}))",
         "ey" + "JhbGciOiJIUzI1NiJ9." + "ey" + "JzdWIiOiJmYWtlIn0." + fake(43),
         "ey" + fake(20) + "." + "ey" + fake(20) + "." + fake(43),
