@@ -103,14 +103,20 @@ def test_nothing_is_found_in_masks(text: str) -> None:
     _masked(text)
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.group is not RuleGroup.LOOKALIKES])
-def test_a_masked_example_is_found_no_more(rule: Rule) -> None:
+def test_a_masked_example_is_found_no_more() -> None:
     """One round is enough for an example: no rule finds anything in, or beside, its mask."""
-    finds = [find for find in _RULES.scan([rule.example])[0] if find.rule.group is not RuleGroup.LOOKALIKES]
-    text = rule.example
-    for find in reversed(finds):
-        text = f"{text[: find.start]}⟦{find.rule.kind}:k7x2m9qa4t⟧{text[find.end :]}"
-    assert [] == [find for find in _RULES.scan([text])[0] if find.rule.group is not RuleGroup.LOOKALIKES]
+
+    def values(texts: Sequence[str]) -> list[list[Find]]:
+        return [[find for find in finds if find.rule.group is not RuleGroup.LOOKALIKES] for finds in _RULES.scan(texts)]
+
+    rules = [rule for rule in RULES.values() if rule.group is not RuleGroup.LOOKALIKES]
+    masked = []
+    for rule, finds in zip(rules, values([rule.example for rule in rules]), strict=True):
+        text = rule.example
+        for find in reversed(finds):
+            text = f"{text[: find.start]}⟦{find.rule.kind}:k7x2m9qa4t⟧{text[find.end :]}"
+        masked.append(text)
+    assert [] == [rule.name for rule, found in zip(rules, values(masked), strict=True) if found]
 
 
 @given(_TEXTS)
@@ -170,10 +176,29 @@ def test_a_rule_that_has_not_the_time_lets_the_text_through() -> None:
     now = iter((0.0, 0.5, 2.0, 10.0, 10.1, 10.2))
     watch = Watch(lambda: next(now), 1.0)
     texts = [f"{RULES['github_token'].example} and {RULES['jwt'].example}", RULES["npm_token"].example]
-    first, second = _RULES.scan(texts, watch)
+    rules = RuleSet(RULES[name] for name in ("github_token", "jwt", "npm_token"))
+    first, second = rules.scan(texts, watch)
     assert ["github_token"] == [find.rule.name for find in first]
     assert {"jwt": 1} == watch.passed
     assert ["npm_token"] == [find.rule.name for find in second]
+
+
+def test_the_beginning_of_a_pattern_is_found_wherever_the_pattern_is() -> None:
+    """The gate searches for the beginnings of patterns: none may be missing where a pattern matches."""
+    for rule in RULES.values():
+        begin = scanner.beginning(rule.pattern)
+        if begin != rule.pattern:
+            match = re2.search(f"(?m){rule.pattern}", rule.example)
+            assert re2.compile(f"(?m){begin}").match(rule.example, match.start()) is not None, rule.name
+
+
+def test_each_alternative_of_a_pattern_is_cut() -> None:
+    """Long runs of characters are cut, also where a value has several forms; what has little before it is not."""
+    begin = r"(?:\b|_)"
+    assert begin + "(?:ab_[a-z]{16}|c(?:d|e)-[0-9]{16})" == scanner.beginning(
+        begin + "(?P<value>ab_[a-z]{40,}x|c(?:d|e)-[0-9]{20})"
+    )
+    assert begin + "[a-z]{40}" == scanner.beginning(begin + "[a-z]{40}")
 
 
 def test_the_time_of_others_does_not_count() -> None:

@@ -198,6 +198,13 @@ def jwt(value: str, before: str, after: str) -> bool:
     header = value.split(".", 1)[0]
     if len(header) > _EXAMINED or _DOCUMENTED.search(value):
         return False
+    if (
+        value.startswith("eyJ")
+        and min(map(len, value.split("."))) >= 20
+        and len(value) >= 100
+        and value.count(".") == 2
+    ):
+        return _TEMPLATE.search(value[:_EXAMINED]) is None  # a header that does not decode was cut or changed
     try:
         decoded = json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))
     except (binascii.Error, ValueError, RecursionError):

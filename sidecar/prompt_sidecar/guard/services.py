@@ -87,6 +87,7 @@ SERVICES: Final[Sequence[Rule]] = (
         r"\b(?P<value>[st]k\.(?:ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22}|[A-Za-z0-9._-]{80,240}))" + END,
         "sk.ey" + fake(60) + "." + fake(22),
         "pk.ey" + fake(60) + "." + fake(22),
+        near=r"\b[st]k\.[A-Za-z0-9._-]{40}",
     ),
     secret(
         "maxmind_key",
@@ -268,6 +269,7 @@ LATER: Final[Sequence[Rule]] = (
         "otpauth://totp/Acme:ada?secret=" + fake(32, "upper").replace("8", "7").replace("9", "6"),
         "otpauth://totp/Acme:ada?secret=",
         check="",
+        near="otpauth://",
     ),
     secret(
         "oauth_code",
@@ -307,8 +309,15 @@ LATER: Final[Sequence[Rule]] = (
         "service:shop-graph:" + fake(22),
         "service:shop-graph:a-name-with-22-letters",
         check="drawn",
+        near=r"\b(?:service:|user:gh\.)[A-Za-z0-9_-]+:[A-Za-z0-9_-]{22}",
     ),
-    secret("asaas_key", r"(?P<value>\$aact_[A-Za-z0-9_:=-]{20,300})", "$aact_prod_" + fake(60), "$aact_prod"),
+    secret(
+        "asaas_key",
+        r"(?P<value>\$aact_[A-Za-z0-9_:=-]{20,300})",
+        "$aact_prod_" + fake(60),
+        "$aact_prod",
+        near=r"\$aact_[A-Za-z0-9_:=-]{16}",
+    ),
     secret(
         "azure_signed_key",
         r"\b(?P<value>[A-Za-z0-9+/_-]{32,77}(?:AzFu|AzSe|ACDb|\+ASt|\+ABa|AIoT|\+AEh|\+ASb|AzCa|\+ACR|AZEG)"
@@ -331,6 +340,7 @@ LATER: Final[Sequence[Rule]] = (
         r"\b(?P<value>bedrock-api-key-YmVkcm9jay5hbWF6b25hd3MuY29[t][A-Za-z0-9+/=_-]{0,1000})",
         "bedrock-api-key-" + fake(40).replace(fake(28), "YmVkcm9jay5hbWF6b25hd3MuY29t"),
         "bedrock-api-key-id",
+        near="bedrock-api-key-YmVkcm9j",
     ),
     secret(
         "bitwarden_token",
@@ -378,6 +388,7 @@ LATER: Final[Sequence[Rule]] = (
         "perm:" + fake(12) + "." + fake(12) + "." + fake(32),
         "perm:read.write.all",
         check="drawn",
+        near=r"\bperm[:-][A-Za-z0-9+/=]+\.[A-Za-z0-9+/=_-]+\.[A-Za-z0-9]{16}",
     ),
     secret(
         "k3s_token",
@@ -398,7 +409,7 @@ LATER: Final[Sequence[Rule]] = (
         "2" + fake(26) + "_" + fake(21),
         "2" + fake(26),
         check="drawn",
-        near=r"[A-Za-z0-9]_[A-Za-z0-9]{20,22}\b",
+        near=r"\b[1-3][A-Za-z0-9]{26}_[A-Za-z0-9]{8}",
     ),
     secret(
         "nostr_key",
@@ -418,12 +429,6 @@ LATER: Final[Sequence[Rule]] = (
         r"\b(?:token|kubeconfig)-[a-z0-9.-]{5,60}:[a-z0-9]{54}\b",
         "token-x7k2p:" + fake(54, "lower"),
         "token-x7k2p",
-    ),
-    secret(
-        "teamcity_token",
-        r"\b(?P<value>eyJ0eXAiOiAiVENWMiJ9\.[A-Za-z0-9_-]{30,40}\.[A-Za-z0-9_-]{40,50})" + END,
-        "ey" + "J0eXAiOiAiVENWMiJ9." + fake(36) + "." + fake(48),
-        "ey" + "J0eXAiOiAiVENWMiJ9.x",
     ),
     secret(
         "tinybird_token",
