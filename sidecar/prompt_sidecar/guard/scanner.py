@@ -69,6 +69,8 @@ _TOKEN: Final = re.compile(
 """A part of a pattern: an escape, a class of characters with the least number of them, the group of the value."""
 _LEAST_LITERALS: Final = 2
 """Letters and signs before a class of characters without which its beginning would match too much text."""
+_SHARED: Final = 5
+"""Rules with the same `near` that have an automaton of their own: each automaton reads all text."""
 _LONG: Final = 16
 """Characters of a run that the gate searches for, of those that a pattern requires: fewer make a smaller automaton."""
 _VALUE_END: Final = re.compile(r"[\s\"'\\]")
@@ -111,7 +113,7 @@ _Match = tuple[int, int, int]
 class _Gate:
     """Some rules as one expression, which finds the texts that may have finds, and for which rules.
 
-    A `near` that several rules share gets an automaton of its own: together with the others it would have more states
+    A `near` that many rules share gets an automaton of its own: together with the others it would have more states
     than fit into its memory.
     """
 
@@ -122,8 +124,8 @@ class _Gate:
         """
         self._ascii_only = ascii_only
         count = Counter(each for _, each in near)
-        apart = [(index, each) for index, each in near if count[each] == 1]
-        shared = dict.fromkeys(each for _, each in near if count[each] > 1)
+        apart = [(index, each) for index, each in near if count[each] < _SHARED]
+        shared = dict.fromkeys(each for _, each in near if count[each] >= _SHARED)
         self._of = [apart] if apart else []
         """The rules of each expression, with a function that returns which of them may match a page."""
         self._of += [[(index, patterns[index]) for index, each in near if each == one] for one in shared]

@@ -296,14 +296,6 @@ LATER: Final[Sequence[Rule]] = (
     secret("rootly_key", r"\brootly_[a-f0-9]{64}\b", "rootly_" + fake(64, "hex"), "rootly_" + fake(8, "hex")),
     secret("together_key", r"\b(?P<value>tgp_v1_[A-Za-z0-9_-]{43})" + END, "tgp_v1_" + fake(43), "tgp_v1_x"),
     secret(
-        "ably_key",
-        r"\b(?P<value>[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{6}:[A-Za-z0-9_-]{40,44})" + END,
-        "fAk3rN.oTr3aL:" + fake(43),
-        "module.method:argument",
-        check="drawn",
-        near=r"\.[A-Za-z0-9_-]{6}:[A-Za-z0-9_-]{40}",
-    ),
-    secret(
         "apollo_key",
         r"\b(?P<value>(?:service:[A-Za-z0-9_-]{1,60}|user:gh\.[A-Za-z0-9_-]{1,60}):[A-Za-z0-9_-]{22})" + END,
         "service:shop-graph:" + fake(22),
@@ -354,7 +346,7 @@ LATER: Final[Sequence[Rule]] = (
         r"\b[a-f0-9]{24}\.[a-f0-9]{32}\b",
         fake(24, "hex") + "." + fake(32, "hex"),
         fake(24, "hex") + ".json",
-        near=r"[a-f0-9]\.[a-f0-9]{32}\b",
+        near=r"\b[a-f0-9]{24}\.[a-f0-9]{16}",
     ),
     secret(
         "convex_key",
@@ -380,7 +372,7 @@ LATER: Final[Sequence[Rule]] = (
         r"\b[a-f0-9]{24}:[a-f0-9]{64}\b",
         fake(24, "hex") + ":" + fake(64, "hex"),
         "sha256:" + fake(64, "hex"),
-        near=r"[a-f0-9]:[a-f0-9]{64}\b",
+        near=r"\b[a-f0-9]{24}:[a-f0-9]{16}",
     ),
     secret(
         "jetbrains_token",
@@ -449,7 +441,7 @@ LATER: Final[Sequence[Rule]] = (
         r"\b(?:[A-Za-z0-9_-]{1,40}|\*):[A-Za-z0-9_-]{1,40}\.[a-f0-9]{50,64}\b",
         "default:production." + fake(60, "hex"),
         "default:production.json",
-        near=r":[A-Za-z0-9_-]+\.[a-f0-9]{50}",
+        near=r"\.[a-f0-9]{50}",
     ),
     secret(
         "vault_old_token",
@@ -471,7 +463,7 @@ LATER: Final[Sequence[Rule]] = (
         fake(32, "hex") + "." + fake(16),
         fake(32, "hex") + ".json",
         check="tail",
-        near=r"[a-f0-9]\.[A-Za-z0-9]{16}\b",
+        near=r"\b[a-f0-9]{32}\.[A-Za-z0-9]{8}",
     ),
 )
 """The same, for keys that were found by their names before: where a name identifies them too, the kind of a mask stays.
