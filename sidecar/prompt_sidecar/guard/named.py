@@ -36,15 +36,21 @@ _LAST: Final = r"[#-&(*+/0-9<->@A-\[\]-_a-~-]"
 _CODED: Final = r"(?:%[0-9A-Fa-f]{2}|=3D|&[a-z#0-9]{2,5};|\\+u00[0-9A-Fa-f]{2}|\\+[nrt]|\[[0-9;]*[mK])"
 _HELD: Final = r"[^\s\"'`,;)(]"
 _VALUE: Final = (
-    r"(?:" + _HELD + r"{4,}[0-9!#$*?@^~|]|[^\s\"'`]{0,3}[0-9!#$*?@^][^\s\"'`]{4}|"
+    r"(?:[A-Za-z]" + _HELD + r"{3,}[0-9!#$*?@^~|]|[A-Za-z][^\s\"'`]{0,2}[0-9][^\s\"'`]{4}|"
+    r"[^\s\"'`]{0,3}[!#$*?@^][^\s\"'`]{4}|[0-9][0-9.]*[^0-9.\s\"'`,;)(}\]\\][^\s\"'`]{2}|"
     r"[A-Za-z0-9+/_.-]+[\"'][ \t]*\n?[ \t]*[\"'][A-Za-z0-9]|"
     r"[a-z]{20}|[A-Za-z]*[a-z][A-Z]{1,3}[a-z]{1,2}[A-Z]|[a-z]*(?i:value|default|type)[\"' \t=:\\])"
 )
-"""What may begin a value, or a member with it."""
+"""What may begin a value, or a member with it. A number alone is none, as no value without a letter is found."""
 _BASE64_TEXT: Final = r"\b(?:[CDI-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]){7}"
 """Base64 of a text in ASCII: of each three bytes the first bit is 0."""
+_NEAR_NAME: Final = (
+    WORDS.replace("(?:pass|pw|", "(?:pw|") + r"[A-Za-z0-9_-]*|"
+    r"(?:[_.-]|\b)(?i:pass)(?:[A-DF-HJ-Za-df-hj-z0-9_-][A-Za-z0-9_-]*)?"
+)
+"""The same at the end of a name, or within it: not in `passed` and `passing`, which logs of tests have in each line."""
 NEAR: Final = (
-    WORDS + r"[A-Za-z0-9_-]*(?:(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body|[\"']\)[ \t]or)?"
+    r"(?:" + _NEAR_NAME + r")(?:(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body|[\"']\)[ \t]or)?"
     r"(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + ")+" + _VALUE + "|"
     r"[ \t]*(?:\|[^\n]*)?\n[ \t]*[|+]?[-+|: \t]*--[-+|: \t]*\n(?:[^\n]*\|[^\n]*\n)*[^\n]+)|"
     r"(?i:auth)[ \t]?=[ \t]?\([\"'][^\s\"']{1,40}[\"'],|"
