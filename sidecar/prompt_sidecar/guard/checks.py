@@ -83,10 +83,13 @@ _FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UUID_CHARACTERS: Final = 6
+"""Different characters, the dash among them, that a UUID has which is not a placeholder such as `1111…-…1112`."""
 _UUID_NAME: Final = re.compile(
     r"(?:(?i:key|secret|passw)[A-Za-z0-9_-]{0,24}|_TOKEN)[\"'`\\\]]{0,3}"
     r"[ \t]{0,4}(?:=>|:{0,3}=|\?=|:|>)[ \t]{0,4}[\"'`]{0,3}$"
 )
+_KEY_AUTHORIZATION: Final = re.compile(r"(?i:key_?authorization)[^A-Za-z0-9]{1,12}$")
 _LISTED_NAME: Final = re.compile(
     r"([A-Za-z0-9_.-]+)[\"'\\]{0,3}[ \t\r\n,\\nrt]{0,32}[\"'\\]{0,3}[A-Za-z]{5,15}[\"'\\]{0,3}[ \t]{0,3}[:=][ \t]{0,3}"
     r"[\"'\\]{0,3}$"
@@ -104,6 +107,7 @@ _CODE: Final = re.compile(
     r"|\.[a-z]\w{2,}\(|[:=]![01](?:[,})]|$)|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
     r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|^RFC[0-9]|^![01](?![A-Za-z0-9])|^#[0-9A-Fa-f]{3,8}(?:;|$)|;--[a-z]|\{[a-z-]+:"
     r"|^,?[a-z]\.[A-Za-z]\w|^[a-z]\?[a-z]\.|^\{[a-z]\w*\.|\}=[a-z];|[;}](?:const|return|let|class|case|else|break|void|var|if)\b|"
+    r"^#[a-z]+(?:[_-][a-z]+)+[0-9]{0,2}$|^id_(?:rsa|dsa|ecdsa|ed25519)|^[0-9]+/[a-z]{1,6}(?:/|$)|^\[[a-z-]+\]$|,![01]\}|"
     r"\b(?:application|text|image)/[a-z]|^urn:|^\[\]\w|^&\w[\w.:]*[({]|^__[A-Za-z0-9]+_|^\{\w+:\w"
 )
 """What code, paths and templates have after the name of a secret, and public keys of SSH."""
@@ -120,7 +124,7 @@ _SNAKE: Final = re.compile(
     r"|[A-Z]{2,}[0-9]{0,6}(?:_(?:[A-Z]+[0-9]{0,4}|[0-9]{1,4}))+)"
 )
 """A name of several words with underscores."""
-_CAMEL: Final = re.compile(r"[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,})+")
+_CAMEL: Final = re.compile(r"_{0,2}[A-Z]?[a-z]{2,}(?:[A-Z][a-z]{2,}|By|To|Of|In|On|Id|Is|At|Or|As)+")
 _SIGIL: Final = re.compile(r"^[(*&%@{\[]{1,3}(?=[A-Za-z])")
 """What precedes a name in code and its documentation: a pointer, an address, a reference."""
 _DOCUMENTED: Final = re.compile(
@@ -131,12 +135,14 @@ _DOCUMENTED: Final = re.compile(
 """Example values of RFC 6749, 6750, 7515, 7617 and of jwt.io, which documents and tests repeat."""
 _LETTER_RUNS: Final = re.compile(r"[A-Za-z]+")
 _NO_ARGUMENT: Final = re.compile(
-    r"(?i:auth(?:or(?:s|ity|ities|ization)?|entic[a-z]*)|keepass(?:xc)?|bypass|compass|keywords?|recv-keys?|keyserver)"
+    r"(?i:forward[_-]auth|auth(?:or(?:s|ity|ities|ization)?|entic[a-z]*)|keepass(?:xc)?|bypass|compass|keywords?|recv-keys?|keyserver)"
     r"[\s=:\"'`]{1,40}$"
 )
 """Words before a value that have a word for secrets as a part of them and name none."""
 _PLAIN_KEY: Final = re.compile(r"(?<![A-Za-z0-9_.-])[Kk]ey[^A-Za-z0-9]{1,40}$")
 """A name that consists of the word alone: as often the name of an object in a store as of a secret."""
+_MY_TOKEN: Final = re.compile(r"(?i:(?:my|some|a|the)[-_.]?(?:token|pass|secret|key|pat)|pass[-_.]word)")
+"""What documents write for the password of a URL."""
 _ASSIGNS: Final = re.compile(r"([A-Za-z][\w.-]*)=[^=]")
 """A name with its value, in place of a value: an argument of a call, a parameter of a URL."""
 _PREFIX: Final = re.compile(r"[A-Za-z]{2,12}[_-](?:secret|passw(?:or)?d)[_-](?=[A-Za-z0-9_-]{20})", re.IGNORECASE)
@@ -145,7 +151,7 @@ _TYPE: Final = re.compile(r"(?:Private|Public|Secret|Signing|Access)?(?:Key|Toke
 """The end of a type's name."""
 _DATED: Final = re.compile(r"(?<![0-9])20[0-9]{2}-[01][0-9]-[0-3][0-9](?![0-9])")
 _NUMBERED: Final = re.compile(
-    r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
+    r"^[v^~]?[0-9]+(?:\.[0-9]+)+|^[0-9]{4}_[a-z]{2,}(?:_[a-z0-9]+)*$|^[0-9]{4}-[0-9]{2}-[0-9]{2}|^[0-9]+(?:[a-z]{1,3})?$|^[A-Za-z]+[0-9]+\.[0-9]|^[0-9a-f]{2}(?::[0-9a-f]{2})+"
 )
 _PASSWORD_NAME: Final = re.compile(
     r"(?i:pass|pwd|pw|psk|secret|token|key)[A-Za-z0-9_-]{0,16}[^A-Za-z0-9]{1,40}(?:str[^A-Za-z0-9]{1,8}|body[^A-Za-z0-9]{1,8})?$"
@@ -258,8 +264,8 @@ def key(value: str, before: str, after: str) -> bool:
 
 def header(value: str, before: str, after: str) -> bool:
     """Whether a value of an authorization header is random, and not a call in code."""
-    del before
-    return after[:1] != "(" and is_random(value[:_EXAMINED])
+    # RFC 8555, 8.1: what an ACME client publishes is called a key authorization.
+    return after[:1] != "(" and _KEY_AUTHORIZATION.search(before) is None and is_random(value[:_EXAMINED])
 
 
 def random(value: str, before: str, after: str) -> bool:
@@ -275,6 +281,7 @@ def url_password(value: str, before: str, after: str) -> bool:
     return (
         _PLACEHOLDER.search(value) is None
         and value.lower() not in {"pass", "pwd", "psw", "user", "token", "pw", "xyz", "abc", "123", "foo", "bar"}
+        and _MY_TOKEN.fullmatch(value) is None
         and not (user is not None and user[1].lower() == value.lower())
         and not value.startswith("key_")
         and not (len(value) < 7 and value.isalpha() and value.islower() and is_wordlike(value, 0.8))
@@ -289,6 +296,8 @@ def assignment(value: str, before: str, after: str) -> bool:
     if "://" in value or value.startswith(("/", "./", "../", "--")) or "~/" in value or _FILE.search(value):
         return False
     if _UUID.fullmatch(value):
+        if len(set(value)) < _UUID_CHARACTERS:
+            return False
         # `token` often names a position in a list; in capitals it is a variable that programs are started with.
         return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
     if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8) or is_identifier(value):
@@ -345,13 +354,15 @@ def listed(value: str, before: str, after: str) -> bool:
 def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or is_code(value) or is_unrelated(before):
+    if after[:1] in {"(", "[", "{"} or is_code(value) or is_unrelated(before) or whole.endswith("..."):
         return False
     if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
         return False
     if len(value) < 16 and _PLAIN_KEY.search(before):
         return False
     if _UUID.fullmatch(value):
+        if len(set(value)) < _UUID_CHARACTERS:
+            return False
         return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
     return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(whole))
 
@@ -428,7 +439,11 @@ def is_term(value: str) -> bool:
 
 def is_unrelated(before: str) -> bool:
     """Whether the text before a value names no secret although a word in it does, or is code that follows a pointer."""
-    return before.endswith("->") or _NO_SECRET.search(before) is not None or _NO_ARGUMENT.search(before) is not None
+    return (
+        before.endswith(("->", "badge.svg?token="))
+        or _NO_SECRET.search(before) is not None
+        or _NO_ARGUMENT.search(before) is not None
+    )
 
 
 def is_placeholder(value: str) -> bool:
