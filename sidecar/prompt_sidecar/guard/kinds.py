@@ -19,7 +19,7 @@ from prompt_sidecar.guard import named
 from prompt_sidecar.guard.checks import IBAN_COUNTRIES
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
 from prompt_sidecar.guard.prefixes import PREFIXES
-from prompt_sidecar.guard.rule import Rule, RuleAction, RuleGroup
+from prompt_sidecar.guard.rule import BEGIN, Rule, RuleAction, RuleGroup
 from prompt_sidecar.guard.services import LATER, SERVICES
 
 
@@ -122,7 +122,7 @@ _CLOUD: Final = (
         "v1.0-" + fake(24, "hex") + "-" + fake(146, "hex"),
         "v1.0-" + fake(24, "hex"),
         kind="cloudflare_key",
-        near=r"\bv1\.0-[A-Za-z0-9._-]{40}",
+        near=BEGIN + r"v1\.0-[A-Za-z0-9._-]{40}",
     ),
     secret("cloudflare_token", r"\bcf(?:ut|at|k)_[A-Za-z0-9]{40,48}\b", "cfut_" + fake(48), "cfut_" + fake(12)),
     secret("supabase_key", r"\bsb(?:p|_secret|p_oauth)_[A-Za-z0-9_]{31,64}\b", "sbp_" + fake(40, "hex"), "sbp_x"),

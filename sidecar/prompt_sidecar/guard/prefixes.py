@@ -282,7 +282,7 @@ PREFIXES: Final[Sequence[Rule]] = (
         "sk_" + "acme_live_" + fake(32),
         "sk_buff_" + fake(12),
         check="drawn",
-        near=r"\b(?:[srp]k_(?:[a-z0-9]+_){1,3}[A-Za-z0-9]{16}|sk_(?:live|test)_[A-Za-z0-9+/-]{40})",
+        near=BEGIN + r"(?:[srp]k_(?:[a-z0-9]+_){1,3}[A-Za-z0-9]{16}|sk_(?:live|test)_[A-Za-z0-9+/-]{40})",
     ),
     secret(
         "prefixed_key",

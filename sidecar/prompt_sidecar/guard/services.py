@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
-from prompt_sidecar.guard.rule import Rule
+from prompt_sidecar.guard.rule import BEGIN, Rule
 
 _SETS: Final = r"[\"']?[ \t]{0,3}(?:=>|:{0,3}=|\?=|\|\||:)[ \t]{0,3}[\"']?"
 """Between a name and its value, in settings and code."""
@@ -87,7 +87,7 @@ SERVICES: Final[Sequence[Rule]] = (
         r"\b(?P<value>[st]k\.(?:ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22}|[A-Za-z0-9._-]{80,240}))" + END,
         "sk.ey" + fake(60) + "." + fake(22),
         "pk.ey" + fake(60) + "." + fake(22),
-        near=r"\b[st]k\.[A-Za-z0-9._-]{40}",
+        near=BEGIN + r"[st]k\.[A-Za-z0-9._-]{40}",
     ),
     secret(
         "maxmind_key",
@@ -301,7 +301,7 @@ LATER: Final[Sequence[Rule]] = (
         "service:shop-graph:" + fake(22),
         "service:shop-graph:a-name-with-22-letters",
         check="drawn",
-        near=r"\b(?:service:|user:gh\.)[A-Za-z0-9_-]+:[A-Za-z0-9_-]{22}",
+        near=BEGIN + r"(?:service:|user:gh\.)[A-Za-z0-9_-]+:[A-Za-z0-9_-]{22}",
     ),
     secret(
         "asaas_key",
@@ -339,14 +339,14 @@ LATER: Final[Sequence[Rule]] = (
         r"\b0\." + _UUID + r"\.[A-Za-z0-9]{30}:[A-Za-z0-9+/]{22}={0,2}",
         "0." + fake_uuid() + "." + fake(30) + ":" + fake(22) + "==",
         "0." + fake_uuid(),
-        near=r"\b0\.[0-9a-f]{8}-",
+        near=BEGIN + r"0\.[0-9a-f]{8}-",
     ),
     secret(
         "codefresh_key",
         r"\b[a-f0-9]{24}\.[a-f0-9]{32}\b",
         fake(24, "hex") + "." + fake(32, "hex"),
         fake(24, "hex") + ".json",
-        near=r"\b[a-f0-9]{24}\.[a-f0-9]{16}",
+        near=BEGIN + r"[a-f0-9]{24}\.[a-f0-9]{16}",
     ),
     secret(
         "convex_key",
@@ -372,7 +372,7 @@ LATER: Final[Sequence[Rule]] = (
         r"\b[a-f0-9]{24}:[a-f0-9]{64}\b",
         fake(24, "hex") + ":" + fake(64, "hex"),
         "sha256:" + fake(64, "hex"),
-        near=r"\b[a-f0-9]{24}:[a-f0-9]{16}",
+        near=BEGIN + r"[a-f0-9]{24}:[a-f0-9]{16}",
     ),
     secret(
         "jetbrains_token",
@@ -380,7 +380,7 @@ LATER: Final[Sequence[Rule]] = (
         "perm:" + fake(12) + "." + fake(12) + "." + fake(32),
         "perm:read.write.all",
         check="drawn",
-        near=r"\bperm[:-][A-Za-z0-9+/=]+\.[A-Za-z0-9+/=_-]+\.[A-Za-z0-9]{16}",
+        near=BEGIN + r"perm[:-][A-Za-z0-9+/=]+\.[A-Za-z0-9+/=_-]+\.[A-Za-z0-9]{16}",
     ),
     secret(
         "k3s_token",
@@ -401,7 +401,7 @@ LATER: Final[Sequence[Rule]] = (
         "2" + fake(26) + "_" + fake(21),
         "2" + fake(26),
         check="drawn",
-        near=r"\b[1-3][A-Za-z0-9]{26}_[A-Za-z0-9]{8}",
+        near=BEGIN + r"[1-3][A-Za-z0-9]{26}_[A-Za-z0-9]{8}",
     ),
     secret(
         "nostr_key",
@@ -434,7 +434,7 @@ LATER: Final[Sequence[Rule]] = (
         "A" * 22 + fake(70) + "%3D" + fake(20),
         "A" * 120,
         check="drawn",
-        near=r"\bA{18,24}[A-Za-z0-9%]{60}",
+        near=BEGIN + r"A{18,24}[A-Za-z0-9%]{60}",
     ),
     secret(
         "unleash_token",
@@ -463,7 +463,7 @@ LATER: Final[Sequence[Rule]] = (
         fake(32, "hex") + "." + fake(16),
         fake(32, "hex") + ".json",
         check="tail",
-        near=r"\b[a-f0-9]{32}\.[A-Za-z0-9]{8}",
+        near=BEGIN + r"[a-f0-9]{32}\.[A-Za-z0-9]{8}",
     ),
 )
 """The same, for keys that were found by their names before: where a name identifies them too, the kind of a mask stays.
