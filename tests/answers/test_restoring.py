@@ -21,6 +21,8 @@ MASKS = ("⟦key:k7x2m9qa4t⟧", "⟦pem:aaaaaaaaaa⟧", "⟦key:zzzzzzzzzz⟧",
 SPELLED = (
     *MASKS,
     "\\u27e6key:k7x2m9qa4t\\u27e7",
+    "\\u{27e6}key:k7x2m9qa4t\\u{27e7}",
+    "\\u{0027E6}pem:aaaaaaaaaa\\u{27E7}",
     "%E2%9F%A6key%3Ak7x2m9qa4t%E2%9F%A7",
     "\\342\\237\\246pem:aaaaaaaaaa\\342\\237\\247",
 )
@@ -57,6 +59,7 @@ words = some.one_of(
             "%",
             "%e2",
             "\\u27",
+            "\\u{27",
             "\x00",
             "é",
             "\U0001f511",

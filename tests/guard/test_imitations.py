@@ -52,10 +52,11 @@ def test_forged_text_is_found() -> None:
 
 
 def spellings(mask: str) -> list[str]:
-    """A mask as JSON, a URL, a shell and HTML write it."""
+    """A mask as JSON, Rust, a URL and a shell write it."""
     inner = mask[1:-1]
     return [
         f"\\u27e6{inner}\\u27e7",
+        f"\\u{{27e6}}{inner}\\u{{27E7}}",
         f"%E2%9F%A6{inner.replace(':', '%3A')}%E2%9F%A7",
         f"\\342\\237\\246{inner}\\342\\237\\247",
     ]

@@ -30,18 +30,18 @@ _log = logging.getLogger(__name__)
 Restore = Callable[[str, str], str]
 """Called with a tool's name and a call's arguments as JSON text; returns the arguments with values."""
 
-_OPENING: Final = r"⟦|(?<!\\)\\+u27e6|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246"
+_OPENING: Final = r"⟦|(?<!\\)\\+u(?:27e6|\{0{0,2}27e6\})|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246"
 """How a mask begins, as `guard.masks` reads it: a model may escape it. Backslashes double with each level of JSON. A
 match begins at the first of them: trying each one, a million would take hours."""
-_CLOSING: Final = r"⟧|\\+u27e7|%e2%9f%a7|\\+342\\+237\\+247"
+_CLOSING: Final = r"⟧|\\+u(?:27e7|\{0{0,2}27e7\})|%e2%9f%a7|\\+342\\+237\\+247"
 _BEGUN: Final = re.compile(_OPENING, re.IGNORECASE)
 _MASK: Final = re.compile(rf"(?:{_OPENING})[a-z0-9_]{{1,64}}(?::|%3a)[a-z0-9]+(?:{_CLOSING})", re.IGNORECASE)
-_PART: Final = re.compile(r"[a-z0-9_:%\\]*", re.IGNORECASE)
+_PART: Final = re.compile(r"[a-z0-9_:%\\{}]*", re.IGNORECASE)
 """Characters allowed between a mask's beginning and its end."""
 _LONGEST: Final = 192
 """Characters of a mask after its beginning: kind and id, and an end escaped by four levels of JSON."""
 _CUT: Final = re.compile(
-    r"(?:[\ud800-\udbff]|%(?:e(?:2(?:%(?:9(?:f(?:%a?)?)?)?)?)?)?|\\{1,64}(?:u(?:2(?:7e?)?)?|3(?:4(?:2(?:\\+(?:2(?:3(?:7(?:\\+(?:24?)?)?)?)?)?)?)?)?)?)\Z",
+    r"(?:[\ud800-\udbff]|%(?:e(?:2(?:%(?:9(?:f(?:%a?)?)?)?)?)?)?|\\{1,64}(?:u(?:2(?:7e?)?|\{0{0,2}(?:2(?:7(?:e6?)?)?)?)?|3(?:4(?:2(?:\\+(?:2(?:3(?:7(?:\\+(?:24?)?)?)?)?)?)?)?)?)?)\Z",
     re.IGNORECASE,
 )
 """At the end of a text: a lone surrogate, or an incomplete escape or beginning of a mask."""

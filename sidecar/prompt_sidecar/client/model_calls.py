@@ -25,7 +25,7 @@ _LABEL: Final = re.compile(
     r"\[(?:content|page|screenshot) (?:clipped|elided)[a-z0-9, ]* (?:—|\\u2014) id=[a-hjkmnp-tv-z0-9]{10}, "
 )
 """A label as `prompt_sidecar.trim.elide` writes it, in JSON text."""
-_MASK: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\+237\\+246", re.IGNORECASE)
+_MASK: Final = re.compile(r"⟦|\\u(?:27e6|\{0{0,2}27e6\})|%e2%9f%a6|\\342\\+237\\+246", re.IGNORECASE)
 """How a mask begins, as `prompt_sidecar.guard.masks` writes it and models escape it."""
 
 

@@ -155,10 +155,10 @@ _ZERO: Final = (
 )
 _IN_MASK: Final = "[A-Za-z0-9_]{1,40}[:：][A-Za-z0-9]{6,20}"
 _ESCAPED_MASK: Final = (
-    r"(?i:\\u27e6|%E2%9F%A6|\\342\\237\\246|&#10214;|&#x27e6;|&lobrk;)[A-Za-z0-9_]{1,40}(?::|(?i:%3A))[A-Za-z0-9]{6,20}"
-    r"(?i:\\u27e7|%E2%9F%A7|\\342\\237\\247|&#10215;|&#x27e7;|&robrk;)"
+    r"(?i:\\u(?:27e6|\{0{0,2}27e6\})|%E2%9F%A6|\\342\\237\\246|&#10214;|&#x27e6;|&lobrk;)[A-Za-z0-9_]{1,40}(?::|(?i:%3A))[A-Za-z0-9]{6,20}"
+    r"(?i:\\u(?:27e7|\{0{0,2}27e7\})|%E2%9F%A7|\\342\\237\\247|&#10215;|&#x27e7;|&robrk;)"
 )
-"""A mask as programs escape it: JSON, shell, percent encoding, HTML entities."""
+"""A mask as programs escape it: JSON, JavaScript, shell, percent encoding, HTML entities."""
 _LABELS: Final = f"(?:{'|'.join(map(spread, ('[found: ', '[tasks: ', '[notice: ')))})"
 _ESCAPED_ANSWER: Final = (
     rf"{_ESCAPED_OPENING}(?i:found|tasks|notice)(?::|(?i:%3a)){_ESCAPED_SPACE}[^\]\n]{{0,200}}"

@@ -27,14 +27,15 @@ _ID: Final = rf"(?P<id>[a-hj-km-np-tv-z0-9]{{{ID_CHARACTERS}}})"
 _MASK: Final = re.compile(rf"{OPENING}{_KIND}:{_ID}{CLOSING}")
 _WRITTEN: Final = re.compile(
     rf"(?P<plain>{OPENING}){_KIND}:{_ID}{CLOSING}"
-    rf"|(?P<json>\\u27e6){_KIND.replace('kind', 'json_kind')}:{_ID.replace('<id>', '<json_id>')}\\u27e7"
+    rf"|(?P<json>\\u(?:27e6|\{{0{{0,2}}27e6\}})){_KIND.replace('kind', 'json_kind')}:"
+    rf"{_ID.replace('<id>', '<json_id>')}\\u(?:27e7|\{{0{{0,2}}27e7\}})"
     rf"|(?P<url>%E2%9F%A6){_KIND.replace('kind', 'url_kind')}(?:%3A|:){_ID.replace('<id>', '<url_id>')}%E2%9F%A7"
     rf"|(?P<octal>\\342\\237\\246){_KIND.replace('kind', 'octal_kind')}:{_ID.replace('<id>', '<octal_id>')}"
     r"\\342\\237\\247",
     re.IGNORECASE,
 )
-"""A mask, plain or as programs escape it: in JSON or JavaScript, in a URL, by the shell."""
-_FIRST: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\237\\246", re.IGNORECASE)
+"""A mask, plain or as programs escape it: in JSON, JavaScript or Rust, in a URL, by the shell."""
+_FIRST: Final = re.compile(r"⟦|\\u(?:27e6|\{0{0,2}27e6\})|%e2%9f%a6|\\342\\237\\246", re.IGNORECASE)
 
 
 def mask(kind: str, mask_id: str) -> str:

@@ -39,10 +39,12 @@ TOO_MUCH: Final = (
     f"the rest of an answer keeps its masks: it has more than {MOST_BYTES:,} bytes or {MOST_CALLS:,} calls"
 )
 FAILED: Final = "the rest of an answer keeps its masks: %s"
-_IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|(?<!\\)\\+u27e6)[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE)
+_IN_PROMPT: Final = re.compile(
+    rb"(?:\xe2\x9f\xa6|(?<!\\)\\+u(?:27e6|\{0{0,2}27e6\}))[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE
+)
 """A mask in a prompt. The sidecar's own text describes masks too, with a shorter id."""
-_BEGUN: Final = re.compile(r"⟦|(?<!\\)\\+u27e6|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246", re.IGNORECASE)
-_CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
+_BEGUN: Final = re.compile(r"⟦|(?<!\\)\\+u(?:27e6|\{0{0,2}27e6\})|%e2%9f%a6|(?<!\\)\\+342\\+237\\+246", re.IGNORECASE)
+_CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u{0}27e346]{0,64})\Z", re.IGNORECASE)
 """A possible first part of a mask's beginning, or the first surrogate of a pair."""
 
 
