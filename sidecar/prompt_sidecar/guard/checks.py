@@ -107,7 +107,7 @@ _CODE: Final = re.compile(
     r"|\.[a-z]\w{2,}\(|[:=]![01](?:[,})]|$)|,[A-Za-z]=[A-Za-z]\[|^[A-Z]\{[A-Za-z_][\w.]*\}$"
     r"|^[A-Za-z_]+\$[0-9]+$|^[A-Z]{1,6}#[0-9]+$|^RFC[0-9]|^![01](?![A-Za-z0-9])|^#[0-9A-Fa-f]{3,8}(?:;|$)|;--[a-z]|\{[a-z-]+:"
     r"|^,?[a-z]\.[A-Za-z]\w|^[a-z]\?[a-z]\.|^\{[a-z]\w*\.|\}=[a-z];|[;}](?:const|return|let|class|case|else|break|void|var|if)\b|"
-    r"^#[a-z]+(?:[_-][a-z]+)+[0-9]{0,2}$|^id_(?:rsa|dsa|ecdsa|ed25519)|^[0-9]+/[a-z]{1,6}(?:/|$)|^\[[a-z-]+\]$|,![01]\}|"
+    r"^@[a-z0-9-]+/[a-z]|^arn:aws|^return\b|^\[\*?[a-z_]+\[|^#[a-z]+(?:[_-][a-z]+)+[0-9]{0,2}$|^id_(?:rsa|dsa|ecdsa|ed25519)|^[0-9]+/[a-z]{1,6}(?:/|$)|^\[[a-z-]+\]$|,![01]\}|"
     r"\b(?:application|text|image)/[a-z]|^urn:|^\[\]\w|^&\w[\w.:]*[({]|^__[A-Za-z0-9]+_|^\{\w+:\w"
 )
 """What code, paths and templates have after the name of a secret, and public keys of SSH."""
