@@ -197,7 +197,7 @@ _SOURCE: Final = (
     secret("linear_key", r"\blin_(?:api|oauth)_[A-Za-z0-9]{40,64}\b", "lin_api_" + fake(40), "lin_api_" + fake(8)),
     secret(
         "postman_key",
-        r"\bPMAK-[A-Fa-f0-9]{24}-[A-Fa-f0-9]{34}\b",
+        r"\bPMAK-[A-Za-z0-9]{24}-[A-Za-z0-9]{34}\b",
         "PMAK-" + fake(24, "hex") + "-" + fake(34, "hex"),
         "PMAK-1",
     ),
@@ -222,7 +222,7 @@ _SOURCE: Final = (
     secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{38,44})" + END, "figd_" + fake(40), "figd_" + fake(9)),
     secret(
         "hubspot_token",
-        r"\bpat-(?:na|eu)[0-9]-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+        r"\bpat-(?:na|eu)[0-9]-[0-9A-Za-z]{8}(?:-[0-9A-Za-z]{4}){3}-[0-9A-Za-z]{12}\b",
         "pat-na1-" + fake_uuid(),
         "pat-na1-12",
     ),

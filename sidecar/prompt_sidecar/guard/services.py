@@ -224,7 +224,7 @@ LATER: Final[Sequence[Rule]] = (
     ),
     secret(
         "newrelic_license",
-        r"\b[a-f0-9]{32,36}(?:FFFF)?NRAL\b",
+        r"\b(?:[a-z]{2}[0-9]{2}xx)?[a-f0-9]{26,36}(?:FFFF)?NRAL\b",
         fake(36, "hex") + "NRAL",
         "NRAL",
         near=r"[A-Fa-f0-9]NRAL\b",
