@@ -7,8 +7,10 @@ import random
 from typing import Any
 
 import pytest
+import re2
 
 from prompt_sidecar.errors import GuardRefused
+from prompt_sidecar.guard.named import NEAR
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.guard.rules import default_rules
 from prompt_sidecar.prompt.formats import FORMATS
@@ -127,3 +129,19 @@ def test_names_that_are_looked_at() -> None:
     assert not default_rules(GuardOptions(actions=("secrets=off",))).names("password")
     (found,) = rules.scan_named([("aws_secret_key", "FaKe0rNoTrEaL1bUt2" + "x/" * 11)])
     assert ["aws_secret_key"] == [find.rule.name for find in found][:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_near"),
+    [
+        ("tests/test_x.py::test_a1 PASSED [ 12%]\ntests/test_x.py::test_a2 PASSED", False),
+        ('{"usage":{"input_tokens":12000,"total_tokens":13000}}\n{"usage": 1}', False),
+        (json.dumps('{"usage":{"input_tokens":12000,"total_tokens":13000}}\n{"usage": 1}'), False),
+        ("db_pass=12345678a!", True),
+        ("password: a1b2c3d4", True),
+        ("password: 7)kXc3d4", True),
+    ],
+)
+def test_where_the_rules_for_names_look(text: str, is_near: bool) -> None:
+    """Not at numbers and passed tests, of which outputs have thousands."""
+    assert is_near is (re2.search(NEAR, text) is not None)
