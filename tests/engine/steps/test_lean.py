@@ -246,8 +246,8 @@ def test_hard_cap_drops_whole_iterations(format: str) -> None:
     counting = [each[1] for message in shown for each in message.results if "dropped]" in each[1]]
     assert 1 == len(counting)
     assert not [own.text for own in answer.prompt.own_text if own.kind == "dropped"]
-    dropped = int(re.search(r"(\d+) \w+ iterations? dropped", counting[0])[1])  # type: ignore[index]
-    assert len(calls) - 11 == dropped
+    least = int(re.search(r"(\d+)\+ \w+ iterations? dropped", counting[0])[1])  # type: ignore[index]
+    assert least <= len(calls) - 11 < 10 * least
     assert {Reason.AGE} == {trim.reason for trim in answer.trimmed.trims if trim.action is Action.DROPPED}
 
 
