@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
@@ -123,6 +124,7 @@ def _is_local(name: str) -> bool:
     return name == _LOCALHOST or name.endswith(f".{_LOCALHOST}")
 
 
+@lru_cache(maxsize=64)  # parsing takes longer than all else that is checked, and agents use few hosts
 def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name)

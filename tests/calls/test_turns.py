@@ -136,3 +136,32 @@ def test_counts_are_of_connections_and_callers() -> None:
     counts.add(Owner("a", "a0"), -3)
     counts.add(Owner("a", "a1"), -3)
     assert [Owner("b", "b0")] == counts.have_most()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from(("add", "take", "pass"))), max_size=40
+    )
+)
+def test_who_passes_by_has_had_its_turn(steps: list[tuple[str, str, str]]) -> None:
+    """Later turns are as if it had been added and taken; it passes only where that would have given it the turn."""
+    fast, slow, has = WaitingTurns[int](), WaitingTurns[int](), OwnerCounts()
+    for number, (share, connection, step) in enumerate(steps):
+        owner = Owner(share, share + connection)
+        if step == "add":
+            fast.add(owner, number)
+            slow.add(owner, number)
+        elif step == "pass":
+            left = 1 + number % 2
+            passed = fast.pass_by(owner, has, left)
+            assert passed == (not len(slow) and has.share_may(share, left) and has.of(owner) < left)
+            if passed:
+                slow.add(owner, number)
+                assert (owner, number) == slow.take(has, left)
+                has.add(owner, 1)
+        else:
+            assert slow.take() == fast.take()
+            has.add(owner, -min(1, has.of(owner)))
+    while (taken := slow.take()) is not None:
+        assert taken == fast.take()
+    assert fast.take() is None

@@ -133,12 +133,14 @@ class CallPool(WorkerPool):
         work.function = self.counted(function, *args, **kwargs)
         try:
             with self._turns:
-                self._waiting[work.large].add(owner, work)
+                begins = self._begins(work)
+                if not begins:
+                    self._waiting[work.large].add(owner, work)
                 self._short += work.short
         except MemoryError:
             self.done(None)
             raise
-        self._begin()
+        self._begin(work if begins else None)
         return work.future
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -211,11 +213,31 @@ class CallPool(WorkerPool):
             if not self._threads:
                 raise
 
-    def _begin(self) -> None:
-        """Start the functions that can be started now."""
+    def _begins(self, work: _Work) -> bool:
+        """Give a new function its turn at once, if none waits and it may begin. The lock is held."""
+        if self._free_slots <= 0 or (work.large and self._large_runs) or self._waiting[not work.large]:
+            return False
+        if not self._waiting[work.large].pass_by(work.owner, self._begun, self._free_threads):
+            return False
+        self._take(work)
+        return True
+
+    def _take(self, work: _Work) -> None:
+        """Count a function whose turn it is as begun. The lock is held."""
+        self._turn = not work.large
+        self._large_runs = self._large_runs or work.large
+        self._begun.add(work.owner, 1)
+        self._free_slots -= 1
+        self._free_threads -= 1
+
+    def _begin(self, first: _Work | None = None) -> None:
+        """Start the functions that can be started now; `first` has had its turn already."""
         while True:
-            with self._turns:
-                work = self._next()
+            if first is not None:
+                work, first = first, None
+            else:
+                with self._turns:
+                    work = self._next()
             if work is None:
                 return
             try:
@@ -239,12 +261,8 @@ class CallPool(WorkerPool):
             # Owners that are skipped have begun as many calls as threads are free, so they are fewer than threads.
             taken = self._waiting[queue].take(self._begun, self._free_threads)
             if taken is not None:
-                owner, work = taken
-                self._turn = not queue
-                self._large_runs = self._large_runs or queue
-                self._begun.add(owner, 1)
-                self._free_slots -= 1
-                self._free_threads -= 1
+                work = taken[1]
+                self._take(work)
                 return work
         return None
 

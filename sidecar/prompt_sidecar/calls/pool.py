@@ -45,20 +45,23 @@ class InFlight:
         self._count = 0
         self._ended_at = -math.inf
         """Time at which the last call ended, by `perf_counter`."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # a coroutine that is finalized meanwhile may remove its call
+        self._none = threading.Condition(self._lock)
+        self._waiters = 0
+        """Threads that wait until there are none."""
 
     def add(self) -> None:
         """Count one more call."""
-        with self._changed:
+        with self._lock:
             self._count += 1
 
     def remove(self) -> None:
         """Count one call less."""
-        with self._changed:
+        with self._lock:
             self._count -= 1
             self._ended_at = perf_counter()
-            if self._count == 0:
-                self._changed.notify_all()
+            if self._count == 0 and self._waiters:
+                self._none.notify_all()
 
     @property
     def count(self) -> int:
@@ -72,8 +75,12 @@ class InFlight:
 
     def wait_for_none(self, timeout: float) -> bool:
         """Wait until there are none, at most `timeout` seconds; return whether there are none."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._count == 0, timeout)
+        with self._lock:
+            self._waiters += 1
+            try:
+                return self._none.wait_for(lambda: self._count == 0, timeout)
+            finally:
+                self._waiters -= 1
 
 
 class WorkerPool(ThreadPoolExecutor):

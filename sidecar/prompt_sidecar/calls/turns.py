@@ -74,6 +74,13 @@ class _Order:
         while self._next and next(iter(self._next.values())) <= self._time - _AHEAD:
             self._next.popitem(last=False)
 
+    def had_alone(self, key: str) -> None:
+        """Record the turn of a key that enters and is taken while no other waits: as `enter` and `had`."""
+        turn = max(self._time - _AHEAD, self._next.get(key, -_AHEAD))
+        self._time = max(turn, self._time + 1)
+        self._next.clear()
+        self._next[key] = max(turn + 1, self._time)
+
     def __iter__(self) -> Iterator[str]:
         return (key for _, _, key in self._order)
 
@@ -121,8 +128,17 @@ class WaitingTurns(Generic[T]):
             self._shares.leave(owner.share)
         return True
 
+    def pass_by(self, owner: Owner, has: OwnerCounts, left: int) -> bool:
+        """Give an owner its turn at once, if nothing waits and it may have one of `left` units; as `add` and `take`."""
+        if self._count or not has.share_may(owner.share, left) or has.of(owner) >= left:
+            return False
+        self._shares.had_alone(owner.share)
+        return True
+
     def take(self, has: OwnerCounts | None = None, left: int = 0) -> tuple[Owner, T] | None:
         """Remove and return the next item, or None; with `has`, only of owners that may have one of `left` units."""
+        if not self._count:
+            return None
         for share in self._shares:
             if has is not None and not has.share_may(share, left):
                 continue  # however many connections the caller has
@@ -168,16 +184,23 @@ class OwnerCounts:
 
     def add(self, owner: Owner, more: int) -> None:
         """Add so many units; owners without units are removed."""
+        if not more:
+            return
         self.total += more
-        connections = self._of.setdefault(owner.share, {})
-        now = connections.get(owner.connection, 0) + more
+        share, connection = owner
+        connections = self._of.get(share)
+        if connections is None:
+            self._of[share], self._shares[share] = {connection: more}, more
+            return
+        now = connections.get(connection, 0) + more
         if now:
-            connections[owner.connection] = now
+            connections[connection] = now
         else:
-            connections.pop(owner.connection, None)
-        self._shares[owner.share] = self._shares.get(owner.share, 0) + more
-        if not connections:
-            del self._of[owner.share], self._shares[owner.share]
+            connections.pop(connection, None)
+            if not connections:
+                del self._of[share], self._shares[share]
+                return
+        self._shares[share] += more
 
     def of(self, owner: Owner) -> int:
         """Return the units of a connection."""

@@ -7,9 +7,11 @@ An agent that sends headers but no body, or stops reading its answer, would othe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from functools import partial
 from io import BytesIO
-from typing import Final
+from types import coroutine
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -133,10 +135,18 @@ class RequestingAgent:
         await self.taken(self._ended(response))
 
     async def taken(self, sending: Awaitable[None]) -> None:
-        """Wait until the agent has accepted what is sent. Raises NotTaken."""
+        """Wait until the agent has accepted what is sent. Raises NotTaken.
+
+        Most pieces are accepted at once: only if one has to wait is the timeout set, which takes as long as sending.
+        """
+        steps = sending.__await__()
+        try:
+            first = next(steps)
+        except StopIteration:
+            return
         try:
             async with asyncio.timeout(self._limits.answer_timeout):
-                await sending
+                await _rest(first, steps)
         except TimeoutError:
             self._not_taken()
             raise NotTaken from None
@@ -171,6 +181,23 @@ class RequestingAgent:
         self.late = True
         self._reached("server.message_timeout")
         return LateBody()
+
+
+@coroutine
+def _rest(first: Any, steps: Generator[Any, Any, None]) -> Generator[Any, Any, None]:
+    """Await the rest of an awaitable whose iterator has yielded `first` already."""
+    step = first
+    while True:
+        try:
+            yield step
+        except BaseException as error:  # noqa: BLE001 - a cancellation, for example, which it has to see
+            proceed = partial(steps.throw, error)
+        else:
+            proceed = partial(next, steps)
+        try:
+            step = proceed()
+        except StopIteration:
+            return
 
 
 def connection(request: web.Request) -> str:

@@ -162,6 +162,8 @@ class HttpExchange:
     """The request's turn to begin, which ends when its prompt is sent."""
     pace: StreamPace | None = None
     """Keeps its streams within a rate."""
+    _made_for: tuple[SentPrompt, Mapping[str, str]] | None = None
+    """The prompt for which headers were made last, and these."""
     _shown: EarlierTurns = field(default_factory=EarlierTurns)
     _input: int = 0
     _refusals: int = 0
@@ -196,7 +198,7 @@ class HttpExchange:
     async def _turns(self, asked: PromptRequest) -> web.StreamResponse:
         prompt = await self.work.run(self.prompter.prepare, asked, self.work.check)
         self.outcome.failed_open = prompt.failed_open
-        self.outcome.headers = _facts(prompt)
+        self.outcome.headers = self._facts(prompt)
         self.outcome.run_id = prompt.conversation.run_id if prompt.conversation is not None else ""
         self.work.shared.use_cases.handled(self._handled(prompt))
         while True:
@@ -697,9 +699,15 @@ class HttpExchange:
     def _begun(self, prompt: SentPrompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
         return self.agent.begun(answer.status, reason(answer), self._headers(prompt, answer, plain=plain))
 
+    def _facts(self, prompt: SentPrompt) -> Mapping[str, str]:
+        """Return the response headers that say what was done to a prompt."""
+        if self._made_for is None or self._made_for[0] is not prompt:
+            self._made_for = prompt, _facts(prompt)
+        return self._made_for[1]
+
     def _headers(self, prompt: SentPrompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))
-        headers.update(_facts(prompt))
+        headers.update(self._facts(prompt))
         if self.outcome.hidden:
             headers[names.PREFIX + "hidden-turns"] = str(self.outcome.hidden)
             headers[names.PREFIX + "total-input-tokens"] = str(self._input)

@@ -120,6 +120,8 @@ def use_http(prompts: Route) -> web.Response:
 
 def opens_websocket(request: web.Request) -> bool:
     """Whether a request asks for a WebSocket; bytes that follow it on its connection are not HTTP."""
+    if "upgrade" not in request.headers:
+        return False
     protocols = ",".join(request.headers.getall("upgrade", ())).lower().split(",")
     return "websocket" in (each.strip() for each in protocols)
 
@@ -128,7 +130,7 @@ def _sent(request: web.Request) -> BrowserHeaders:
     headers = request.headers
 
     def all_of(name: str) -> str:
-        return ",".join(headers.getall(name, ()))
+        return ",".join(headers.getall(name)) if name in headers else ""
 
     return BrowserHeaders(all_of("host"), all_of("origin"), all_of("sec-fetch-site"), all_of("sec-fetch-mode"))
 

@@ -74,6 +74,10 @@ class Beginnings:
 
     async def turn(self, owner: Owner) -> BeginningTurn:
         """Wait for the turn of a request of `owner`; the caller must end it."""
+        if self._free and self._waiting.pass_by(owner, self._begun, self._free):
+            self._free -= 1
+            self._begun.add(owner, 1)
+            return BeginningTurn(partial(self._over, owner))
         given = asyncio.get_running_loop().create_future()
         self._waiting.add(owner, given)
         self._give()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import aiohttp
@@ -45,6 +45,7 @@ _log = logging.getLogger("prompt_sidecar.http")
 _TRACEPARENT: Final = "traceparent"
 _OF_TRACES: Final = frozenset({"tracestate", "baggage"})
 """W3C headers that are never sent to a provider: they carry data between the agent's own systems."""
+_NEVER: Final = _HOP_BY_HOP | _OF_TRACES
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """All control characters but the tab."""
 
@@ -60,13 +61,14 @@ def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
     Providers' headers may contain control characters, which cannot be forwarded: each becomes a space (RFC 9110,
     section 5.5).
     """
-    named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
-    dropped = _HOP_BY_HOP | _OF_TRACES | named | set(without)
-    kept: Iterable[tuple[str, str]] = (
-        (name, _CONTROLS.sub(" ", value))
-        for name, value in headers.items()
-        if name.lower() not in dropped and not name.lower().startswith(PREFIX)
-    )
+    named = set(without)
+    for line in headers.getall("connection", ()):
+        named.update(each.strip().lower() for each in line.split(","))
+    kept: list[tuple[str, str]] = []
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower not in _NEVER and lower not in named and not lower.startswith(PREFIX):
+            kept.append((name, value if value.isprintable() else _CONTROLS.sub(" ", value)))
     return CIMultiDict(kept)
 
 
@@ -119,6 +121,8 @@ class Upstreams:
     def __init__(self, options: HttpOptions, traceparent: Callable[[], str] = str) -> None:
         self._traceparent = traceparent if options.traceparent == "send" else None
         self._bases = {each: getattr(options, f"{each}_upstream", each.upstream) for each in PROVIDERS}
+        urls = {each: URL(base) for each, base in self._bases.items()}
+        self._addresses = {each: (url.host or "", url.port or 0) for each, url in urls.items()}
         self._doubled: set[Provider] = set()
         """Providers for which the log has warned that both their address and agents' paths contain a version."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
@@ -161,8 +165,7 @@ class Upstreams:
 
     def address(self, provider: Provider) -> tuple[str, int]:
         """Return host and port of a provider; empty and 0 if not known."""
-        found = URL(self._bases[provider])
-        return found.host or "", found.port or 0
+        return self._addresses[provider]
 
     def _trace(self, headers: CIMultiDict[str]) -> None:
         """Set the trace context in the headers of a request, or remove it."""
