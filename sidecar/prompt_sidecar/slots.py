@@ -7,7 +7,7 @@ ones let short ones run first (`give_way`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Protocol
@@ -34,6 +34,8 @@ class _Thread(threading.local):
 
     slots: Slots | None = None
     """The owner of its slot; None if it has no slot."""
+    waits: Callable[[], None] | None = None
+    """Called when it begins to wait."""
 
 
 _THREAD = _Thread()
@@ -50,6 +52,16 @@ def slot_of(slots: Slots) -> Iterator[None]:
 
 
 @contextmanager
+def reporting(waits: Callable[[], None]) -> Iterator[None]:
+    """Call `waits` each time that this thread begins to wait without its slot within this context."""
+    before, _THREAD.waits = _THREAD.waits, waits
+    try:
+        yield
+    finally:
+        _THREAD.waits = before
+
+
+@contextmanager
 def waiting() -> Iterator[None]:
     """Release the slot within this context, for a wait that takes no processor time: another call runs meanwhile."""
     slots = _THREAD.slots
@@ -57,6 +69,8 @@ def waiting() -> Iterator[None]:
         yield
         return
     _THREAD.slots = None
+    if _THREAD.waits is not None:
+        _THREAD.waits()
     slots.give_up()
     try:
         yield

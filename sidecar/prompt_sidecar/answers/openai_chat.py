@@ -79,8 +79,7 @@ class OpenAIChat(Dialect):
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
         """Add the sidecar's tools behind the agent's, and to the allowed ones if these are listed."""
         super().offer(members, definitions)
-        added = allowed_functions(map(loads, definitions))
-        if limits_free_choice(members.get("tool_choice")) and added:
+        if limits_free_choice(members.get("tool_choice")) and (added := allowed_functions(map(loads, definitions))):
             choice = Members(members.raw("tool_choice"))
             limited = Members(choice.raw(ALLOWED))
             limited.set("tools", array([*elements(limited.raw("tools")), *map(write_sound, added)]))

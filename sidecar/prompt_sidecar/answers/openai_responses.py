@@ -106,8 +106,7 @@ class OpenAIResponses(Dialect):
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
         """Add the sidecar's tools behind the agent's, where those are, and to the allowed ones if these are listed."""
-        added = allowed_items(map(loads, definitions))
-        if limits_free_choice(members.get("tool_choice")) and added:
+        if limits_free_choice(members.get("tool_choice")) and (added := allowed_items(map(loads, definitions))):
             choice = Members(members.raw("tool_choice"))
             choice.set("tools", array([*elements(choice.raw("tools")), *map(write_sound, added)]))
             members.set("tool_choice", choice.bytes())

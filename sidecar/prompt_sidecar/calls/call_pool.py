@@ -233,9 +233,8 @@ class CallPool(WorkerPool):
     def _begin(self, first: _Work | None = None) -> None:
         """Start the functions that can be started now; `first` has had its turn already."""
         while True:
-            if first is not None:
-                work, first = first, None
-            else:
+            work, first = first, None
+            if work is None:
                 with self._turns:
                     work = self._next()
             if work is None:

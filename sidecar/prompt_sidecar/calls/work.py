@@ -37,6 +37,8 @@ class CallWorkers:
     """The owner for whom the thread pool schedules the work."""
     size: int
     """Bytes of the request's body."""
+    waits: Callable[[], None] | None = None
+    """Called in a worker thread when a function begins to wait there: for the store, a lock, or its turn."""
     cancelled: bool = False
     _counts: bool = False
 
@@ -68,7 +70,10 @@ class CallWorkers:
         def counted() -> T:
             self.shared.in_flight.add()
             try:
-                return function(*args, **more)
+                if self.waits is None:
+                    return function(*args, **more)
+                with slots.reporting(self.waits):
+                    return function(*args, **more)
             finally:
                 self.shared.in_flight.remove()
 

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 import orjson
 
-from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.errors import InvalidJson, SidecarError, TooLarge
 from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, raise_if_out_of_memory
 from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices, never, refuse_members
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
@@ -41,6 +41,9 @@ regular expressions keep some hundred bytes for each match of a repeated group, 
 limited."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_COMPARED: Final = 65_536
+"""Bytes of the first message by which it is found in a body, and by which the head before it may be longer than the
+previous body's."""
 _CHECKED_AT_ONCE: Final = 65_536
 """Bytes decoded at once to check that they are UTF-8."""
 
@@ -225,20 +228,23 @@ def equal_slice(one: Split, other: Split, index: int) -> bool:
     return index < len(other) and _equal(one, other, index)
 
 
-def _prefix(raw: bytes, before: Split, low: int) -> int:
-    """Count the leading messages that `raw` shares with `before` at the same offsets, with at most two full memcmps."""
+def _prefix(raw: bytes, before: Split, low: int, shift: int = 0) -> int:
+    """Count the leading messages that `raw` shares with `before`, with at most two full memcmps.
+
+    They have the same offsets, with `shift` added in `raw`.
+    """
     high = len(before)
     view = memoryview(before.raw)
-    if raw.startswith(view[before.starts[0] : before.ends[high - 1]], before.starts[0]):
-        return high if _ends_message(raw, before.ends[high - 1]) else high - 1
+    if raw.startswith(view[before.starts[0] : before.ends[high - 1]], before.starts[0] + shift):
+        return high if _ends_message(raw, before.ends[high - 1] + shift) else high - 1
     while low < high:  # messages below `low` are equal; the one at `high`, or one before it, is not
         middle = (low + high + 1) // 2
         begin = before.ends[low - 1] if low else before.starts[0]
-        if raw.startswith(view[begin : before.ends[middle - 1]], begin):
+        if raw.startswith(view[begin : before.ends[middle - 1]], begin + shift):
             low = middle
         else:
             high = middle - 1
-    while low and not _ends_message(raw, before.ends[low - 1]):
+    while low and not _ends_message(raw, before.ends[low - 1] + shift):
         low -= 1
     return low
 
@@ -269,6 +275,46 @@ def elements_of(raw: bytes) -> list[bytes]:
     """Return an array's elements, as the bytes of each; lone surrogates are allowed. Raises InvalidJson."""
     spans = _scan_array(raw, _skip_space(raw, 0), 0, "", whole=True)
     return [raw[start:end] for start, end in spans]
+
+
+def members_after(raw: bytes, before: Split, member: str) -> dict[str, memoryview] | None:
+    """Return an object's members, of which only what follows the messages that it shares with a previous body is read.
+
+    Args:
+        raw: the body; its head may differ from the previous one's.
+        before: the split of the previous body.
+        member: the body's member for the messages.
+
+    Returns:
+        The members in their order, each as its bytes; None if the body has to be read as a whole: it does not begin
+        with the same messages, or something is wrong with it.
+    """
+    if not before.is_object or before.is_text or not before.starts:
+        return None
+    first = before.starts[0]
+    opening = before.raw[first : min(before.ends[0], first + _COMPARED)]
+    begin = raw.find(opening, 0, first + len(opening) + _COMPARED)
+    same = _prefix(raw, before, 0, begin - first) if begin > 0 else 0
+    if same == 0:
+        return None
+    skipped = before.ends[same - 1] - first - 1
+    rest = memoryview(raw)[before.ends[same - 1] + begin - first :]
+    shortened = b"".join((memoryview(raw)[:begin], b"0", rest))  # one number in the place of the shared messages
+    try:
+        fields, spans, _ = _scan_object(shortened, 0, member)
+    except SidecarError:
+        return None
+    if not spans or spans[0] != (begin, begin + 1):  # what was found is in another member, or within a text
+        return None
+    start = shortened.rindex(b"[", 0, begin)
+    end = shortened.index(b"]", spans[-1][1]) + 1
+    found = [(span.start, span.end, name) for name, span in fields.items()]
+    found.append((start, end, member))
+    view = memoryview(raw)
+    return {
+        name: view[low + skipped if low > begin else low : high + skipped if high > begin else high]
+        for low, high, name in sorted(found)
+    }
 
 
 def _scan_object(

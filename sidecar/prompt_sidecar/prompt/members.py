@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import SidecarError, TooLarge
-from prompt_sidecar.prompt.body import elements_of, members_of
+from prompt_sidecar.prompt.body import Split, elements_of, members_after, members_of
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices
@@ -36,12 +36,20 @@ class NotJson(Exception):
 class Members:
     """The members of a JSON object."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, before: Split | None = None, messages: str = "") -> None:
         """Split the body.
 
-        Raises NotJson, and TooLarge if it has so many small values that splitting would take long.
+        Args:
+            body: the object.
+            before: the split of an earlier body of the same run; messages that both begin with are not read again.
+            messages: the member with the messages.
+
+        Raises:
+            NotJson: it is not a JSON object.
+            TooLarge: it has so many small values that splitting would take long.
         """
-        self._values = _members(body)
+        found = members_after(body, before, messages) if before is not None else None
+        self._values = _members(body) if found is None else {name: msgspec.Raw(value) for name, value in found.items()}
         self._body: bytes | None = body
 
     def __contains__(self, name: str) -> bool:
@@ -70,7 +78,10 @@ class Members:
     def bytes(self) -> bytes:
         """Return the object; with its original bytes, unless a member was set."""
         if self._body is None:
-            self._body = _WRITE.encode(self._values)
+            pieces: list[bytes | msgspec.Raw] = []
+            for name, value in self._values.items():
+                pieces += (b"," if pieces else b"{", _WRITE.encode(name), b":", value)
+            self._body = b"".join((*pieces, b"}")) if pieces else b"{}"
         return self._body
 
 

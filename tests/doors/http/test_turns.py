@@ -87,6 +87,38 @@ def test_no_turn_is_lost(seed: int) -> None:
     asyncio.run(run())
 
 
+def test_a_request_that_has_just_been_cancelled_is_given_no_turn() -> None:
+    """Another's turn ends before the cancelled one has noticed: that neither fails nor loses a turn."""
+
+    async def run() -> None:
+        beginnings = Beginnings(1)
+        first = await beginnings.turn(Owner("one", ""))
+        cancelled, next_one = (asyncio.ensure_future(beginnings.turn(Owner(name, ""))) for name in ("two", "three"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        first.end()
+        (await next_one).end()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        (await beginnings.turn(Owner("four", ""))).end()
+        assert cancelled.cancelled()
+        assert 0 == beginnings.waiting
+
+    asyncio.run(run())
+
+
+def test_a_turn_ends_in_a_thread_that_waits() -> None:
+    """Its request goes on later, and the next one begins at once."""
+
+    async def run() -> None:
+        beginnings = Beginnings(1)
+        first = await beginnings.turn(Owner("one", ""))
+        next_one = asyncio.ensure_future(beginnings.turn(Owner("two", "")))
+        await asyncio.to_thread(first.end_in_thread)
+        (await next_one).end()
+
+    asyncio.run(run())
+
+
 def test_a_turn_ends_soon_after_its_prompt_is_sent() -> None:
     """Also if the provider does not answer; ending it again changes nothing."""
 

@@ -491,7 +491,10 @@ class _RequestHandler:
             recalls=not found.in_array,
             compacting=found.compacting,
         )
-        beginning = await self._beginnings.turn(work.owner) if len(sent) <= LARGE else BeginningTurn()
+        beginning = BeginningTurn()
+        if len(sent) <= LARGE:
+            beginning = await self._beginnings.turn(work.owner)
+            work.waits = beginning.end_in_thread
         exchange = HttpExchange(
             request,
             agent,

@@ -9,9 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -23,7 +26,14 @@ from prompt_sidecar.answers.reported_usage import usage_call
 from prompt_sidecar.answers.restoring import Restore, safe
 from prompt_sidecar.calls import headers as names
 from prompt_sidecar.calls.checks import checked_run_id
-from prompt_sidecar.calls.conversations import Conversation, Conversations, Opening, opening_of, session_of
+from prompt_sidecar.calls.conversations import (
+    SESSION_HEADERS,
+    Conversation,
+    Conversations,
+    Opening,
+    opening_of,
+    session_of,
+)
 from prompt_sidecar.calls.provider_errors import is_final
 from prompt_sidecar.calls.shared import DoorServices
 from prompt_sidecar.doors.http.hidden import HiddenLoss, HiddenTurns, Splice
@@ -61,6 +71,11 @@ _WINDOW_DIGITS: Final = 20
 _CHAINED: Final = {"note_place": "off", "cache_marks": False}
 """Policy for prompts on a WebSocket: a note, or a cache mark, would stay in what the provider stores and the next
 request continues from."""
+_LONG: Final = 262_144
+"""Bytes of a body from which on looking for the run's last prompt takes less time than reading all of it."""
+_BEGINNING: Final = 16_384
+"""Bytes of a body by which its run is found: more than many system prompts have, digested in a hundredth of the time
+that reading a megabyte takes."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -188,6 +203,9 @@ class Prompter:
         self.hidden.life = shared.use_cases.runs.table.keep_with(self.hidden)
         self._stored.life = shared.use_cases.runs.table.keep_with(self._stored)
         self._tools: dict[str, list[tuple[str, bytes]]] = {}
+        self._lock = threading.Lock()
+        self._beginnings: OrderedDict[bytes, str] = OrderedDict()
+        """Ids of the runs that agents do not name, by the digest of how the body of their last prompt begins."""
 
     # -- before the model is asked ---------------------------------------------------------------------------------
 
@@ -199,7 +217,7 @@ class Prompter:
         """
         dialect = asked.dialect
         try:
-            members = Members(asked.body)
+            members = self._split(asked)
         except NotJson:  # the provider reports what is wrong with it
             packed = _packed(asked)
             return self._open(
@@ -238,7 +256,33 @@ class Prompter:
             prompt = self._trimmed(prompt, check, served=served)
             if prompt.answer is not None:
                 conversation.seen = True
+                self._note_beginning(asked, conversation.run_id)
             return prompt
+
+    def _split(self, asked: PromptRequest) -> Members:
+        """Split a request's body; of a long one only what the last prompt of its run did not have is read.
+
+        Raises NotJson, TooLarge.
+        """
+        if len(asked.body) < _LONG:
+            return Members(asked.body)
+        run_id = asked.headers.get(names.RUN, "")
+        if not run_id:
+            with self._lock:
+                run_id = self._beginnings.get(_beginning(asked), "")
+        before = self._use_cases.runs.table.last_sent(asked.caller, run_id) if run_id else None
+        return Members(asked.body, before, asked.dialect.messages)
+
+    def _note_beginning(self, asked: PromptRequest, run_id: str) -> None:
+        """Note the run of a prompt whose agent names none, by its beginning, for `_split`; a wrong run does no harm."""
+        if len(asked.body) < _LONG or asked.headers.get(names.RUN, ""):
+            return
+        key = _beginning(asked)
+        with self._lock:
+            self._beginnings[key] = run_id
+            self._beginnings.move_to_end(key)
+            if len(self._beginnings) > self._options.max_conversations:
+                self._beginnings.popitem(last=False)
 
     def _load(self, asked: PromptRequest, run: tuple[str, str], stack: ExitStack, check: Callable[[], None]) -> bool:
         """Take in what other processes have made of a run's hidden turns; whether they left any that are new here.
@@ -649,6 +693,13 @@ class Prompter:
         trimmed = body if answer.prompt.body is None else answer.prompt.body
         number = prompt.number or self._use_cases.runs.table.number_of(*prompt.run) or _ENDED
         return replace(prompt, body=trimmed, answer=answer, left=None, number=number)
+
+
+def _beginning(asked: PromptRequest) -> bytes:
+    """Return a digest of how a request's body begins, and of its caller and session."""
+    sessions = (asked.headers.get(name, "") for name in SESSION_HEADERS)
+    known = "\n".join((asked.caller, asked.dialect.format, *sessions)).encode("utf-8", "surrogatepass")
+    return blake2b(asked.body[:_BEGINNING], digest_size=16, key=blake2b(known).digest()).digest()
 
 
 def _packed(asked: PromptRequest) -> bool:

@@ -4,7 +4,9 @@ The loop takes each step of each request in the order in which they become ready
 that comes with thousands of others would wait for a step of all of them at each of its own. So of the requests whose
 bodies have arrived only a few go on at once, from the reading of the prompt until it is sent to the provider; the
 others wait for their turn, owner by owner (`prompt_sidecar.calls.turns`). Large ones have turns among the worker
-threads (`prompt_sidecar.calls.call_pool`), and take none here for as long as they last.
+threads (`prompt_sidecar.calls.call_pool`), and take none here for as long as they last. A request that waits there, for
+the shared store or for another prompt of its run, gives its turn to the next: it has no steps meanwhile, and no more
+such requests go on at once than there are worker threads.
 
 A stream of many megabytes a second, as no model sends one, would take the loop as often as it has bytes. So what goes
 beyond `http.stream_rate` waits; the provider waits too then, as nothing is read from it meanwhile.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -32,9 +35,10 @@ def _ignored(_: str) -> None:
 class BeginningTurn:
     """The turn of one request to begin. On the event loop only."""
 
-    def __init__(self, over: Callable[[], None] = lambda: None) -> None:
-        """`over` is called once, at the end of the turn."""
+    def __init__(self, over: Callable[[], None] = lambda: None, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """`over` is called once, on `loop`, at the end of the turn."""
         self._over = over
+        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
 
@@ -42,6 +46,12 @@ class BeginningTurn:
         """End the turn once the prompt is likely to be sent."""
         if not self._ended and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_SENT_SECONDS, self.end)
+
+    def end_in_thread(self) -> None:
+        """End the turn from a worker thread: its request waits there, so another one may begin."""
+        if not self._ended and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended with the server
+                self._loop.call_soon_threadsafe(self.end)
 
     def end(self) -> None:
         """End the turn. Ending it again changes nothing."""
@@ -77,7 +87,7 @@ class Beginnings:
         if self._free and self._waiting.pass_by(owner, self._begun, self._free):
             self._free -= 1
             self._begun.add(owner, 1)
-            return BeginningTurn(partial(self._over, owner))
+            return BeginningTurn(partial(self._over, owner), asyncio.get_running_loop())
         given = asyncio.get_running_loop().create_future()
         self._waiting.add(owner, given)
         self._give()
@@ -86,10 +96,10 @@ class Beginnings:
         try:
             await given
         except asyncio.CancelledError:
-            if not self._waiting.remove(owner, given):  # it was given a turn in the same moment
+            if not self._waiting.remove(owner, given) and not given.cancelled():  # it was given a turn in that moment
                 self._over(owner)
             raise
-        return BeginningTurn(partial(self._over, owner))
+        return BeginningTurn(partial(self._over, owner), asyncio.get_running_loop())
 
     def _over(self, owner: Owner) -> None:
         self._free += 1
@@ -99,6 +109,8 @@ class Beginnings:
     def _give(self) -> None:
         """Give the free turns to the requests that are next."""
         while self._free and (taken := self._waiting.take(self._begun, self._free)) is not None:
+            if taken[1].cancelled():  # its request has ended, and is about to leave
+                continue
             self._free -= 1
             self._begun.add(taken[0], 1)
             taken[1].set_result(None)

@@ -20,6 +20,7 @@ from prompt_sidecar.errors import RunUnknown, StoreUnavailable
 from prompt_sidecar.facts.limits import CoreLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.guard.vault import Vault
+from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.recall.counts import EventCounts
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.trim.ids import Keys
@@ -90,6 +91,13 @@ class RunTable:
             run.last_seen = self._clock()
             self._runs.move_to_end((caller, run_id))
             return run
+
+    def last_sent(self, caller: str, run_id: str) -> Split | None:
+        """Return a run's last prompt as the agent sent it, if it is kept. This does not count as use of the run."""
+        with self._lock:
+            run = self._runs.get((caller, run_id))
+        received = run.memory.received if run is not None else None
+        return received.sent if received is not None else None
 
     def has(self, run: Run) -> bool:
         """Whether a run is still known: it neither ended nor was forgotten."""
