@@ -95,7 +95,7 @@ class HttpOptions:
         "Requests whose prompts are read, trimmed and sent to their providers at once; further ones wait for their "
         "turn, in which callers take turns.",
         "Each makes others wait at each of their steps, and more of them at once are not faster. Waiting for a model "
-        "counts no more.",
+        "counts no more, nor does waiting for the store or for another prompt of the run.",
         advanced=True,
     )
     stream_rate: int = setting(
