@@ -239,6 +239,7 @@ def test_hidden_names_like_the_slow_twin(iterations: list[tuple[list[str], list[
     clip(fold, *((1 + 2 * at, 0) for at, (*_, clipped) in enumerate(iterations) if clipped))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(names, "PIECE_CHARACTERS", piece)
+        patched.setattr(names, "SEEN_TOKENS", piece)
         assert slowly_hidden(fold) == names.hidden_names(fold.ledger, fold)
 
 

@@ -72,6 +72,8 @@ def _loads(raw: bytes | bytearray) -> Any:
 
 
 def _has_long_number(raw: bytes | bytearray) -> bool:
+    if len(raw) <= _SEARCHED_AT_ONCE:
+        return _LONG_NUMBER in raw.translate(_DIGITS)
     return any(
         _LONG_NUMBER in raw[at : at + _SEARCHED_AT_ONCE + _OVERLAP].translate(_DIGITS)
         for at in range(0, len(raw), _SEARCHED_AT_ONCE)

@@ -58,7 +58,11 @@ class ByteQueue:
 
     def drop(self, count: int) -> None:
         """Remove the first `count` bytes, or all if there are fewer."""
-        left = min(count, self._size)
+        if count >= self._size:
+            self._pieces.clear()
+            self._begin = self._size = 0
+            return
+        left = count
         self._size -= left
         while left:
             removed = min(left, len(self._pieces[0]) - self._begin)

@@ -46,6 +46,8 @@ class EventBytes:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the events that `chunk` completes; only `chunk` is searched."""
+        if not self._rest:
+            return self._begin(chunk)
         searched = self._tail + chunk
         at = len(self._tail) - len(self._rest)
         self._rest.append(chunk)
@@ -55,6 +57,17 @@ class EventBytes:
             at = end
         kept = min(len(self._rest), _LONGEST_END - 1)
         self._tail = searched[len(searched) - kept :]
+        return events
+
+    def _begin(self, chunk: bytes) -> list[bytes]:
+        """Return the events of a chunk before which nothing waits, as for most: none of them goes through the queue."""
+        events, at = [], 0
+        for end in _ends(chunk):
+            events += self._marked(chunk[at:end])
+            at = end
+        rest = chunk[at:]
+        self._rest.append(rest)
+        self._tail = rest[1 - _LONGEST_END :]
         return events
 
     def last(self) -> list[bytes]:

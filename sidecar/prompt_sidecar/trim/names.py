@@ -18,7 +18,7 @@ The choice is part of the fold: it reads the history and what is decided, so tha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from sys import intern
 from typing import Final, Protocol
@@ -42,6 +42,9 @@ NAMES_CONSIDERED: Final = 16_384
 SHOWN_CHARACTERS: Final = 8_388_608
 """Characters of the prompt's visible text that are searched for names, newest first: two million tokens, twice the
 largest window in use. They take some tenths of a second, in which the call cannot end."""
+SEEN_TOKENS: Final = 16_384
+"""Possible names of the visible text that are remembered, so that few are looked at twice: 2 MB at most. A prompt of
+100,000 tokens has some 5,000."""
 PIECE_CHARACTERS: Final = 65_536
 """Characters of a text that are searched at once, plus the rest of a name that begins there: a millisecond."""
 GROWTH: Final = 16
@@ -238,6 +241,7 @@ def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozen
     Only of these is anything kept: all possible names in a text of 50 MB take half a gigabyte.
     """
     missing = set(names)
+    seen: set[str] = set()
     left = SHOWN_CHARACTERS
     for record in reversed(ledger.records):
         if record.dropped or record.unseen:
@@ -249,8 +253,12 @@ def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozen
             whole = len(text) <= left
             for part in leaves(text) if whole and entry.kind is ItemKind.ARGUMENTS else (text[:left],):
                 for tokens in _tokens(part):
-                    missing.difference_update(tokens)
-                    for token in _more_than_names(tokens):
+                    new = set(tokens).difference(seen)  # four of five are repeated
+                    if len(seen) + len(new) > SEEN_TOKENS:
+                        seen.clear()
+                    seen |= new
+                    missing -= new
+                    for token in _more_than_names(new):
                         missing.difference_update(_covered_by(token.rstrip("./-").lstrip("-")))
             if not (whole and missing):
                 return frozenset(missing)
@@ -258,8 +266,8 @@ def _missing(ledger: Ledger, texts: PromptView, names: frozenset[str]) -> frozen
     return frozenset(missing)
 
 
-def _more_than_names(tokens: Sequence[str]) -> set[str]:
-    """Return the parts of tokens that are other names: the last parts of a path, or a token without its signs.
+def _more_than_names(tokens: Collection[str]) -> set[str]:
+    """Return those tokens of which a part is another name: the last parts of a path, or a token without its signs.
 
     The signs at the end precede the digits in ASCII.
     """

@@ -142,8 +142,8 @@ class TurnStream:
 
     async def feed(self, chunk: bytes) -> bytes:
         """Process bytes, or the end if empty; return what to send to the agent now. Raises Discontinued."""
-        before = b""
-        if self._is_large and (not self.stream.passes or self.reader.reads):
+        before, large = b"", self._is_large
+        if large and (not self.stream.passes or self.reader.reads):
             try:
                 self.hold(len(chunk))
             except TooLarge:
@@ -152,7 +152,7 @@ class TurnStream:
         if self.stream.passes and not self.reader.reads:
             self.settle()
             return before + chunk
-        if self._is_large and not (chunk and self.stream.only_collects(chunk)):
+        if large and self._is_large and not (chunk and self.stream.only_collects(chunk)):
             size = max(self.stream.unsplit_bytes, self.reader.kept_bytes) + len(chunk)
             return before + await self.run(partial(self._fed, chunk), size)
         return before + self._fed(chunk)
