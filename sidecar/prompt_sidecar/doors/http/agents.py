@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from functools import partial
-from io import BytesIO
 from types import coroutine
 from typing import Any, Final
 
@@ -59,7 +58,7 @@ class RequestingAgent:
         """The same for the answer: the rest of it passes unread."""
 
     async def body(self, most: int) -> bytes:
-        """Return the request's body. Like `request.read`, but without its two copies.
+        """Return the request's body. Like `request.read`, but with one copy, not three.
 
         Raises:
             HTTPRequestEntityTooLarge: it has more than `most` bytes.
@@ -161,7 +160,7 @@ class RequestingAgent:
         await self._request.writer.drain()  # aiohttp does not drain when it has nothing to write
 
     async def _read(self, most: int) -> bytes:
-        found, size = BytesIO(), 0  # `getvalue` returns the collected bytes without a copy
+        found, size = list[bytes](), 0  # joined once: a buffer that grows by large parts takes ten times as long
         content = self._request.content
         content.set_read_chunk_size(most)
         while part := await content.readany():
@@ -170,8 +169,8 @@ class RequestingAgent:
             if size > most:
                 raise web.HTTPRequestEntityTooLarge(most, size)
             self.hold(len(part))
-            found.write(part)
-        return found.getvalue()
+            found.append(part)
+        return b"".join(found)
 
     def _not_taken(self) -> None:
         self._reached("server.answer_timeout")
