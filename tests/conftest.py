@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many workers run: one a core, and one more in `make test`, where tests that wait leave cores idle."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + int(config.getoption("--lane") == "test")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files unread of which nothing is of the lane: reading all takes a worker half a minute the first time."""
+    if config.getoption("--lane") != "test" or not collection_path.name.startswith("test_"):
+        return None
+    return lanes.left_whole(collection_path.relative_to(config.rootpath).as_posix()) or None
 
 
 @pytest.hookimpl(tryfirst=True)

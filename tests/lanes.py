@@ -261,6 +261,13 @@ def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest
     return [item for item in items if item not in left], [item for item in items if item in left]
 
 
+def left_whole(file: str) -> bool:
+    """Whether no test of a file, named as in a test's id, stays in `make test`: then it is not even read."""
+    place = place_of(f"{file}::", THOROUGH)
+    left = place is not None and "::" not in place and THOROUGH[place] != STAYS
+    return left and not any(each.startswith(f"{file}::") and why == STAYS for each, why in THOROUGH.items())
+
+
 def spread(cases: Sequence[pytest.Item], most: int) -> list[pytest.Item]:
     """So many of the cases, evenly spread, the first and the last among them."""
     if len(cases) <= most:

@@ -23,6 +23,13 @@ def test_a_place_in_a_lane_exists(place: str) -> None:
     assert not test or f"def {test}" in (ROOT / file).read_text(encoding="utf-8")
 
 
+def test_files_without_a_test_of_the_lane() -> None:
+    """One in which a test stays is read, and one of a folder that is left out is not."""
+    whole = [lanes.left_whole(f"tests/{file}") for file in ("lab/scale/test_scale.py", "real/test_collector.py")]
+    part = [lanes.left_whole(f"tests/{file}") for file in ("client/test_killed.py", "trim/test_elide.py")]
+    assert ([True, True], [False, False]) == (whole, part)
+
+
 def test_costly_tests_exist() -> None:
     """A test that has gone is not in the file of costs any more."""
     files = {test.partition("::")[0] for test in costs()}
