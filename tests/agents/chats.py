@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from prompt_sidecar.facts.recall_offer import RecallOffer
 from tests.agents.judging import (
-    DROPPED,
     MOST_CUTS,
     Check,
     commands,
+    dropped_of,
     hidden_from_the_agent,
     over_the_limit,
     reported,
@@ -107,9 +107,9 @@ def turns(session: Session) -> Iterator[str]:
         yield from (
             f"request {place}: step {step} stands {count} times" for step, count in standing.items() if count > 1
         )
-        dropped = sum(int(number.replace(",", "")) for number in DROPPED.findall("\n".join(texts)))
+        dropped = dropped_of("\n".join(texts))
         wished.append(newest := int(_WISH.findall(texts[-1])[0]))
-        if len(standing) + dropped != newest:
+        if newest - len(standing) not in dropped:
             yield f"request {place}: of {newest} wishes {len(standing)} stand there, and {dropped} count as dropped"
         printed = "\n".join(texts)
         lines = {printed.count(f"{line(newest, each)}\n") for each in (1, LINES)}

@@ -32,7 +32,7 @@ _SERVED: Final = frozenset({("answered", 200), ("cancelled", 200), ("opened", 10
 """How requests end: an agent may close the connection at the end of an answer, whose usage is reported all the same."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
 _RAN: Final = re.compile(r"echo (\d+) ")
-DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
+DROPPED: Final = re.compile(r"([\d,]+)(\+?) (?:other|earlier) iterations? dropped")
 _TEXTS: Final = frozenset({"text", "content", "output", "arguments", "command", "input", "thinking"})
 """Members that hold a text that the model reads."""
 _ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "toolUseId", "id")
@@ -119,11 +119,18 @@ def over_the_limit(session: Session) -> Iterator[str]:
 def nothing_lost(session: Session) -> Iterator[str]:
     """The last prompt holds each call, or counts it among those dropped."""
     last = session.bodies[-1]
-    dropped = sum(int(number.replace(",", "")) for number in DROPPED.findall(json.dumps(entries(last))))
+    dropped = dropped_of(json.dumps(entries(last)))
     standing = {call for call in _calls(entries(last)) if call != "own-2"}
     made = session.script.step + bool(session.script.looked_up)
-    if len(standing) + dropped != made:
+    if made - len(standing) not in dropped:
         yield f"of {made} turns with calls {len(standing)} stand in the last prompt, and {dropped} count as dropped"
+
+
+def dropped_of(text: str) -> range:
+    """How many dropped iterations a prompt may mean, which says how many, or how many at least, in powers of ten."""
+    counted = [(int(number.replace(",", "")), bool(more)) for number, more in DROPPED.findall(text)]
+    most = sum(10 * number - 1 if more else number for number, more in counted)
+    return range(sum(number for number, _ in counted), most + 1)
 
 
 def none_returned(session: Session) -> Iterator[str]:
@@ -195,8 +202,8 @@ def written_out(session: Session) -> Iterator[str]:
     """The last prompt has the result of each step, or counts it among those dropped, where calls are plain texts."""
     last = json.dumps(entries(session.bodies[-1]), ensure_ascii=False)
     standing = sum(line(step, 1) in last for step in range(1, session.script.last + 1))
-    dropped = sum(int(number.replace(",", "")) for number in DROPPED.findall(last))
-    if standing + dropped != session.script.last:
+    dropped = dropped_of(last)
+    if session.script.last - standing not in dropped:
         yield f"{standing} results stand in the last prompt, and {dropped} count as dropped"
 
 

@@ -137,7 +137,7 @@ WORDS_OF = 4
 """Words of a payload's prose in a row that cannot stand in a list of names by chance, however it is split."""
 MARKER = re.compile(r"\[content elided to fit context window — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
 PLACEHOLDER = re.compile(
-    r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes(?:; [\d,]+ other iterations? dropped)?\]"
+    r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes(?:; [\d,]+\+? other iterations? dropped)?\]"
 )
 
 

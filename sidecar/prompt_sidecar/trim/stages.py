@@ -175,7 +175,7 @@ class Evaluation:
         batches = self._policy.fit_stage is FitStage.OLDEST_FIRST and self._policy.age_stage is AgeStage.PRESSURE
         self._since_9 = since_9
         """Whether the run began under rules 9 or later; an earlier one goes on by its rules."""
-        ledger.drops.rounds = since_9
+        ledger.drops.round_counts(rounds=since_9)
         self._small_stay = since_9 and batches
         """Whether cuts leave small results whole."""
         self._passes_small = False

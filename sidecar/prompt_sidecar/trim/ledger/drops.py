@@ -150,6 +150,10 @@ class Drops:
 
     # -- counting ----------------------------------------------------------------------------------------------------
 
+    def round_counts(self, *, rounds: bool) -> None:
+        """Set whether labels and placeholder say how many at least, as in runs that began under rules 9 or later."""
+        self.rounds = rounds
+
     def carry(self, entry: Entry | None) -> None:
         """Have the label of an entry count the groups that are dropped from now on, if there is a suitable one."""
         self.carrier = entry
