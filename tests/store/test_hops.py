@@ -15,9 +15,9 @@ from tests.conformance.table import CASES
 from tests.store.hopping import LIMIT, Grown, Played, grown, play
 from tests.store.sharing import Valkey, one_kind
 
-SHORT, LONG = 60, 110
+SHORT, LONG = 60, 130
 """Turns."""
-WIDE = 15_000
+WIDE = 30_000
 """Tokens that a prompt of a long run may take."""
 MOST = 1.05
 """Times what one replica has the provider write to its cache."""

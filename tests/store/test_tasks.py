@@ -15,7 +15,7 @@ from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.v1 import task_pb2
 from tests.engine.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.store.sharing import LIFE, Valkey, one_kind, replica
+from tests.store.sharing import LIFE, PATIENT, Valkey, one_kind, replica
 from tests.store.test_killed import Replica, shared
 from tests.store.test_stalled import stalled
 from tests.waiting import until
@@ -43,7 +43,7 @@ def texts(tasks: Tasks) -> list[str]:
 @contextmanager
 def threaded(valkey: Valkey, replicas: int, **options: Any) -> Iterator[Sequence[Engine]]:
     """Engines that write behind their answers, as servers do."""
-    settings = StoreOptions(url=valkey.url, timeout=SHORT, connect_timeout=SHORT, **options)
+    settings = StoreOptions(url=valkey.url, **({"timeout": SHORT, "connect_timeout": SHORT} | options))
     archives = [SharedArchive(settings, Server(settings), LIFE) for _ in range(replicas)]
     try:
         yield [Engine(limit=LIMIT, policy=ROOM, archive=archive) for archive in archives]
@@ -97,7 +97,7 @@ def test_a_task_keeps_its_number_when_the_store_is_back(valkey: Valkey) -> None:
 
 def test_a_change_says_at_once_that_it_is_shared(valkey: Valkey) -> None:
     """With a store that answers, though it is written behind the answers of prompts."""
-    with threaded(valkey, 1) as engines:
+    with threaded(valkey, 1, timeout=PATIENT, connect_timeout=PATIENT) as engines:
         assert not add(engines[0], "look").not_shared
         answer = engines[0].call(CREATE_TASKS, {"tasks": ["read"]})
         assert answer.tasks is not None
