@@ -190,7 +190,9 @@ class Trimming:
                 own.recognise_sealed(run.key, revision.own)
         factors = self._factors(run, opened)
         in_force = run.usage.in_force(opened.model.limit, factors.text)
-        inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.model.encoding, check))
+        began_under = opened.memory.began_under if revision is None else revision.began_under
+        counting = watch.counting(opened.model.encoding, check)
+        inputs, room = inputs_of(opened, in_force.raw, factors, counting, began_under=began_under)
         check()
         return _EnteredPrompt(opened, inputs, room, factors, in_force, revision, use)
 

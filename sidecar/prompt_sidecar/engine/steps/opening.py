@@ -55,7 +55,7 @@ from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
-from prompt_sidecar.trim.revision import Revision, run_digest, unseal
+from prompt_sidecar.trim.revision import LINES_STAY, Revision, run_digest, unseal
 
 NOT_A_BASE: Final = "base_revision is not a revision of this run that this process knows; send the whole history"
 _SPACE: Final = b" \t\r\n"
@@ -432,7 +432,9 @@ def _sighted(noted: Sequence[NotedFinding], reads: Sequence[SentMessage]) -> Seq
     return [Sighting(*where, count) for where, count in counts.items()]
 
 
-def inputs_of(opened: OpenedPrompt, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
+def inputs_of(
+    opened: OpenedPrompt, limit: int, factors: Factors, count: Count, *, began_under: int
+) -> tuple[Inputs, Room]:
     """Return the inputs of an evaluation of the prompt, and the room for our own text.
 
     Args:
@@ -440,11 +442,16 @@ def inputs_of(opened: OpenedPrompt, limit: int, factors: Factors, count: Count) 
         limit: tokens that it may take, raw.
         factors: what calibration multiplies the counts with.
         count: counts tokens.
+        began_under: version of the rules that the run began under.
     """
     format_, policy = opened.format, opened.policy
     ceiling = int(policy.ceiling(opened.model.window) / factors.text)
     ceiling = ceiling if ceiling < limit else 0
-    room = opened.memory.room(opened.model.encoding, ceiling or limit, policy, count, opened.guard.masks)
+    own_of = ceiling or limit
+    if began_under >= LINES_STAY:
+        # Of the limit as it is without calibration: replicas that were given other reports write the same names.
+        own_of = 10 * round(own_of * factors.text / 10)
+    room = opened.memory.room(opened.model.encoding, own_of, policy, count, opened.guard.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     overhead = _overhead_of(opened, count)
     inputs = Inputs(
