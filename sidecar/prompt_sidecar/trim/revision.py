@@ -37,7 +37,7 @@ older version could not go on; the code that reads the previous version then mov
 LINES_STAY: Final = 9
 """First version of which a run condenses by version 2, leaves small results whole at cuts, says of dropped iterations
 how many at least, counts framing in the share of the oldest, and has room for our own text that follows from the limit
-without calibration."""
+as it is before any report."""
 COMPACTED: Final = 7
 """First version that does not change what precedes a provider's compaction."""
 WINDOWED: Final = 7

@@ -192,7 +192,8 @@ class Trimming:
         in_force = run.usage.in_force(opened.model.limit, factors.text)
         began_under = opened.memory.began_under if revision is None else revision.began_under
         counting = watch.counting(opened.model.encoding, check)
-        inputs, room = inputs_of(opened, in_force.raw, factors, counting, began_under=began_under)
+        first = first_factor(self._models.alike(opened.model.name))
+        inputs, room = inputs_of(opened, in_force.raw, factors, counting, first=first, began_under=began_under)
         check()
         return _EnteredPrompt(opened, inputs, room, factors, in_force, revision, use)
 

@@ -433,7 +433,7 @@ def _sighted(noted: Sequence[NotedFinding], reads: Sequence[SentMessage]) -> Seq
 
 
 def inputs_of(
-    opened: OpenedPrompt, limit: int, factors: Factors, count: Count, *, began_under: int
+    opened: OpenedPrompt, limit: int, factors: Factors, count: Count, *, first: float, began_under: int
 ) -> tuple[Inputs, Room]:
     """Return the inputs of an evaluation of the prompt, and the room for our own text.
 
@@ -442,6 +442,7 @@ def inputs_of(
         limit: tokens that it may take, raw.
         factors: what calibration multiplies the counts with.
         count: counts tokens.
+        first: the factor for texts before any report.
         began_under: version of the rules that the run began under.
     """
     format_, policy = opened.format, opened.policy
@@ -449,8 +450,8 @@ def inputs_of(
     ceiling = ceiling if ceiling < limit else 0
     own_of = ceiling or limit
     if began_under >= LINES_STAY:
-        # Of the limit as it is without calibration: replicas that were given other reports write the same names.
-        own_of = 10 * round(own_of * factors.text / 10)
+        # As before any report: replicas that were given other reports write the same names.
+        own_of = int(min(opened.model.limit, policy.ceiling(opened.model.window) or opened.model.limit) / first)
     room = opened.memory.room(opened.model.encoding, own_of, policy, count, opened.guard.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     overhead = _overhead_of(opened, count)
