@@ -34,7 +34,7 @@ _TAG: Final = 16
 RULES: Final = 9
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
-LINES_STAY: Final = 9
+RULES_9: Final = 9
 """First version of which a run condenses by version 2, leaves small results whole at cuts, says of dropped iterations
 how many at least, counts framing in the share of the oldest, and has room for our own text that follows from the limit
 as it is before any report."""

@@ -55,7 +55,7 @@ from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
-from prompt_sidecar.trim.revision import LINES_STAY, Revision, run_digest, unseal
+from prompt_sidecar.trim.revision import RULES_9, Revision, run_digest, unseal
 
 NOT_A_BASE: Final = "base_revision is not a revision of this run that this process knows; send the whole history"
 _SPACE: Final = b" \t\r\n"
@@ -448,11 +448,12 @@ def inputs_of(
     format_, policy = opened.format, opened.policy
     ceiling = int(policy.ceiling(opened.model.window) / factors.text)
     ceiling = ceiling if ceiling < limit else 0
-    own_of = ceiling or limit
-    if began_under >= LINES_STAY:
+    room_limit = ceiling or limit
+    if began_under >= RULES_9:
         # As before any report: replicas that were given other reports write the same names.
-        own_of = int(min(opened.model.limit, policy.ceiling(opened.model.window) or opened.model.limit) / first)
-    room = opened.memory.room(opened.model.encoding, own_of, policy, count, opened.guard.masks)
+        announced = min(opened.model.limit, policy.ceiling(opened.model.window) or opened.model.limit)
+        room_limit = int(announced / first)
+    room = opened.memory.room(opened.model.encoding, room_limit, policy, count, opened.guard.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     overhead = _overhead_of(opened, count)
     inputs = Inputs(

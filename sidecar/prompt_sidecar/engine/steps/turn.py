@@ -44,7 +44,7 @@ from prompt_sidecar.trim.inputs import aim, too_little_left
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, LINES_STAY, Revision, apply_state, pack_state
+from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, RULES_9, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
 RECORD_AT_ONCE: Final = 128
@@ -151,7 +151,7 @@ class _Turn:
         memory, opened = self._memory, self._opened
         self._ledger, self._rendered = memory.ledger, memory.rendered
         self._sent = PromptMessages(opened.body, opened.reads, memory.sent_at)
-        recall, version = self._work.inputs.recall, VERSION if memory.began_under >= LINES_STAY else 1
+        recall, version = self._work.inputs.recall, VERSION if memory.began_under >= RULES_9 else 1
         condenser = Condenser.of(opened.policy, self._work.count, recall=recall, version=version)
         memory.recorder.repeated.looks = condenser.level is not None
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format, condenser)
@@ -336,7 +336,7 @@ class _Turn:
     def _extend(self) -> bool | None:
         """Add the new messages, some at a time; see `_fold` for the result."""
         memory, work, reads = self._memory, self._work, self._reads
-        since_9 = memory.began_under >= LINES_STAY
+        since_9 = memory.began_under >= RULES_9
         evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many, since_9=since_9)
         first_new, last = len(self._rows), len(reads)
         self._long = last - first_new > TOGETHER  # a prompt with a few new messages is taken whole or not at all
