@@ -59,16 +59,20 @@ quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, i
 	@$(BIN)/python .ci/quick.py
 
 .PHONY: test
-test: $(READY) ## Run the tests that fit into five minutes, with a worker more than there are cores
+test: $(READY) ## Run the tests that fit into five minutes
 	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=test $(TESTS)
 
 .PHONY: test-all
-test-all: $(READY) ## Run all tests: images, five languages, real agents, frameworks, more examples of properties
+test-all: $(READY) ## Run every test, with as many of its cases as take some seconds: images, real agents, five languages
 	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=all $(TESTS)
 
+.PHONY: test-cases
+test-cases: $(READY) ## Run every case of every test: an hour on two slow cores
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+
 .PHONY: test-costs
-test-costs: $(READY) ## Run all tests, and write what they cost in processor time, by which make test chooses
-	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=all --write-costs $(TESTS)
+test-costs: $(READY) ## Run every case, and write what tests cost in processor time, by which test and test-all choose
+	@$(BIN)/python -m pytest -n auto --dist worksteal --write-costs $(TESTS)
 
 .PHONY: planted
 planted: $(READY) ## Plant faults in a copy of the code, and show which test of make test catches each

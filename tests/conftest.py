@@ -4,7 +4,8 @@ Their order is drawn anew at each run; pytest-randomly prints the seed, which `-
 the same examples at every run, so that what is red is red again; an example may take its time, and so may drawing it.
 With PROMPT_SIDECAR_EXAMPLES it draws so many others for each property, by the seed that pytest-randomly prints.
 
-With `--lane=test`, as in `make test`, some of the tests run; `lanes.py` says which. By default all do.
+With `--lane=test` some of the tests run, with `--lane=all` some cases of each; `lanes.py` says which. By default every
+case runs.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ settings.load_profile("chance" if EXAMPLES else "same")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the choice of a lane, and the measuring of what tests cost."""
-    parser.addoption("--lane", choices=("test", "all"), default="all", help="which tests run: tests/lanes.py")
+    parser.addoption(
+        "--lane", choices=("test", "all", "cases"), default="cases", help="which tests run: tests/lanes.py"
+    )
     parser.addoption("--write-costs", action="store_true", help="write tests/costs.json: tests/costs.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take away the machine's own settings of what is tested, and have loopback reached without its proxy."""
-    if config.getoption("--write-costs"):
+    if config.getoption("--write-costs", default=False):
         config.pluginmanager.register(Costs(None if hasattr(config, "workerinput") else FILE))
     for name in list(os.environ):
         if name.startswith(("EVAL_", "OTEL_", "PROMPT_SIDECAR_")) and name != _OURS:
@@ -55,9 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many workers run: one a core, and one more in `make test`, where tests that wait leave cores idle."""
+    """Return how many workers run: one a core, and one more unless costs are measured, as waiting leaves cores idle."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + int(config.getoption("--lane") == "test")
+    return cores + int(not config.getoption("--write-costs"))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -71,8 +74,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not of the lane, and have every property try as many examples as were asked for."""
     stay, left = lanes.chosen(items)
-    in_part = config.getoption("--lane") == "test"
-    if in_part:
+    lane = config.getoption("--lane")
+    in_part = lane == "test"
+    if lane == "all":
+        stay = lanes.of_all(items)
+        left = [item for item in items if item not in set(stay)]
+    if lane != "cases":
         config.hook.pytest_deselected(items=left)
         items[:] = stay
     if EXAMPLES or in_part:
@@ -122,6 +129,14 @@ def pytest_sessionfinish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """In continuous integration, say at once what failed: a run that is ended from outside prints no summary."""
+    if report.failed and os.environ.get("CI") and not os.environ.get("PYTEST_XDIST_WORKER"):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = str(getattr(crash, "message", "")).partition("\n")[0]
+        print(f"\nFAILED {report.nodeid} ({report.when}, {report.duration:.0f} s): {reason[:200]}", flush=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

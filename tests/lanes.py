@@ -1,4 +1,8 @@
-"""Which tests `make test` leaves to `make test-all`, and what it takes less of.
+"""Which tests `make test` and `make test-all` run, and what they take less of.
+
+`make test-all`, which continuous integration runs, has every test. Where the cases of one take more than
+`MOST_SECONDS_OF_ALL` together, as many run as take that, evenly spread, and one in any case; in the places of
+`EACH_VALUE` as many as are needed to have each value of each parameter once. `make test-cases` runs every case.
 
 `make test` has to end within minutes on two cores, so that it runs before each commit. Four rules, in this order:
 
@@ -34,6 +38,16 @@ LONGEST_CASE: Final = 1.5
 """Seconds of processor time: some two hundred tests take more, and together they would take two thirds of the lane."""
 MOST_SECONDS: Final = 0.4
 """Seconds of processor time that the cases of one test may take. Most tests take some milliseconds."""
+MOST_SECONDS_OF_ALL: Final = 3.0
+"""Seconds of processor time that the cases of one test may take in `make test-all`. Without this bound it takes more
+than an hour on two slow cores, a half of it in tests with many cases."""
+EACH_VALUE: Final = (
+    "tests/conformance/test_conformance.py",
+    "tests/dashboards/test_alerts_by_door.py",
+    "tests/doors/http/test_sdks.py",
+    "tests/promises/test_every_format.py",
+)
+"""Places where `make test-all` tries each value of each parameter: each format, each alert at some door."""
 EACH: Final = 0
 """Cases of a test in `SAMPLED`: as many as each value of each parameter needs."""
 
@@ -236,6 +250,21 @@ def place_of(test: str, places: Iterable[str]) -> str | None:
     return max((place for place in places if test.startswith(place)), key=len)
 
 
+def of_all(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The tests that `make test-all` runs: each one, if not each of its cases."""
+    by_test: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        by_test[item.nodeid.partition("[")[0]].append(item)
+    left = set[pytest.Item]()
+    for test in costs().keys() & by_test.keys():
+        cases, most = by_test[test], max(1, int(MOST_SECONDS_OF_ALL / costs()[test]))
+        if len(cases) > most:
+            each = covering(cases) if test.startswith(EACH_VALUE) else []
+            spread_out = spread(cases, most)
+            left.update(set(cases) - set(each if len(each) > len(spread_out) else spread_out))
+    return [item for item in items if item not in left]
+
+
 def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """The tests that `make test` runs, and those that it leaves out, which get the marker `thorough`."""
     left = {item for item in items if item.get_closest_marker("thorough")}
@@ -288,9 +317,9 @@ def covering(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _values(item: pytest.Item) -> set[tuple[str, Hashable]]:
-    """The values of a case's parameters, by their place in its lists."""
+    """The values of a case's parameters. Cases of one test share them, so each is known by its identity."""
     spec = getattr(item, "callspec", None)
-    return set() if spec is None else set(spec.indices.items())
+    return set() if spec is None else {(name, id(value)) for name, value in spec.params.items()}
 
 
 def examples(usual: int) -> int:

@@ -12,7 +12,7 @@ from tests.costs import costs, means
 
 ROOT = Path(__file__).parents[2]
 
-PLACES = [*lanes.THOROUGH, *lanes.SAMPLED]
+PLACES = [*lanes.THOROUGH, *lanes.SAMPLED, *lanes.EACH_VALUE]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -46,6 +46,20 @@ def test_the_means_of_costly_tests() -> None:
     """Those whose cases take little together are left out."""
     spent = {"a.py::one[1]": 0.3, "a.py::one[2]": 0.5, "a.py::two": 0.1, "a.py::three": 2.0}
     assert {"a.py::one": 0.4, "a.py::three": 2.0} == means(spent)
+
+
+@pytest.mark.parametrize("letter", ["a", "b", "c"])
+@pytest.mark.parametrize(("number", "square"), [(1, {1}), (2, {4})])
+def test_some_cases_have_each_value(request: pytest.FixtureRequest, number: int, square: set[int], letter: str) -> None:
+    """Of this test's own six, three do; what a value is makes no difference, such as one that cannot be hashed."""
+    name = f"{Path(__file__).name}::{request.node.originalname}["
+    cases = [item for item in request.session.items if name in item.nodeid]
+    covering = [item.callspec.params for item in lanes.covering(cases)]  # type: ignore[attr-defined]
+    if len(cases) == 6:
+        assert 3 == len(covering)
+        assert {1, 2} == {each["number"] for each in covering}
+        assert {"a", "b", "c"} == {each["letter"] for each in covering}
+    assert ({number**2}, True) == (square, letter in "abc")
 
 
 def test_the_longest_place_counts() -> None:

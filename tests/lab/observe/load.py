@@ -85,6 +85,9 @@ SHAPE: Final = Shape(iterations=24, median=1_500, parallel=2, defects=False)
 LARGE: Final = Shape(iterations=30, median=4_000, parallel=2, defects=False)
 """For the sidecar that has little room."""
 
+SMALLEST_WINDOW: Final = 20
+"""Tokens: less than a system prompt and a task take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -201,13 +204,25 @@ class Load:
         with self._lock:
             self._open.remove(agent)
 
+    def _too_large(self, stub: service_pb2_grpc.SidecarServiceStub, place: int, chance: random.Random) -> None:
+        """An agent whose own first messages take more than its window: there is nothing to take out."""
+        source = synthetic(chance.randrange(1 << 30), OPENAI_CHAT, SHAPE)
+        habits = Habits("gpt-4o", SMALLEST_WINDOW, _FIRST)
+        agent = Agent(stub, place, f"run-{secrets.token_hex(6)}", habits, source, chance, self.facts)
+        agent.history.extend(agent.prompts()[0])
+        agent.trim()
+        self.facts.started()
+        agent.end()
+
     def _strangers(self) -> None:
-        """Callers who get things wrong: each refused, and none in anybody's way."""
+        """Callers who get things wrong: refused, or told that their prompt does not fit, and none in anybody's way."""
         chance = random.Random(self._seed)
         channels = [self._channel(number) for number in range(len(self._sidecars))]
         while not self._is_over:
-            channel = chance.choice(channels)
+            place = chance.randrange(len(channels))
+            channel = channels[place]
             stub = service_pb2_grpc.SidecarServiceStub(channel)
+            self._too_large(stub, place, chance)
             with suppress(grpc.RpcError):
                 stub.TrimPrompt(asked("", OPENAI_CHAT, b"[]"))
             self.facts.refused()
