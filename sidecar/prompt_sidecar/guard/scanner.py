@@ -73,7 +73,7 @@ _SHARED: Final = 5
 """Rules with the same `near` that have an automaton of their own: each automaton reads all text."""
 _LONG: Final = 16
 """Characters of a run that the gate searches for, of those that a pattern requires: fewer make a smaller automaton."""
-_VALUE_END: Final = re.compile(r"[\s\"'\\]")
+VALUE_END: Final = re.compile(r"[\s\"'\\]")
 _KEY_END: Final = "-----END"
 """What follows the lines of a private key, whose beginning may be cut off."""
 _SOURCE_MAP: Final = "sourceMappingURL="
@@ -439,7 +439,7 @@ def page(text: str, matches: Sequence[_Match]) -> ScannedText:
     readings: list[_Reading] = []
     pieces: list[str] = []
     at = 0
-    for start, end in _stretches(text, matches):
+    for start, end in stretches(text, matches):
         for piece, way, as_it_is in _readings(text[start:end]):
             seen = len(piece) + len(_SEPARATOR) if as_it_is else 0
             readings.append(_Reading(at, at + len(piece), start, way, seen))
@@ -449,15 +449,20 @@ def page(text: str, matches: Sequence[_Match]) -> ScannedText:
     return ScannedText(joint, _encoded(joint), readings, [reading.at for reading in readings])
 
 
-def _stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
+def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]:
     """Yield where rules scan: the surroundings of each match of the gate, in separate pieces."""
-    begun = done = 0
+    begun = done = farthest = clear = 0
+    value_end = -1
     for start, end, _ in matches:
         first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
         if text.startswith(_KEY_END, start):
             first = max(0, start - LONGEST)
-        ends = _VALUE_END.search(text, end, end + LONGEST)
-        last = min((ends.start() if ends is not None else end + LONGEST) + AFTER, len(text))
+        if end > farthest:  # what ends earlier is not followed by more than this
+            farthest = end
+            if value_end < end:  # no character is searched twice: none before `clear` ends a value
+                ends = VALUE_END.search(text, max(end, clear), end + LONGEST)
+                value_end, clear = (ends.start(), 0) if ends is not None else (-1, end + LONGEST)
+        last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, len(text))
         if first > done and done:
             yield begun, done
         if first > done or not done:
