@@ -123,8 +123,8 @@ def http_doors(folder: Path) -> Iterator[tuple[list[Program], Envoy]]:
 def test_no_request_fails_when_an_http_door_stops(tmp_path: Path) -> None:
     """What it has begun it ends; what it has not, the other one gets.
 
-    But for one: Envoy may send a request on a kept connection at the moment when the door closes it. Then it cannot know
-    whether a provider has seen it, and does not send it again.
+    But for one: Envoy may send a request on a kept connection at the moment when the door closes it. Then it cannot
+    tell whether a provider has seen it, and does not send it again.
     """
     with http_doors(tmp_path) as (servers, proxy):
         agents = Agents(proxy)
