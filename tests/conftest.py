@@ -73,12 +73,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not of the lane, and have every property try as many examples as were asked for."""
-    stay, left = lanes.chosen(items)
     lane = config.getoption("--lane")
     in_part = lane == "test"
+    stay, left = lanes.chosen(items)  # in any lane, as it marks tests as thorough
     if lane == "all":
-        stay = lanes.of_all(items)
-        left = [item for item in items if item not in set(stay)]
+        stay, left = lanes.some_of_each(items)
     if lane != "cases":
         config.hook.pytest_deselected(items=left)
         items[:] = stay

@@ -250,8 +250,8 @@ def place_of(test: str, places: Iterable[str]) -> str | None:
     return max((place for place in places if test.startswith(place)), key=len)
 
 
-def of_all(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """The tests that `make test-all` runs: each one, if not each of its cases."""
+def some_of_each(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The cases that `make test-all` runs, some of each test, and those that it leaves out."""
     by_test: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         by_test[item.nodeid.partition("[")[0]].append(item)
@@ -260,9 +260,8 @@ def of_all(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         cases, most = by_test[test], max(1, int(MOST_SECONDS_OF_ALL / costs()[test]))
         if len(cases) > most:
             each = covering(cases) if test.startswith(EACH_VALUE) else []
-            spread_out = spread(cases, most)
-            left.update(set(cases) - set(each if len(each) > len(spread_out) else spread_out))
-    return [item for item in items if item not in left]
+            left.update(set(cases) - set(each if len(each) > most else spread(cases, most)))
+    return [item for item in items if item not in left], [item for item in items if item in left]
 
 
 def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:

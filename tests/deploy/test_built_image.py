@@ -27,7 +27,7 @@ with Client("127.0.0.1:7717", fail_open=False, deadline=60) as client:
 """
 
 
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(840)
 def test_it_builds_and_serves(record_property: Callable[[str, object], None]) -> None:
     """In one go, as a build takes minutes: size, a start, a probe, a prompt, an end."""
     need()

@@ -248,7 +248,7 @@ def test_near_misses_are_read_once_for_each_rule(unit: str, monkeypatch: pytest.
 
 @given(st.text("ab \n", max_size=60), st.lists(st.tuples(st.integers(0, 59), st.integers(1, 9)), max_size=12))
 def test_where_rules_scan_as_for_each_match_alone(text: str, ranges: list[tuple[int, int]]) -> None:
-    """No character is searched twice for the end of a value, and the stretches are the same."""
+    """What is known from the matches before one makes no difference."""
     matches = sorted((start, min(start + length, len(text)), 0) for start, length in ranges if start < len(text))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanner, "LONGEST", 7)
@@ -270,7 +270,7 @@ def _united(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return united
 
 
-@pytest.mark.parametrize("unit", ["<|endoftext|>", "ghp_", "secret=a."])
+@pytest.mark.parametrize("unit", ["<|endoftext|>", "<|im_start|>", "a@b."])
 def test_a_text_without_the_end_of_a_value_is_read_once(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many matches it has: 307,000 of them in 4 MB took 50 seconds when each one looked for itself."""
     sought = 0
@@ -279,7 +279,7 @@ def test_a_text_without_the_end_of_a_value_is_read_once(unit: str, monkeypatch: 
         def search(self, text: str, start: int, end: int) -> re.Match[str] | None:
             nonlocal sought
             found = ends.search(text, start, end)
-            sought += (found.start() if found else min(end, len(text))) - start
+            sought += max(0, (found.start() if found else min(end, len(text))) - start)
             return found
 
     ends = scanner.VALUE_END

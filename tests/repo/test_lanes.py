@@ -52,14 +52,15 @@ def test_the_means_of_costly_tests() -> None:
 @pytest.mark.parametrize(("number", "square"), [(1, {1}), (2, {4})])
 def test_some_cases_have_each_value(request: pytest.FixtureRequest, number: int, square: set[int], letter: str) -> None:
     """Of this test's own six, three do; what a value is makes no difference, such as one that cannot be hashed."""
+    del number, square, letter  # they are looked at as pytest has them
     name = f"{Path(__file__).name}::{request.node.originalname}["
     cases = [item for item in request.session.items if name in item.nodeid]
+    if len(cases) < 6:
+        pytest.skip("needs all of its cases to be chosen")
     covering = [item.callspec.params for item in lanes.covering(cases)]  # type: ignore[attr-defined]
-    if len(cases) == 6:
-        assert 3 == len(covering)
-        assert {1, 2} == {each["number"] for each in covering}
-        assert {"a", "b", "c"} == {each["letter"] for each in covering}
-    assert ({number**2}, True) == (square, letter in "abc")
+    assert 3 == len(covering)
+    assert {1, 2} == {each["number"] for each in covering}
+    assert {"a", "b", "c"} == {each["letter"] for each in covering}
 
 
 def test_the_longest_place_counts() -> None:

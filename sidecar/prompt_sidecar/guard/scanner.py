@@ -74,6 +74,7 @@ _SHARED: Final = 5
 _LONG: Final = 16
 """Characters of a run that the gate searches for, of those that a pattern requires: fewer make a smaller automaton."""
 VALUE_END: Final = re.compile(r"[\s\"'\\]")
+"""One character that ends a value."""
 _KEY_END: Final = "-----END"
 """What follows the lines of a private key, whose beginning may be cut off."""
 _SOURCE_MAP: Final = "sourceMappingURL="
@@ -457,9 +458,10 @@ def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]
         first = max(text.rfind("\n", max(0, start - BEFORE), start) + 1, start - BEFORE, 0)
         if text.startswith(_KEY_END, start):
             first = max(0, start - LONGEST)
-        if end > farthest:  # what ends earlier is not followed by more than this
+        if end > farthest:  # an earlier end cannot have its value's end behind this one's
             farthest = end
-            if value_end < end:  # no character is searched twice: none before `clear` ends a value
+            if value_end < end:
+                # From `end` to `clear` nothing ends a value, so that no character is searched twice.
                 ends = VALUE_END.search(text, max(end, clear), end + LONGEST)
                 value_end, clear = (ends.start(), 0) if ends is not None else (-1, end + LONGEST)
         last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, len(text))

@@ -286,7 +286,8 @@ def test_what_left_the_prompt_is_recalled_however_often(format: str, stream: boo
             agent.answer(heard, log_of)
 
     assert [] == here.upstream.defects
-    recalled = [n for n in range(1, 15) if [False, True] == [_holds(text, n) for text in shown[:2]]]
-    held = [_holds(text, recalled[0]) for text in shown]
+    before, after = shown[:2]
+    recalled = next(number for number in range(1, CALLS) if _holds(after, number) and not _holds(before, number))
+    held = [_holds(text, recalled) for text in shown]
     assert [True] * 5 == held[1::2]
     assert held[::2].count(False) > RecallLimits().repeats
