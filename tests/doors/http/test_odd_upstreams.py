@@ -21,6 +21,7 @@ from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.answers.table import DIALECTS
 from prompt_sidecar.doors.http.encodings import Unpacker
 from prompt_sidecar.doors.http.reading import Source, TurnStream
+from prompt_sidecar.doors.http.turns import RATE_BOUND, StreamPace
 from tests.client.calls_in_pieces import OURS
 from tests.client.provider import SHAPES, Says
 from tests.doors.http.agents import TOOL
@@ -270,6 +271,33 @@ def test_a_byte_order_mark_before_a_whole_answer() -> None:
     assert (200, 2) == (status, len(got))
     assert answer.startswith(mark + b"{")
     assert "Done." == json.loads(answer)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_many_short_lines_of_a_stream_are_read_at_its_rate(passes: bool) -> None:
+    """Each is an event that takes its time; a stream that is forwarded unread has only bytes."""
+    reached: list[str] = []
+    answer = SimpleNamespace(content=_AtOnce(b":\n\n" * 20_000))
+
+    async def run() -> None:
+        dialect = DIALECTS["openai_chat"]
+        events = dialect.filter(frozenset(), None)
+        events.begin()
+        passing = AnswerStream(dialect.splitter(1 << 20), events, 1 << 20)
+        passing.passes = passes
+        stream = TurnStream(
+            Source(cast(aiohttp.ClientResponse, answer), ""),
+            passing,
+            events,
+            UsageReader("openai_chat", 200, "text/event-stream"),
+            run=lambda function, _: asyncio.to_thread(function),
+            hold=lambda _: None,
+            pace=StreamPace(1e12, 1_000_000, reached.append),
+        )
+        assert 60_000 == sum([len(piece) async for piece in stream.pieces()])
+
+    asyncio.run(run())
+    assert ([] if passes else [RATE_BOUND]) == reached
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])

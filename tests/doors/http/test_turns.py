@@ -8,7 +8,15 @@ import random
 import pytest
 
 from prompt_sidecar.calls.turns import Owner
-from prompt_sidecar.doors.http.turns import BEGINNING_BOUND, RATE_BOUND, Beginnings, BeginningTurn, StreamPace
+from prompt_sidecar.doors.http.turns import (
+    BEGINNING_BOUND,
+    LINE_BYTES,
+    RATE_BOUND,
+    Beginnings,
+    BeginningTurn,
+    StreamPace,
+    paced_bytes,
+)
 
 
 def test_another_caller_begins_before_a_burst() -> None:
@@ -166,3 +174,22 @@ def test_a_stream_as_models_send_never_waits() -> None:
     for _ in range(2_000):
         now += 0.001
         assert 0.0 == pace.wait_after(200)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_stream_of_short_lines_counts_by_its_lines(end: bytes) -> None:
+    """Each takes time of its own, however little it says; long lines count as their bytes, however they end."""
+    assert 2_000 * LINE_BYTES == paced_bytes((b": still there" + end * 2) * 1_000)
+    assert len(b"data: " + b"a" * 5_000 + end * 2) == paced_bytes(b"data: " + b"a" * 5_000 + end * 2)
+    assert 0 == paced_bytes(b"")
+
+
+def test_events_of_a_fast_model_never_wait() -> None:
+    """A thousand tokens a second, each in an event of three lines; an answer of a thousand may come at once."""
+    event = b'event: content_block_delta\ndata: {"type":"content_block_delta"}\n\n'
+    now = 0.0
+    pace = StreamPace(4_194_304.0, 4_194_304, now=lambda: now)
+    assert 0.0 == pace.wait_after(paced_bytes(event * 1_000))
+    for _ in range(5_000):
+        now += 0.001
+        assert 0.0 == pace.wait_after(paced_bytes(event))

@@ -101,9 +101,10 @@ class HttpOptions:
     stream_rate: int = setting(
         4 * MIB,
         byte_count(64 * KIB, 64 * GIB),
-        "Bytes a second of one streamed answer, once it has had 4 MiB; the provider waits with what goes beyond.",
-        "A thousand tokens a second take 0.2 MB. A stream of hundreds of megabytes a second, as only a broken or "
-        "hostile provider sends one, would leave little time to others.",
+        "Bytes a second of one streamed answer, once it has had 4 MiB; a line counts as at least 256. The provider "
+        "waits with what goes beyond.",
+        "A thousand tokens a second take 0.8 MB, as counted here. A stream of hundreds of megabytes or of a million "
+        "lines a second, as only a broken or hostile provider sends one, would leave little time to others.",
         advanced=True,
     )
     body_bytes: int = setting(

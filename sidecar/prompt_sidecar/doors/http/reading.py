@@ -20,7 +20,7 @@ from prompt_sidecar.answers.base import Filter
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.doors.http.bodies import USUAL
 from prompt_sidecar.doors.http.encodings import Unpacker
-from prompt_sidecar.doors.http.turns import StreamPace
+from prompt_sidecar.doors.http.turns import StreamPace, paced_bytes
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -121,8 +121,10 @@ class TurnStream:
         chunk = b"."
         while chunk:
             chunk = await self.source.next()
-            if self.pace is not None and (wait := self.pace.wait_after(len(chunk))):
-                await asyncio.sleep(wait)
+            if self.pace is not None:
+                size = len(chunk) if self.stream.passes else paced_bytes(chunk)
+                if wait := self.pace.wait_after(size):
+                    await asyncio.sleep(wait)
             at = 0
             while at < len(chunk) - PIECE_BYTES and not self._passes_by:
                 yield chunk[at : at + PIECE_BYTES]
