@@ -75,9 +75,17 @@ _NO_SECRET: Final = re.compile(
     r"ref|arn|type|types|kind|count|len|length|size|limit|index|field|class|version|prefix|suffix|format|label|"
     r"hash|sha|digest|expiry|expires|expiration|created|at|ttl|time|info|data|list|map|provider|mode|method|scheme|or|ors|ority|entic[a-z]{0,8})"
     r"[a-z0-9_-]{0,8}"
-    r"|tokeniz[a-z]{0,6}))[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
+    r"|tokeniz[a-z]{0,6}))\Z"
 )
-"""Names with a word for secrets that do not name a secret; at the end of the text before a value."""
+"""Names with a word for secrets that do not name a secret; at the end of a text."""
+_NO_SECRET_LENGTH: Final = 33
+"""The most characters of such a name."""
+_NAME_END: Final = re.compile(
+    r"[\"'`\\\]]{0,3}[ \t]{0,4}(?:=>|:{0,3}=|\?=|\|\||[:>])[ \t]{0,4}[bruf]{0,2}[\"'`\\]{0,3}$"
+)
+"""What is between a name and its value."""
+_NAME_END_LENGTH: Final = 21
+"""The most characters of it, with a line feed."""
 _FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]{8})")
 """What precedes the first separator: the prefix of a key, if that has one."""
 _BASE64: Final = str.maketrans("-_", "+/")
@@ -299,7 +307,7 @@ def assignment(value: str, before: str, after: str) -> bool:
         if len(set(value)) < _UUID_CHARACTERS:
             return False
         # `token` often names a position in a list; in capitals it is a variable that programs are started with.
-        return _UUID_NAME.search(before) is not None and _NO_SECRET.search(before) is None
+        return _UUID_NAME.search(before) is not None and not is_no_secret(before)
     if _NUMBERED.search(value) or _DOTTED.search(value) or is_wordlike(value, 0.8) or is_identifier(value):
         return False
     return is_random(value) and not is_term(value) and not is_unrelated(before)
@@ -441,8 +449,20 @@ def is_unrelated(before: str) -> bool:
     """Whether the text before a value names no secret although a word in it does, or is code that follows a pointer."""
     return (
         before.endswith(("->", "badge.svg?token="))
-        or _NO_SECRET.search(before) is not None
+        or is_no_secret(before)
         or _NO_ARGUMENT.search(before) is not None
+    )
+
+
+def is_no_secret(before: str) -> bool:
+    """Whether the name of a value has a word for secrets and names none, such as `max_tokens`.
+
+    `before`: the text before the value. The name is searched for where it must be: one expression for both would try
+    each character of the text.
+    """
+    end = _NAME_END.search(before, max(0, len(before) - _NAME_END_LENGTH))
+    return end is not None and (
+        _NO_SECRET.search(before, max(0, end.start() - _NO_SECRET_LENGTH), end.start()) is not None
     )
 
 
