@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -29,6 +31,8 @@ _FOR_WORKERS = "EXAMPLES_OF_EACH_PROPERTY"
 EXAMPLES = int(os.environ.get("PROMPT_SIDECAR_EXAMPLES") or os.environ.get(_FOR_WORKERS) or 0)
 """Examples of each property, drawn by chance; 0: as many as its test says, the same ones at every run."""
 
+AGAIN_SECONDS = 60.0
+"""Seconds after which a test whose time is over is interrupted once more."""
 ON_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 settings.register_profile("same", ON_ANY_MACHINE, derandomize=True)
@@ -105,6 +109,32 @@ def _set_examples(item: pytest.Item) -> None:
 
 def _with_examples(usual: settings) -> settings:
     return settings(usual, max_examples=EXAMPLES or lanes.examples(usual.max_examples))
+
+
+class TimeIsOver(BaseException):
+    """A test has taken more than its time. No `except Exception` ends it, and hypothesis does not try it again."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, object, object]:
+    """Interrupt a test whose time is over again and again, as what cleans up after it may hang like the test itself.
+
+    Once is too little: the test would never end, nor be reported.
+    """
+    result = yield
+    if settings.method == "signal":
+        fail = signal.getsignal(signal.SIGALRM)
+        assert callable(fail)
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            try:
+                fail(number, frame)
+            except pytest.fail.Exception as failure:
+                raise TimeIsOver(str(failure)) from None
+
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_SECONDS)
+    return result
 
 
 @pytest.fixture(autouse=True)
