@@ -56,4 +56,4 @@ def test_each_is_reported(tmp_path: Path) -> None:
         check=False,
     )
     assert re.search(r"^3 failed in \d+", done.stdout, re.MULTILINE), done.stdout
-    assert 3 == done.stdout.count("TimeIsOver: Timeout")
+    assert 3 == len(re.findall(r"^E +tests\.conftest\.TimeIsOver: Timeout", done.stdout, re.MULTILINE))
