@@ -53,7 +53,7 @@ class _Stepped:
         """Ask, and read what comes."""
 
         async def step() -> None:
-            await asyncio.get_running_loop().run_in_executor(None, self.steps.get)
+            await asyncio.get_running_loop().run_in_executor(None, self.steps.get, True, PATIENCE)
 
         self.through.upstream.before = step
 

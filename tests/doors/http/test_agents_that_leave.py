@@ -19,6 +19,7 @@ from tests.doors.http.streams import EVENTS
 from tests.doors.http.test_billed import Reports
 from tests.doors.http.test_passing import PATHS, TOOLS
 from tests.doors.http.upstream import scripted
+from tests.waiting import PATIENCE
 
 SAYS: Final = Says("A build of some length failed.", [("c1", "read_log", {"number": 1})])
 ENDS: Final = {
@@ -85,10 +86,10 @@ def test_the_bill_of_an_agent_that_leaves_early(format: str, end: int) -> None:
         await response.prepare(request)
         for event in events[: last + 1]:
             await response.write(event)
-        await asyncio.to_thread(gone.wait)
+        await asyncio.to_thread(gone.wait, PATIENCE)
         for event in events[last + 1 :]:
             await response.write(event)
-        await asyncio.to_thread(reported.wait)
+        await asyncio.to_thread(reported.wait, PATIENCE)
         return response
 
     reported = threading.Event()
@@ -150,14 +151,14 @@ def test_an_agent_that_leaves_before_a_whole_answer(format: str) -> None:
         raw = json.dumps(SHAPES[PATHS[format]](SAYS, 1)).encode()
         await response.write(raw[:20])
         asked.set()
-        await asyncio.to_thread(go.wait)
+        await asyncio.to_thread(go.wait, PATIENCE)
         await response.write(raw[20:])
         return response
 
     async def run(url: str, body: bytes) -> None:
         async with aiohttp.ClientSession() as session:
             task = asyncio.ensure_future(session.post(url, data=body))
-            await asyncio.to_thread(asked.wait)
+            assert await asyncio.to_thread(asked.wait, PATIENCE)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
