@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import urllib.request
-from types import FrameType
 from typing import Any
 
 CODE = 7
@@ -36,23 +35,18 @@ def turns() -> None:
 
 
 def wait() -> None:
-    """Wait for signals."""
+    """Take one signal after another: a handler could be called just before a wait began, which would miss it."""
+    awaited = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     interrupted = 0
-
-    def caught(number: int, _: FrameType | None) -> None:
-        nonlocal interrupted
-        name = signal.Signals(number).name
+    print(f"waiting as {os.getpid()} at {os.environ['OPENAI_BASE_URL']}, a terminal: {sys.stdin.isatty()}", flush=True)
+    while True:
+        number = signal.sigwait(awaited)
         size = f" {os.get_terminal_size().lines} lines" if number == signal.SIGWINCH else ""
-        print(f"{name}{size}", flush=True)
+        print(f"{signal.Signals(number).name}{size}", flush=True)
         interrupted += number == signal.SIGINT
         if number == signal.SIGTERM or interrupted > 1:
             os._exit(CODE)
-
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGWINCH):
-        signal.signal(each, caught)
-    print(f"waiting as {os.getpid()} at {os.environ['OPENAI_BASE_URL']}, a terminal: {sys.stdin.isatty()}", flush=True)
-    while True:
-        signal.pause()
 
 
 if __name__ == "__main__":

@@ -15,14 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from prompt_sidecar.cli.agents import Upstream, command
 from prompt_sidecar.cli.wrap_summary import WrapSummary, summarised
+from prompt_sidecar.process.signals import Signals
 
 if TYPE_CHECKING:
     from prompt_sidecar.config.settings import Settings
@@ -139,57 +140,39 @@ def _telemetry_variables(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 def _foreground(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a program in the terminal of this process; return its exit code."""
-    with _Signals() as signals, _terminal_kept():
+    with closing(Signals((*_FROM_TERMINAL, *_PASSED_ON, signal.SIGTSTP, signal.SIGCHLD))) as signals, _terminal_kept():
         try:
             child = subprocess.Popen(words, env=environment)  # noqa: S603  # the user's own command
         except OSError as error:
             raise WrapError(f"{words[0]} cannot be started: {error.strerror}") from None
-        signals.hand_to(child)
-        child.returncode = code = _waited(child)
+        child.returncode = code = _waited(child, signals)
         return code if code >= 0 else _KILLED - code
 
 
-def _waited(child: subprocess.Popen[bytes]) -> int:
-    """Wait until a child ends; when it stops, stop too, so that the shell has the terminal until it continues."""
+def _waited(child: subprocess.Popen[bytes], signals: Signals) -> int:
+    """Wait until a child ends, and pass signals on to it; return its exit code.
+
+    When it stops, this process stops too, so that the shell has the terminal until it continues. A child that ends or
+    stops sends SIGCHLD: a wait for the child alone would miss a signal that another thread receives.
+    """
     while True:
-        _, status = os.waitpid(child.pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            return os.waitstatus_to_exitcode(status)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        os.kill(child.pid, signal.SIGCONT)
-
-
-class _Signals:
-    """Makes signals end the agent instead of this process, which ends after it; a context."""
-
-    def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (*_FROM_TERMINAL, *_PASSED_ON, signal.SIGTSTP):
-            self._before[number] = signal.signal(number, self._caught)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def hand_to(self, child: subprocess.Popen[bytes]) -> None:
-        """Pass signals to this child from now on, including those received before."""
-        self._child = child
-        for number in self._early:
-            child.send_signal(number)
-
-    def _caught(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGTSTP or (number in _FROM_TERMINAL and _in_foreground()):
-            return  # the agent gets it from the terminal
-        if self._child is None:
-            self._early.append(number)
+        changed, status = os.waitpid(child.pid, os.WUNTRACED | os.WNOHANG)
+        if not changed:
+            received = signals.wait()
+            if received is not None:
+                _pass_on(received, child)
+        elif os.WIFSTOPPED(status):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(child.pid, signal.SIGCONT)
         else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._child.pid, number)
+            return os.waitstatus_to_exitcode(status)
+
+
+def _pass_on(received: signal.Signals, child: subprocess.Popen[bytes]) -> None:
+    """Send a signal to the agent, unless it gets it from the terminal."""
+    if received in {signal.SIGTSTP, signal.SIGCHLD} or (received in _FROM_TERMINAL and _in_foreground()):
+        return
+    os.kill(child.pid, received)  # it may have ended, and was not waited for yet
 
 
 def _in_foreground() -> bool:

@@ -27,14 +27,15 @@ class Signals:
     """Catches signals from its creation on. There is one instance at a time, created in the main thread."""
 
     def __init__(self, caught: Iterable[signal.Signals]) -> None:
+        """Catch these signals: until `close`, if it is called."""
         self._read, self._written = socket.socketpair()
         self._written.setblocking(False)
         self._ended = False
         self._received: list[signal.Signals] = []
         """Signals that arrived and were not waited for yet, oldest first."""
-        signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
-        for number in caught:
-            signal.signal(number, self._note)  # without a Python handler no byte is written
+        self._wakeup_before = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
+        # Without a Python handler no byte is written.
+        self._before = {number: signal.signal(number, self._note) for number in caught}
 
     def wait(self) -> signal.Signals | None:
         """Wait for the next signal, in the main thread; return None if `end` was called."""
@@ -51,6 +52,14 @@ class Signals:
             self._written.send(_END)
         except BlockingIOError:  # it is full, so the wait ends
             return
+
+    def close(self) -> None:
+        """Handle signals as before the creation, in the main thread."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._read.close()
+        self._written.close()
 
     def _note(self, number: int, _: FrameType | None) -> None:
         received = signal.Signals(number)
