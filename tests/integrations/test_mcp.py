@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import threading
@@ -119,6 +120,26 @@ def test_over_stdio(tmp_path: Path) -> None:
     assert FACT in recalled
     assert "iteration 3" in found
     assert FACT in by_flag["answers"][0]["text"]
+
+
+def test_a_signal_ends_it_while_its_host_says_nothing(tmp_path: Path) -> None:
+    """Over stdio, after its answer to the first request; by the signal itself, once what it measured is pushed."""
+    words = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+    asks = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": words}
+    imports = "import sys; from prompt_sidecar.__main__ import main"
+    command = [str(ready("mcp").python), "-c", f"{imports}; sys.exit(main())", "mcp", "--target", "127.0.0.1:1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, env=variables(tmp_path), stdin=pipe, stdout=pipe) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(asks).encode() + b"\n")
+            process.stdin.flush()
+            assert 1 == json.loads(process.stdout.readline())["id"]
+            process.terminate()
+            assert -signal.SIGTERM == process.wait(PATIENCE)
+        finally:
+            process.kill()
 
 
 def test_over_http(tmp_path: Path) -> None:

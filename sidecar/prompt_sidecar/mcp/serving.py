@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -48,18 +50,19 @@ def run(options: McpOptions) -> None:
     telemetry = begin(installed=installed)
     ours = Middleware(telemetry, "tcp" if options.listen else "pipe")
     server.middleware[:] = [ours, *(each for each in server.middleware if type(each).__name__ != _THEIRS)]
-    _flush_at(signal.SIGTERM, telemetry)
+    end = _flush_at(signal.SIGTERM, telemetry)
     try:
         if options.listen:
             _over_http(options, server)
         else:
-            asyncio.run(_over_stdio(server, relay))
+            asyncio.run(_over_stdio(server, relay, end))
     finally:
+        signal.signal(signal.SIGTERM, end)  # the loop has taken its own away
         telemetry.stop()
 
 
-def _flush_at(number: signal.Signals, telemetry: Telemetry) -> None:
-    """Delay a signal's effect until everything is pushed; uvicorn raises caught signals again."""
+def _flush_at(number: signal.Signals, telemetry: Telemetry) -> Callable[..., None]:
+    """Have a signal take effect once everything is pushed; return the handler. uvicorn raises caught signals again."""
 
     def end(*_: object) -> None:
         telemetry.stop()
@@ -67,9 +70,13 @@ def _flush_at(number: signal.Signals, telemetry: Telemetry) -> None:
         signal.raise_signal(number)
 
     signal.signal(number, end)
+    return end
 
 
-async def _over_stdio(server: Server[Any], relay: Relay) -> None:
+async def _over_stdio(server: Server[Any], relay: Relay, end: Callable[[], None]) -> None:
+    with suppress(NotImplementedError):  # on Windows
+        # Python's own handler would run with the loop's next event if another thread receives the signal.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     try:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
