@@ -56,7 +56,7 @@ class Signals:
     def close(self) -> None:
         """Handle signals as before the creation, in the main thread."""
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not Python's
         signal.set_wakeup_fd(self._wakeup_before)
         self._read.close()
         self._written.close()
