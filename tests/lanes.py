@@ -34,7 +34,7 @@ from tests.costs import costs
 EXAMPLES_SHARE: Final = 4
 """A property tries one of so many of its examples, and at least `LEAST_EXAMPLES`."""
 LEAST_EXAMPLES: Final = 4
-LONGEST_CASE: Final = 0.9
+LONGEST_CASE: Final = 1.0
 """Seconds of processor time. Some five hundred tests take more: 40 minutes together, of each one case."""
 MOST_SECONDS: Final = 0.4
 """Seconds of processor time that the cases of one test may take. Most tests take some milliseconds."""
