@@ -10,6 +10,7 @@ import pytest
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2
 from tests.doors.grpc.serving import Serving, serving
+from tests.waiting import until
 
 LONG = "".join(f"line {number}: value {number * number}\n" for number in range(6_000))
 RESULT = json.dumps({"content": [{"type": "text", "text": LONG}], "isError": False}).encode()
@@ -48,8 +49,9 @@ def test_a_single_result(served: Serving) -> None:
     assert [] == list(answer.own_text)
     asked = retrieve_pb2.RetrieveContentRequest(run_id="single", stash_id=taken.stash_id)
     assert LONG.startswith(served.stub.RetrieveContent(asked).content.decode())
-    found = served.stub.SearchHistory(search_pb2.SearchHistoryRequest(run_id="single", query="35988001"))
-    assert taken.stash_id == found.snippets[0].stash_id
+    search = search_pb2.SearchHistoryRequest(run_id="single", query="35988001")
+    until(lambda: bool(served.stub.SearchHistory(search).snippets))  # one search waits half a second for the index
+    assert taken.stash_id == served.stub.SearchHistory(search).snippets[0].stash_id
     run = served.stub.GetRun(run_pb2.GetRunRequest(run_id="single")).run
     assert 1 == run.calls
 
