@@ -15,7 +15,7 @@ CONFTEST: Final = """
 import tests.conftest
 from tests.conftest import pytest_timeout_set_timer
 
-tests.conftest.AGAIN_SECONDS = 0.2
+tests.conftest.AGAIN_SECONDS = 3.0
 """
 HANGING: Final = """
 import subprocess, sys, threading
@@ -33,7 +33,7 @@ def test_a_process_that_is_waited_for():
         hanging.wait()
 
 def test_threads_that_are_waited_for():
-    threading.Timer(3, hanging.set).start()
+    threading.Timer(4, hanging.set).start()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(hanging.wait).result()
 """
@@ -45,7 +45,7 @@ def test_each_is_reported(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "sidecar")))
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=0.5", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=1.5", "-q"]
     done = subprocess.run(
         command,
         cwd=tmp_path,
