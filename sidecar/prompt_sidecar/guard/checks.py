@@ -448,9 +448,7 @@ def is_term(value: str) -> bool:
 def is_unrelated(before: str) -> bool:
     """Whether the text before a value names no secret although a word in it does, or is code that follows a pointer."""
     return (
-        before.endswith(("->", "badge.svg?token="))
-        or is_no_secret(before)
-        or _NO_ARGUMENT.search(before) is not None
+        before.endswith(("->", "badge.svg?token=")) or is_no_secret(before) or _NO_ARGUMENT.search(before) is not None
     )
 
 
