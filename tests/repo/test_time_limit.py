@@ -15,7 +15,7 @@ CONFTEST: Final = """
 import tests.conftest
 from tests.conftest import pytest_timeout_set_timer
 
-tests.conftest.AGAIN_SECONDS = 3.0
+tests.conftest.AGAIN_SECONDS = 8.0
 """
 HANGING: Final = """
 import subprocess, sys, threading
@@ -45,7 +45,7 @@ def test_each_is_reported(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "sidecar")))
-    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=1.5", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", "--timeout=2", "-q"]
     done = subprocess.run(
         command,
         cwd=tmp_path,
