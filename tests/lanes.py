@@ -156,6 +156,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/repo/test_changes.py::test_a_model": STAYS,
     "tests/repo/test_changes.py::test_a_setting": STAYS,
     "tests/repo/test_independence.py::test_a_worker_that_is_done": _SECONDS,
+    "tests/repo/test_time_limit.py": _WAITS,
     "tests/repo/test_wheel.py": "builds the package",
     "tests/store/test_hops.py::test_every_routing": _SECONDS,
     "tests/store/test_clustered.py": "starts the servers of a cluster",

@@ -42,6 +42,15 @@ def test_names_that_name_no_secret_are_found_as_by_one_expression(before: str) -
     assert (re.search(whole, before) is not None) == checks.is_no_secret(before)
 
 
+def test_lengths_are_those_of_the_expressions() -> None:
+    """A longer name would not be found: the text before it is not looked at."""
+    for expression, length in (
+        (checks._NO_SECRET, checks._NO_SECRET_LENGTH),  # noqa: SLF001
+        (checks._NAME_END, checks._NAME_END_LENGTH - len("\n")),  # noqa: SLF001
+    ):
+        assert length == re._parser.parse(expression.pattern).getwidth()[1]  # type: ignore[attr-defined]  # noqa: SLF001
+
+
 def test_names_that_name_no_secret() -> None:
     """In capitals and not, with the ends that names have in code, JSON and shells."""
     for before in ("max_tokens = ", '"nextPageToken": "', "PUBLIC_KEY=", "keyId: '", "secret_name => ", "tokenizer:"):

@@ -18,7 +18,7 @@ from tests.conftest import pytest_timeout_set_timer
 tests.conftest.AGAIN_SECONDS = 8.0
 """
 HANGING: Final = """
-import subprocess, sys, threading
+import os, subprocess, sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given, strategies as st
 
@@ -29,7 +29,8 @@ def test_each_example(number):
     hanging.wait()
 
 def test_a_process_that_is_waited_for():
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"]):
+    reading, _ = os.pipe()  # which this process holds open
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=reading):
         hanging.wait()
 
 def test_threads_that_are_waited_for():

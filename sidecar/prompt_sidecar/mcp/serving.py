@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -74,7 +74,7 @@ def _flush_at(number: signal.Signals, telemetry: Telemetry) -> Callable[..., Non
 
 
 async def _over_stdio(server: Server[Any], relay: Relay, end: Callable[[], None]) -> None:
-    with suppress(NotImplementedError):  # on Windows
+    if sys.platform != "win32":  # loops there have no handlers
         # Python's own handler would run with the loop's next event if another thread receives the signal.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     try:

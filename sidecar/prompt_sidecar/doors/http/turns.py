@@ -10,7 +10,7 @@ such requests go on at once than there are worker threads.
 
 A stream of many megabytes a second, as no model sends one, would take the loop as often as it has bytes. So what goes
 beyond `http.stream_rate` waits; the provider waits too then, as nothing is read from it meanwhile. Events without
-content, such as comments, take a hundred times as long for each byte as large ones, so that a line counts as at least
+content, such as comments, take some thirty times as long for each byte as large ones, so that a line counts as at least
 256 bytes.
 """
 
