@@ -38,6 +38,28 @@ def test_a_call_waits_for_a_lock_without_its_turn() -> None:
             assert [False, False] == waits
 
 
+def test_a_call_that_only_waits_is_not_long() -> None:
+    """Beside long calls a short one takes longer than `LONG`: if it had to take turns, it would wait for all of them."""
+    clock, worked = Clock(), Clock()
+    lane = Lane(clock, worked)
+    lane.enter(lambda: None)
+
+    def waits() -> None:
+        assert not lane.waiting, "a short call waits for its turn among long ones"
+
+    with Pace(waits, lane) as pace:
+        for _ in range(9):
+            clock.now += LONG
+            worked.now += LONG / 10
+            pace()
+    lane.leave()
+    with Pace(waits, lane) as pace:
+        clock.now += 2 * LONG
+        worked.now += 2 * LONG
+        pace()
+        assert lane.taken
+
+
 def test_a_request_is_read_at_its_calls_pace() -> None:
     """Reading a large request takes turns with other long calls, trimming goes on in the same turn, and writing too."""
     clock = Clock()

@@ -7,7 +7,8 @@ as all but one in some milliseconds only read the clock.
 Python runs one thread at a time, so with eight long calls a short one would wait for all of them at each of its steps.
 Of the long calls only one runs at a time and the others wait, so that short calls run meanwhile
 (`prompt_sidecar.slots`): a short call shares the interpreter with one long call, which lets it go first whenever it
-checks its own deadline.
+checks its own deadline. A call is long by the processor time of its thread: one that only waits for long calls must not
+be taken for one of them, as it would then wait for the turns of all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from prompt_sidecar import slots
 ASK_EVERY: Final = 0.002
 """Seconds between two checks of the deadline; a check takes two microseconds, and a step up to some milliseconds."""
 LONG: Final = 0.05
-"""Seconds after which a call counts as long: ordinary ones take a millisecond, the first of a large run twenty."""
+"""Seconds of processor time after which a call counts as long: ordinary ones take some milliseconds, the first of a
+large run twenty."""
 TURN: Final = 0.1
 """Seconds after which a long call lets the next one go on."""
 WAIT: Final = 0.05
@@ -55,9 +57,16 @@ class Clocks:
 class Lane:
     """Where long calls take turns: one at a time, in the order of their arrival. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds from any point on, as `perf_counter` does."""
+    def __init__(self, clock: Callable[[], float], worked: Callable[[], float] | None = None) -> None:
+        """Create a lane that no call has the turn of.
+
+        Args:
+            clock: gives seconds from any point on, as `perf_counter` does.
+            worked: gives the seconds of processor time of the thread that calls it, as `thread_time` does; None: all
+                time is taken for processor time.
+        """
         self.clock = clock
+        self.worked = worked or clock
         self._lock = Lock()
         self._waiting: deque[Lock] = deque()
         """For each waiting call, a lock that is released when its turn comes."""
@@ -122,6 +131,7 @@ class Pace:
         self.reserve = reserve
         self._lane = lane
         self._began = lane.clock()
+        self._worked = lane.worked()
         self._ends = self._began + seconds
         self._asked = -inf
         self._turn = 0.0
@@ -147,7 +157,7 @@ class Pace:
             if now - self._turn > TURN and self._lane.waiting:
                 self._leave()
                 self._enter()
-        elif now - self._began > LONG:
+        elif now - self._began > LONG and self._lane.worked() - self._worked > LONG:
             self._enter()
 
     @contextmanager

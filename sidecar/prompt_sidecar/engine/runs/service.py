@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 from prompt_sidecar.engine.runs.archive import Archive
@@ -82,7 +82,7 @@ class Runs:
         self._requests = Requests()
         self._most_kept = 0
         """Bytes: the most that all runs kept when housekeeping looked, since their shared memory was last forgotten."""
-        self._lane = Lane(perf_counter)
+        self._lane = Lane(perf_counter, thread_time)
         self.limits = limits.kept
         self._rules = rules
         self._keys = keys
