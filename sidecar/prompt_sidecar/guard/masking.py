@@ -57,6 +57,8 @@ from prompt_sidecar.trim.ids import ID_CHARACTERS
 
 TOGETHER_BYTES: Final = 1_048_576
 """Characters of texts that are scanned at once: some milliseconds, after which a call may end."""
+PASSED_BY: Final = 4_096
+"""Parts that an earlier call has looked at and that this one passes by between two checks: some ten milliseconds."""
 TOGETHER: Final = 256
 """Messages that are scanned at once, likewise: in short ones most time is spent on finding their strings."""
 TOGETHER_TEXTS: Final = 1_000
@@ -407,7 +409,7 @@ class Masker:
         scanned: list[NewPart] = []
         begun: list[NewPart] = []
         waiting: list[Text] = []
-        size = 0
+        size = passed_by = 0
 
         def look() -> None:
             nonlocal size
@@ -426,6 +428,9 @@ class Masker:
             scanned.append(part)
             del part.texts[part.scanned :]
             if part.texts and len(part.texts) == len(part.leaves):
+                passed_by += 1
+                if not passed_by % PASSED_BY:
+                    check()
                 continue
             begun.append(part)
             for leaf in part.leaves[part.scanned :]:

@@ -34,6 +34,9 @@ MESSAGES: Final = "messages"
 """The body's member for the messages in most formats."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
+_COMMA_BYTE: Final = ord(",")
+_LAST_SPACE: Final = ord(" ")
+"""The greatest byte of JSON's white space; outside of strings no smaller byte is anything else."""
 _KEY: Final = re.compile(rb'("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 MAX_NAME: Final = 4_096
 """Most bytes of a member's name, with the white space around its colon; providers' names have some tens. Python's
@@ -387,8 +390,11 @@ def _scan_array(
     spans: list[tuple[int, int]] = []
     at = _skip_space(text, at + 1)
     for element in slices:
-        end = at + len(memoryview(element))
+        end = at + len(element)
         spans.append((at + shift, end + shift))
+        if text[end] == _COMMA_BYTE and text[end + 1] > _LAST_SPACE:  # no white space around it, as most agents write
+            at = end + 1
+            continue
         comma = _COMMA.match(text, end)
         at = end if comma is None else comma.end()
     return spans

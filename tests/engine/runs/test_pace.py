@@ -39,7 +39,7 @@ def test_a_call_waits_for_a_lock_without_its_turn() -> None:
 
 
 def test_a_call_that_only_waits_is_not_long() -> None:
-    """Beside long calls a short one takes longer than `LONG`: if it had to take turns, it would wait for all of them."""
+    """Beside long calls a short one takes longer than `LONG`; if it took turns, it would wait for all of them."""
     clock, worked = Clock(), Clock()
     lane = Lane(clock, worked)
     lane.enter(lambda: None)
