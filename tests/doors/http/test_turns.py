@@ -8,6 +8,7 @@ import random
 import pytest
 
 from prompt_sidecar.calls.turns import Owner
+from prompt_sidecar.doors.http.reading import PIECE_LINES, piece_end
 from prompt_sidecar.doors.http.turns import (
     BEGINNING_BOUND,
     LINE_BYTES,
@@ -193,3 +194,17 @@ def test_events_of_a_fast_model_never_wait() -> None:
     for _ in range(5_000):
         now += 0.001
         assert 0.0 == pace.wait_after(paced_bytes(event))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_piece_has_few_lines(end: bytes) -> None:
+    """The event loop is free again after each of them; an answer's events come in pieces as large as before."""
+    event = b'data: {"choices":[{"delta":{"content":" word"}}]}' + end * 2
+    for chunk in (b": still there" + end * 2, b":" + end, event, b"data: " + b"a" * 5_000 + end * 2):
+        sent = chunk * (100_000 // len(chunk))
+        pieces, at = list[bytes](), 0
+        while at < len(sent):
+            pieces.append(sent[at : (at := piece_end(sent, at))])
+        assert sent == b"".join(pieces)
+        assert all(piece.count(end) <= PIECE_LINES for piece in pieces)
+        assert chunk != event or len(pieces) <= 1 + len(sent) // 4_096

@@ -30,6 +30,11 @@ READ_ON_SECONDS: Final = 1.0
 once; in the middle of one, waiting longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
 """Bytes that are read for it: the last event of a response repeats all of it, but in most cases has arrived by then."""
+PIECE_LINES: Final = 192
+"""Lines that are read at once: a piece of an answer's events has fifty to a hundred, one of comments five hundred,
+which would take the event loop two milliseconds."""
+_LEAST_PIECE: Final = 256
+"""Bytes that are read at once however many lines they have."""
 
 
 Run = Callable[[Callable[[], bytes], int], Awaitable[bytes]]
@@ -90,6 +95,14 @@ async def read_on(
         await asyncio.gather(reading, return_exceptions=True)
 
 
+def piece_end(chunk: bytes, at: int) -> int:
+    """Return the end of the piece of a chunk that begins at a byte and is read at once."""
+    end = min(at + PIECE_BYTES, len(chunk))
+    while end - at > _LEAST_PIECE and max(chunk.count(b"\n", at, end), chunk.count(b"\r", at, end)) > PIECE_LINES:
+        end -= (end - at) // 2
+    return end
+
+
 @dataclass(slots=True)
 class TurnStream:
     """The stream of one turn."""
@@ -126,9 +139,9 @@ class TurnStream:
                 if wait := self.pace.wait_after(size):
                     await asyncio.sleep(wait)
             at = 0
-            while at < len(chunk) - PIECE_BYTES and not self._passes_by:
-                yield chunk[at : at + PIECE_BYTES]
-                at += PIECE_BYTES
+            while not self._passes_by and (end := piece_end(chunk, at)) < len(chunk):
+                yield chunk[at:end]
+                at = end
                 await asyncio.sleep(0)
             yield chunk[at:]
 
