@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 5
+GENERATION: Final = 6
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
@@ -88,6 +88,22 @@ _NAME_END_LENGTH: Final = 21
 """The most characters of it, with a line feed."""
 _FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]{8})")
 """What precedes the first separator: the prefix of a key, if that has one."""
+_UNLISTED: Final = 28
+"""The fewest letters and digits of a key whose prefix no rule knows."""
+_UNLISTED_LOWER: Final = 40
+"""The same for a key without capital letters: shorter ones are as often hashes of names."""
+_NO_KEY: Final = re.compile(
+    r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|file|batch|step|item|"
+    r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|ctc|cmp|lsh|"
+    r"chunk|sha[0-9]{1,3}|md5|css|style|styles|class|id|uid|guid|rev|etag|font|img|image|asset|hash|digest|checksum|"
+    r"commit|build|dpl|prj|proj|project|team|user|usr|org|acct|account|cus|customer|sub|price|product|order|job|task|"
+    r"blob|data|cursor|page|node|doc|ref|snap|ami|arn|vpc|subnet|sg|vol|eni|ecdsa|ssh|base64|nonce|srcset|index|main)"
+)
+"""Prefixes of identifiers (those of model providers among them, which agents see most), hashes and names of files."""
+_AFTER_NAME: Final = re.compile(r"[(=]|\.[A-Za-z0-9]|/")
+"""What follows a name in code, a file or an address."""
+_SAME_CASE: Final = re.compile("[a-z]{10}|[A-Z]{10}|[0-9]{8}")
+"""Longer runs than those of drawn letters and digits."""
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -212,6 +228,8 @@ def jwt(value: str, before: str, after: str) -> bool:
     header = value.split(".", 1)[0]
     if len(header) > _EXAMINED or _DOCUMENTED.search(value):
         return False
+    if value.startswith("eyJ") and ".eyJ" in value and value.count(".") == 2:
+        return _TEMPLATE.search(value[:_EXAMINED]) is None and min(map(len, value.split("."))) >= 8
     if (
         value.startswith("eyJ")
         and min(map(len, value.split("."))) >= 20
@@ -324,6 +342,28 @@ def prefixed(value: str, before: str, after: str) -> bool:
         and any(map(str.isdigit, body))
         and not body.isdigit()
         and is_random(body)
+    )
+
+
+def unlisted(value: str, before: str, after: str) -> bool:
+    """Whether a short prefix precedes a long run of letters of both cases and digits that was drawn, as in keys.
+
+    Identifiers of objects and names of files have such a form too: those with well-known prefixes are left out.
+    """
+    prefix, body = re.split("[_-]", value[:_EXAMINED], maxsplit=1)
+    plain = body.replace("_", "").replace("-", "")
+    return (
+        len(plain) >= (_UNLISTED if plain != plain.lower() else _UNLISTED_LOWER)
+        and _NO_KEY.fullmatch(prefix) is None
+        and _AFTER_NAME.match(after) is None
+        and not before.endswith(("/", ".", "-", "+", "#", "%", "@", "$", "~"))
+        and sum(map(str.isdigit, plain)) >= 2
+        and _SAME_CASE.search(plain) is None
+        and _changes(plain) >= 0.4
+        and entropy(plain) >= (3.8 if plain != plain.lower() else 3.0)
+        and _TEMPLATE.search(body) is None
+        and not is_placeholder(body)
+        and not is_wordlike(body)
     )
 
 
@@ -567,6 +607,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "assignment": assignment,
     "listed": listed,
     "prefixed": prefixed,
+    "unlisted": unlisted,
     "drawn": drawn,
     "tail": tail,
     "named": named,

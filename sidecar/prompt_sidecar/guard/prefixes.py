@@ -29,6 +29,12 @@ _NEAR: Final = 16
 """Characters after a prefix that are searched for first: fewer make a smaller automaton."""
 
 
+_THREE_CLASSES: Final = (
+    "(?:[a-z](?:[A-Z][0-9]|[0-9][A-Z])|[A-Z](?:[a-z][0-9]|[0-9][a-z])|[0-9](?:[a-z][A-Z]|[A-Z][a-z]))"
+)
+"""Three neighbours of three classes: nearly all keys of 24 letters and digits have them, and few names do."""
+
+
 def _row(
     name: str, prefix: str, alphabet: str, least: int, most: int = 0, *, shown: str = "", check: str = "key"
 ) -> Rule:
@@ -63,7 +69,7 @@ PREFIXES: Final[Sequence[Rule]] = (
         "docker_swarm_token", r"SWMTKN-1-[a-z0-9]{50,60}-", "lower", 24, 30, shown="SWMTKN-1-" + fake(50, "lower") + "-"
     ),
     _row("docker_swarm_key", "SWMKEY-1-", "base64", 40, 50),
-    _row("dropbox_token", r"sl\.(?:u\.)?", "signs", 130, shown="sl."),
+    _row("dropbox_token", r"sl\.(?:u\.)?", "signs", 60, shown="sl.", check="drawn"),
     _row("endor_key", r"endr\+", "word", 16, 32),
     _row("gitlab_session", "_gitlab_session=", "word", 32, 32),
     _row("gocardless_token", "live_", "signs", 40, 40, check="random"),
@@ -171,7 +177,7 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("facebook_user_token", "EAA[A-Z]", "word", 90, 400, shown="EAAB", check="drawn"),
     _row("finage_key", "API_KEY", "upper", 32, 32),
     _row("firehydrant_token", "fhb-", "hex", 64, 64),
-    _row("flagsmith_key", r"ser\.", "word", 20, 24, shown="ser.", check="drawn"),
+    _row("flagsmith_key", r"ser\.", "dashed", 20, 80, shown="ser.", check="drawn"),
     _row("fleetbase_key", "flb_(?:live|test)_", "word", 20, 40, shown="flb_live_"),
     _row("friendli_token", "flp_", "word", 36, 64),
     _row("fullstory_key", r"[en][ua]1\.", "wide", 30, 160, shown="na1.", check="drawn"),
@@ -273,7 +279,7 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("tickettailor_key", "sk_[0-9]{3,6}_[0-9]{3,9}_", "hex", 32, 32, shown="sk_9249_555934_"),
     _row("trello_token", "ATTA", "hex", 60, 80),
     _row("trigger_key", "tr_(?:prod|dev|stg|preview|pat)_", "word", 16, 48, shown="tr_prod_", check="drawn"),
-    _row("ubidots_token", "BB(?:FF|US)-", "word", 30, 36, shown="BBFF-"),
+    _row("ubidots_token", "BB(?:FF|US)-", "dashed", 30, 44, shown="BBFF-"),
     _row("unit_token", r"v[1-4]\.(?:public|local)\.", "signs", 60, 800, shown="v4.local."),
     _row("upcloud_token", "ucat_", "word", 26, 48),
     _row("upstage_key", "up_", "word", 29, 29, check="drawn"),
@@ -286,6 +292,14 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("you_key", "ydc-sk-", "dashed", 30, 80),
     _row("zep_key", "z_1", "signs", 100, 300),
     _row("zuplo_key", "zpka_[a-z0-9]{32}_", "hex", 8, 8, shown="zpka_" + fake(32, "lower") + "_"),
+    _row(
+        "yandex_translate_key",
+        r"trnsl\.1\.1\.[0-9]{8}T[A-Z0-9]{6}Z\.[a-f0-9]{8,16}\.",
+        "hex",
+        28,
+        48,
+        shown="trnsl.1.1.20260301T120000Z." + fake(16, "hex") + ".",
+    ),
     _row("flyio_macaroon", r"FlyV1[ \t]+(?:fm[12][ar]?_)?", "listed", 60, shown="FlyV1 fm2_"),
     secret(
         "service_key",
@@ -305,6 +319,17 @@ PREFIXES: Final[Sequence[Rule]] = (
         check="prefixed",
         near=r"[a-z0-9][_-](?:api|key|apikey|token|tok|pat|secret|sec|sk|live|prod|production|sandbox|oauth|access|svc)"
         r"[_-](?:[a-z]{2,8}[_-])?[A-Za-z0-9]{20}",
+    ),
+    secret(
+        "unlisted_key",
+        r"\b(?P<value>(?:[a-z][a-z0-9]{1,15}|[A-Z]{3,16})[_-][A-Za-z0-9_-]{24,160})" + END,
+        "acme_" + fake(40),
+        "acme_" + fake(12),
+        check="unlisted",
+        near=BEGIN
+        + r"(?:(?:[a-z][a-z0-9]+|[A-Z]+)[_-][A-Za-z0-9_-]*"
+        + _THREE_CLASSES
+        + r"|[a-z][a-z0-9]{1,15}[_-](?:[a-z]{1,8}[_-])?[a-z0-9]{40})",
     ),
 )
 """Each rule with its action under `guard.mode = enforce`."""
