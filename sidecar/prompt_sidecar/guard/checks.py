@@ -90,6 +90,11 @@ _FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]
 """What precedes the first separator: the prefix of a key, if that has one."""
 _UNLISTED: Final = 28
 """The fewest letters and digits of a key whose prefix no rule knows."""
+_UNLISTED_KEY: Final = 20
+"""The same if a word in the prefix says that it is a key."""
+_KEY_WORD: Final = re.compile(r"(?i)(?:[srp]k|pat|key|api|tok|token|secret|live)\Z")
+_WORDS_BEFORE: Final = re.compile(r"^(?:[a-z]{2,12}[_-])+")
+"""Further words of the prefix."""
 _UNLISTED_LOWER: Final = 40
 """The same for a key without capital letters: shorter ones are as often hashes of names."""
 _NO_KEY: Final = re.compile(
@@ -102,7 +107,7 @@ _NO_KEY: Final = re.compile(
 """Prefixes of identifiers (those of model providers among them, which agents see most), hashes and names of files."""
 _AFTER_NAME: Final = re.compile(r"[(=]|\.[A-Za-z0-9]|/")
 """What follows a name in code, a file or an address."""
-_SAME_CASE: Final = re.compile("[a-z]{10}|[A-Z]{10}|[0-9]{8}")
+_SAME_CLASS: Final = re.compile("[a-z]{10}|[A-Z]{10}|[0-9]{14}")
 """Longer runs than those of drawn letters and digits."""
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
@@ -351,16 +356,18 @@ def unlisted(value: str, before: str, after: str) -> bool:
     Identifiers of objects and names of files have such a form too: those with well-known prefixes are left out.
     """
     prefix, body = re.split("[_-]", value[:_EXAMINED], maxsplit=1)
-    plain = body.replace("_", "").replace("-", "")
+    plain = _WORDS_BEFORE.sub("", body).replace("_", "").replace("-", "")
+    mixed = plain != plain.lower()
+    least = (_UNLISTED_KEY if _KEY_WORD.search(prefix) else _UNLISTED) if mixed else _UNLISTED_LOWER
     return (
-        len(plain) >= (_UNLISTED if plain != plain.lower() else _UNLISTED_LOWER)
+        len(plain) >= least
         and _NO_KEY.fullmatch(prefix) is None
         and _AFTER_NAME.match(after) is None
         and not before.endswith(("/", ".", "-", "+", "#", "%", "@", "$", "~"))
         and sum(map(str.isdigit, plain)) >= 2
-        and _SAME_CASE.search(plain) is None
-        and _changes(plain) >= 0.4
-        and entropy(plain) >= (3.8 if plain != plain.lower() else 3.0)
+        and _SAME_CLASS.search(plain) is None
+        and _changes(plain) >= (0.4 if mixed else 0.3)
+        and entropy(plain) >= (3.5 if mixed else 3.0)
         and _TEMPLATE.search(body) is None
         and not is_placeholder(body)
         and not is_wordlike(body)

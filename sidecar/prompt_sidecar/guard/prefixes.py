@@ -296,7 +296,7 @@ PREFIXES: Final[Sequence[Rule]] = (
         "yandex_translate_key",
         r"trnsl\.1\.1\.[0-9]{8}T[A-Z0-9]{6}Z\.[a-f0-9]{8,16}\.",
         "hex",
-        28,
+        24,
         48,
         shown="trnsl.1.1.20260301T120000Z." + fake(16, "hex") + ".",
     ),
@@ -322,14 +322,12 @@ PREFIXES: Final[Sequence[Rule]] = (
     ),
     secret(
         "unlisted_key",
-        r"\b(?P<value>(?:[a-z][a-z0-9]{1,15}|[A-Z]{3,16})[_-][A-Za-z0-9_-]{24,160})" + END,
+        r"\b(?P<value>(?:[a-z][a-z0-9]{1,15}|[A-Z]{3,16})[_-][A-Za-z0-9_-]{20,160})" + END,
         "acme_" + fake(40),
         "acme_" + fake(12),
         check="unlisted",
-        near=BEGIN
-        + r"(?:(?:[a-z][a-z0-9]+|[A-Z]+)[_-][A-Za-z0-9_-]*"
-        + _THREE_CLASSES
-        + r"|[a-z][a-z0-9]{1,15}[_-](?:[a-z]{1,8}[_-])?[a-z0-9]{40})",
+        # Not from the beginning of the prefix: each word may be one, and would be followed.
+        near=r"[A-Za-z0-9][_-](?:[A-Za-z0-9]*" + _THREE_CLASSES + r"|[a-z]*(?:[0-9]+[a-z]+){5})",
     ),
 )
 """Each rule with its action under `guard.mode = enforce`."""
