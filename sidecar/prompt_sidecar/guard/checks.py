@@ -409,22 +409,27 @@ def listed(value: str, before: str, after: str) -> bool:
 def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or is_code(value) or is_unrelated(before) or whole.endswith("..."):
+    if after[:1] in {"(", "[", "{"} or whole.endswith("..."):
         return False
-    if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
-        return False
-    if len(value) < 16 and _PLAIN_KEY.search(before):
-        return False
+    # What few values are comes first: of text that is no secret, most others need not be asked.
     if _UUID.fullmatch(value):
-        if len(set(value)) < _UUID_CHARACTERS:
-            return False
-        return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
-    return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(whole))
+        found = len(set(value)) >= _UUID_CHARACTERS and (
+            _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
+        )
+    else:
+        found = is_generated(value) or (is_typed(whole) and _PASSWORD_NAME.search(before) is not None)
+    return (
+        found
+        and not is_code(value)
+        and not (len(value) < 16 and _PLAIN_KEY.search(before))
+        and not (is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)))
+        and not is_unrelated(before)
+    )
 
 
 def line(value: str, before: str, after: str) -> bool:
     """Whether the rest of a line after the name of a secret is one: of all characters, and not code."""
-    return named(value, before, after) or (not is_unrelated(before) and not is_code(value) and is_mixed(value))
+    return named(value, before, after) or (is_mixed(value) and not is_code(value) and not is_unrelated(before))
 
 
 def column(value: str, before: str, after: str) -> bool:
@@ -436,15 +441,15 @@ def argument(value: str, before: str, after: str) -> bool:
     """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
-    if len(value) < 6 or is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
+    if len(value) < 6 or not (is_generated(value) or is_typed(value)):
+        return False
+    if is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
         return False
     if value.startswith(("((", "(&", "(*")) or (value[0] in "*&" and is_identifier(value[1:])):
         return False
-    if (_DOTTED.search(value) and _TYPE.search(value)) or (
+    return not (_DOTTED.search(value) and _TYPE.search(value)) and not (
         value.startswith("(") and ")" not in value and not is_typed(value)  # a remark after a name in prose
-    ):
-        return False
-    return is_generated(value) or is_typed(value) or is_mixed(value)
+    )
 
 
 def sentence(value: str, before: str, after: str) -> bool:
@@ -526,16 +531,16 @@ def is_placeholder(value: str) -> bool:
 def is_generated(value: str) -> bool:
     """Whether consecutive characters look as if a generator of keys and passwords had drawn them."""
     value = value[:_EXAMINED]
-    if len(value) < 8 or len(set(value)) < 5 or is_placeholder(value) or _NUMBERED.search(value):
+    if len(value) < 8 or not any(map(str.isalpha, value)):
         return False
-    digits = sum(character.isdigit() for character in value)
-    letters = sum(character.isalpha() for character in value)
-    if not letters or is_wordlike(value):
+    has_digits = any(map(str.isdigit, value))
+    letters_only = len(value) >= 20 and value.isalpha() and value.islower()
+    if not has_digits and not letters_only and (len(value) < 12 or _changes(value) < 0.3):
         return False
-    if not digits:
-        if len(value) >= 20 and value.isalpha() and value.islower():
-            return not is_wordlike(value, 0.5) and entropy(value) >= 3.0
-        return len(value) >= 12 and not is_wordlike(value, 0.55) and _changes(value) >= 0.3 and entropy(value) >= 3.0
+    if len(set(value)) < 5 or is_wordlike(value) or is_placeholder(value) or _NUMBERED.search(value):
+        return False
+    if not has_digits:
+        return not is_wordlike(value, 0.5 if letters_only else 0.55) and entropy(value) >= 3.0
     return entropy(value) >= 2.6
 
 
