@@ -201,6 +201,8 @@ def test_the_end_of_a_value_is_behind_all_its_joints(text: str, at: int) -> None
         "chatcmpl-CQ8mTqv2L7xWbR4nYd9KfJ3sZ6aE1H",
         "rs_68af4030ba2c8195a39f0c3e5d7b1f2e0c9d8b7a6f5e4d3c",
         "toolu_01A09q90qw90lq917835lq9rTz2mW4Kx",
+        "imports.wbg_queueMicrotask_5a8a9131f3f0b37b",
+        "mlflow-1f0e4a2b3c5d4e6f8a9b0c1d2e3f4a5b6c7d8e9f",
         "assets/chunk-Bq7Lm2Xv9RtYw4NzKc8Pd1Hf6Js3Ga.js",
     ],
 )

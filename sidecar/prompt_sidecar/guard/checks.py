@@ -93,16 +93,21 @@ _UNLISTED: Final = 28
 _UNLISTED_KEY: Final = 20
 """The same if a word in the prefix says that it is a key."""
 _KEY_WORD: Final = re.compile(r"(?i)(?:[srp]k|pat|key|api|tok|token|secret|live)\Z")
+_WORD: Final = 8
+"""The fewest characters of a part in which a word makes it a name of code."""
+_HASH: Final = re.compile("[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}")
 _WORDS_BEFORE: Final = re.compile(r"^(?:[a-z]{2,12}[_-])+")
 """Further words of the prefix."""
 _UNLISTED_LOWER: Final = 40
 """The same for a key without capital letters: shorter ones are as often hashes of names."""
 _NO_KEY: Final = re.compile(
-    r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|file|batch|step|item|"
+    r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|"
+    r"file|batch|step|item|"
     r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|ctc|cmp|lsh|"
     r"chunk|sha[0-9]{1,3}|md5|css|style|styles|class|id|uid|guid|rev|etag|font|img|image|asset|hash|digest|checksum|"
     r"commit|build|dpl|prj|proj|project|team|user|usr|org|acct|account|cus|customer|sub|price|product|order|job|task|"
-    r"blob|data|cursor|page|node|doc|ref|snap|ami|arn|vpc|subnet|sg|vol|eni|ecdsa|ssh|base64|nonce|srcset|index|main)"
+    r"blob|data|cache|layer|bundle|vendor|env|tmp|temp|backup|upload|release|version|cursor|page|node|doc|ref|snap|"
+    r"ami|arn|vpc|subnet|sg|vol|eni|ecdsa|ssh|base64|nonce|srcset|index|main)"
 )
 """Prefixes of identifiers (those of model providers among them, which agents see most), hashes and names of files."""
 _AFTER_NAME: Final = re.compile(r"[(=]|\.[A-Za-z0-9]|/")
@@ -358,6 +363,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
     prefix, body = re.split("[_-]", value[:_EXAMINED], maxsplit=1)
     plain = _WORDS_BEFORE.sub("", body).replace("_", "").replace("-", "")
     mixed = plain != plain.lower()
+    parts = re.split("[_-]", body)
     least = (_UNLISTED_KEY if _KEY_WORD.search(prefix) else _UNLISTED) if mixed else _UNLISTED_LOWER
     return (
         len(plain) >= least
@@ -368,9 +374,10 @@ def unlisted(value: str, before: str, after: str) -> bool:
         and _SAME_CLASS.search(plain) is None
         and _changes(plain) >= (0.4 if mixed else 0.3)
         and entropy(plain) >= (3.5 if mixed else 3.0)
-        and _TEMPLATE.search(body) is None
+        and _TEMPLATE.search(value[:_EXAMINED]) is None
         and not is_placeholder(body)
-        and not is_wordlike(body)
+        and not any(is_wordlike(part) for part in (body, *parts) if len(part) >= _WORD)
+        and not (value[len(prefix)] == "-" and _HASH.fullmatch(parts[-1]))
     )
 
 
