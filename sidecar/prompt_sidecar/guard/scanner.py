@@ -43,7 +43,7 @@ _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
 _DIVIDED: Final = (
-    r"[A-Za-z0-9_-]{3}(?:=\r?\n|\\\n[+-]?[ \t]*|"
+    r"[A-Za-z0-9_-](?:=\r?\n|\\\n[+-]?[ \t]*|"
     r"\\*[\"'][ \t]*[+.]?[ \t]*(?:\\*(?:\n|\\n)[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|[ +.])\\*[\"'])[A-Za-z0-9_-]{3}"
 )
 """Where a value may continue after a joint (see `reading`): a soft break of quoted-printable (RFC 2045, 6.7), a line
