@@ -95,6 +95,8 @@ _UNLISTED_KEY: Final = 20
 _KEY_WORD: Final = re.compile(r"(?i)(?:[srp]k|pat|key|api|tok|token|secret|live)\Z")
 _WORD: Final = 8
 """The fewest characters of a part in which a word makes it a name of code."""
+_NUMBER: Final = 6
+"""The fewest digits of a part that numbers an object, so that the value identifies it."""
 _HASH: Final = re.compile("[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}")
 _WORDS_BEFORE: Final = re.compile(r"^(?:[a-z]{2,12}[_-])+")
 """Further words of the prefix."""
@@ -377,6 +379,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
         and _TEMPLATE.search(value[:_EXAMINED]) is None
         and not is_placeholder(body)
         and not any(is_wordlike(part) for part in (body, *parts) if len(part) >= _WORD)
+        and not any(part.isdigit() and len(part) >= _NUMBER for part in parts)
         and not (value[len(prefix)] == "-" and _HASH.fullmatch(parts[-1]))
     )
 

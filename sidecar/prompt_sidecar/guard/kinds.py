@@ -142,7 +142,7 @@ _CLOUD: Final = (
     ),
     secret(
         "terraform_token",
-        r"\b(?P<value>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})" + END,
+        r"\b(?P<value>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,100})" + END,
         fake(14) + ".atlasv1." + fake(67),
         "x.atlasv1.y",
         near=r"\.atlasv1\.[A-Za-z0-9_=-]{60}",
@@ -219,7 +219,7 @@ _SOURCE: Final = (
         "ntn_" + fake(46),
         "secret_" + fake(20),
     ),
-    secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{38,44})" + END, "figd_" + fake(40), "figd_" + fake(9)),
+    secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{32,48})" + END, "figd_" + fake(40), "figd_" + fake(9)),
     secret(
         "hubspot_token",
         r"\bpat-(?:na|eu)[0-9]-[0-9A-Za-z]{8}(?:-[0-9A-Za-z]{4}){3}-[0-9A-Za-z]{12}\b",
@@ -330,7 +330,7 @@ _CHAT: Final = (
     secret("twilio_account", r"\bAC[a-f0-9]{32}\b", "AC" + fake(32, "hex"), "AC" + fake(20, "hex")),
     secret(
         "sendgrid_key",
-        r"\b(?P<value>SG\.[A-Za-z0-9_=.-]{60,75})" + END,
+        r"\b(?P<value>SG\.[A-Za-z0-9_=.-]{60,90})" + END,
         "SG." + fake(22) + "." + fake(43),
         "SG." + fake(5) + ".x",
         check="random",

@@ -99,7 +99,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("neon_key", r"\bnapi_[A-Za-z0-9]{64}\b", "napi_" + fake(64, "lower"), "napi_create_function"),
     secret("neon_password", r"\bnpg_[A-Za-z0-9]{12,16}\b", "npg_" + fake(12), "npg_connection", check="random"),
     secret("nvidia_key", r"\b(?P<value>nvapi-[A-Za-z0-9_-]{60,70})" + END, "nvapi-" + fake(64), "nvapi-" + fake(9)),
-    secret("octopus_key", r"\bAPI-[A-Z0-9]{26}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
+    secret("octopus_key", r"\bAPI-[A-Z0-9]{26,60}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
     secret(
         "openshift_token",
         r"\b(?P<value>sha256~[A-Za-z0-9_-]{43})" + END,
@@ -120,7 +120,10 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("scalingo_token", r"\b(?P<value>tk-us-[A-Za-z0-9_-]{48})" + END, "tk-us-" + fake(48), "tk-us-" + fake(9)),
     secret("settlemint_token", r"\bsm_(?:aat|pat|sat)_[A-Za-z0-9]{16}\b", "sm_pat_" + fake(16), "sm_pat_" + fake(7)),
     secret(
-        "shippo_token", r"\bshippo_(?:live|test)_[A-Fa-f0-9]{40}\b", "shippo_live_" + fake(40, "hex"), "shippo_live_x"
+        "shippo_token",
+        r"\bshippo_(?:live|test)_[A-Fa-f0-9]{32,40}\b",
+        "shippo_live_" + fake(40, "hex"),
+        "shippo_live_x",
     ),
     secret(
         "sidekiq_credentials",
