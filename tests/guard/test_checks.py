@@ -84,7 +84,7 @@ values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=7).map("".join)
 
 
 @given(values, befores, st.sampled_from(["", "(", " ", '"', ".x"]))
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_the_order_of_conditions_makes_no_difference(value: str, before: str, after: str) -> None:
     """What few values are is asked first, which decides the same."""
     assert slow_checks.is_generated(value) == checks.is_generated(value)
