@@ -16,7 +16,13 @@ _CODE = re.compile(
 )
 _JOINT = re.compile(
     r"[\\=\"'](?:(?<=\\)\n[+-]?[ \t]*|(?<=[!-<>-~]=)\r?\n(?=[!-~])"
-    r"|(?<=[\"'])[ \t]*[+.]?[ \t]*(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))[\"'])"
+    r"|(?:(?<=[\"'])|(?P<twice>(?<=\")\"|(?<=')')|(?P<four>(?<=\")\"{3}|(?<=')'{3}))(?=[ \t+.\\\n])[ \t]*[+.]?[ \t]*"
+    r"(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))"
+    r"(?:(?(twice)(?:\"{2}|'{2})|(?(four)(?:\"{4}|'{4})|[\"']))))"
+)
+_ONE_JOINT = re.compile(
+    r"\\\n[+-]?[ \t]*|(?<=[!-<>-~]=)\r?\n(?=[!-~])"
+    r"|[\"'][ \t]*[+.]?[ \t]*(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))[\"']"
 )
 _WRITTEN = re.compile(
     r"%(?P<percent>[2-7][0-9A-Fa-f])"
@@ -51,6 +57,24 @@ def _meaning(code: re.Match[bytes]) -> bytes:
 def joined(text: str) -> str:
     """The text of `reading.joined`, or the text itself."""
     return _JOINT.sub("", text)
+
+
+def value_end(text: str, at: int) -> int:
+    """Where a value ends that includes a character: at the first blank, quote or backslash that begins no joint."""
+    behind: dict[int, int] = {}
+    for start in range(1, len(text)):
+        joint = _ONE_JOINT.match(text, start)
+        if joint is not None:
+            behind[start] = joint.end()
+    at = behind.get(at - 1, at)
+    while at < len(text):
+        if at in behind:
+            at = behind[at]
+        elif text[at].isspace() or text[at] in "\"'\\":
+            break
+        else:
+            at += 1
+    return at
 
 
 def written(text: str) -> str:

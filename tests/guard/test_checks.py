@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.guard import checks
+from tests.guard import slow_checks
 
 NAMES = (
     "max",
@@ -57,3 +58,36 @@ def test_names_that_name_no_secret() -> None:
         assert checks.is_no_secret(f"a line\n{before}")
     for before in ("token = ", '"client_secret": "', "API_KEY=", "xmax_tokens", "keep the token: ", "maxtoken\n"):
         assert not checks.is_no_secret(f"a line\n{before}")
+
+
+VALUES = (
+    *(
+        "q7Xk2v",
+        "ZpR9w",
+        "secret",
+        "password",
+        "get",
+        "Key",
+        "token",
+        "self",
+        "config",
+        "utf8",
+        "x",
+        "5f4d",
+        "cc3b",
+        "7",
+    ),
+    *("1f0e4a2b-3c5d-4e6f-8a9b-0c1d2e3f4a5b", "11111111-1111-1111-1111-111111111112", "Qwzxj", "hnvbqtr", "Correct"),
+    *(".", "-", "_", "!", "?", "(", ")", "=", ":", "/", "$", "*", "&", ",", "...", "@", " "),
+)
+values = st.lists(st.sampled_from(VALUES), min_size=1, max_size=7).map("".join)
+
+
+@given(values, befores, st.sampled_from(["", "(", " ", '"', ".x"]))
+@settings(max_examples=150)
+def test_the_order_of_conditions_makes_no_difference(value: str, before: str, after: str) -> None:
+    """What few values are is asked first, which decides the same."""
+    assert slow_checks.is_generated(value) == checks.is_generated(value)
+    assert slow_checks.named(value, before, after) == checks.named(value, before, after)
+    assert slow_checks.line(value, before, after) == checks.line(value, before, after)
+    assert slow_checks.argument(value, before) == checks.argument(value, before, after)

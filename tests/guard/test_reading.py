@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import itertools
+import json
 import random
+import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.guard import scanner
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.reading import cells, joined, read, written
 from prompt_sidecar.guard.rules import default_rules
@@ -99,7 +103,7 @@ def test_cells_lead_back(rows: list[list[str]]) -> None:
             assert value == table[start:end]
 
 
-_TOKEN = "gh" + "p_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+_TOKEN = "_".join(["ghp", "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"])
 
 
 @pytest.mark.parametrize(
@@ -143,6 +147,38 @@ def test_the_whole_of_a_value_is_found(text: str, value: str) -> None:
     assert value in {text[find.start : find.end] for find in _RULES.scan([text])[0]}
 
 
+@given(
+    st.lists(st.integers(3, 700), min_size=1, max_size=3),
+    st.integers(3, 40),
+    st.sampled_from(['" "', '" + "', '"\n    "', '" \\\n  "', "' . '"]),
+    st.integers(0, 2),
+)
+def test_the_strings_that_continue_a_value_are_masked_whole(
+    lengths: list[int], first: int, joint: str, encoded: int
+) -> None:
+    """However many and however long they are, in code and in JSON in text: 256 characters of the second were."""
+    chance = random.Random(str((lengths, first)))
+    value = "ghp_" + "".join(chance.choices(string.ascii_letters + string.digits, k=40 + sum(lengths)))
+    cuts = [0, first, *(first + 37 + sum(lengths[:count]) for count in range(len(lengths))), len(value)]
+    parts = [value[start:end] for start, end in itertools.pairwise(cuts) if start < end]
+    text = f"token = {joint[0]}{joint.join(parts)}{joint[0]}\n"
+    for _ in range(encoded):
+        text = json.dumps(text)
+    masked = "".join(text[find.start : find.end] for find in _RULES.scan([text])[0])
+    assert [] == [part for part in parts if part not in masked]
+
+
+@given(st.lists(st.sampled_from([*_PIECES, *_BESIDE, "' '", '" "', '"\n"'])).map("".join), st.integers(0, 20))
+def test_the_end_of_a_value_is_behind_all_its_joints(text: str, at: int) -> None:
+    """As the slow twin finds it, which tries each character; where text is escaped, strings may go on farther."""
+    at, limit = min(at, len(text)), len(text)
+    end, clear = scanner._value_end(text, at, limit)  # noqa: SLF001
+    slow = slow_reading.value_end(text, at)
+    assert (end if end >= 0 else clear) >= slow
+    if "\\" not in text:
+        assert (end if end >= 0 else clear) == slow
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -161,6 +197,13 @@ def test_the_whole_of_a_value_is_found(text: str, value: str) -> None:
         'Key: "objectkey1"',
         '"access_token": "abc123def456ghi789"',
         "fails with KeyError GH#19966",
+        "wrkspc_011CZkZaBF1tNoB5wlCeusgy",
+        "chatcmpl-CQ8mTqv2L7xWbR4nYd9KfJ3sZ6aE1H",
+        "rs_68af4030ba2c8195a39f0c3e5d7b1f2e0c9d8b7a6f5e4d3c",
+        "toolu_01A09q90qw90lq917835lq9rTz2mW4Kx",
+        "imports.wbg_queueMicrotask_5a8a9131f3f0b37b",
+        "mlflow-1f0e4a2b3c5d4e6f8a9b0c1d2e3f4a5b6c7d8e9f",
+        "assets/chunk-Bq7Lm2Xv9RtYw4NzKc8Pd1Hf6Js3Ga.js",
     ],
 )
 def test_names_and_codes_alone_are_no_values(text: str) -> None:
@@ -194,6 +237,8 @@ def test_a_value_behind_codes_is_found(text: str) -> None:
         "password=a1b2!c3 " + "\\" * 250 + " ",
         "password=a1b2!c3" + "\\" * 16_000,
         "password=a1b2!c3-'" + " " * 250,
+        'password=a1b2!c3-" "',
+        "password=a1b2!c3-" + '"' * 250,
         "password=a1b2!c3--" + "|" * 250,
     ],
 )

@@ -17,7 +17,7 @@ from typing import Final
 Check = Callable[[str, str, str], bool]
 """Takes the value, and at most `CONTEXT` characters before it and after it."""
 CONTEXT: Final = 64
-GENERATION: Final = 5
+GENERATION: Final = 6
 """Incremented when a check in this module changes, for the digest of rules, as changed checks find other values."""
 _EXAMINED: Final = 4_096
 """Characters of a value that a check examines: a longer one is as random as its beginning."""
@@ -88,6 +88,34 @@ _NAME_END_LENGTH: Final = 21
 """The most characters of it, with a line feed."""
 _FIRST_PART: Final = re.compile(r"^[A-Za-z0-9]{1,12}[_.:-](?=[^_.:-]*[A-Za-z0-9]{8})")
 """What precedes the first separator: the prefix of a key, if that has one."""
+_UNLISTED: Final = 28
+"""The fewest letters and digits of a key whose prefix no rule knows."""
+_UNLISTED_KEY: Final = 20
+"""The same if a word in the prefix says that it is a key."""
+_KEY_WORD: Final = re.compile(r"(?i)(?:[srp]k|pat|key|api|tok|token|secret|live)\Z")
+_WORD: Final = 8
+"""The fewest characters of a part in which a word makes it a name of code."""
+_NUMBER: Final = 6
+"""The fewest digits of a part that numbers an object, so that the value identifies it."""
+_HASH: Final = re.compile("[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}")
+_WORDS_BEFORE: Final = re.compile(r"^(?:[a-z]{2,12}[_-])+")
+"""Further words of the prefix."""
+_UNLISTED_LOWER: Final = 40
+"""The same for a key without capital letters: shorter ones are as often hashes of names."""
+_NO_KEY: Final = re.compile(
+    r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|"
+    r"file|batch|step|item|"
+    r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|ctc|cmp|lsh|"
+    r"chunk|sha[0-9]{1,3}|md5|css|style|styles|class|id|uid|guid|rev|etag|font|img|image|asset|hash|digest|checksum|"
+    r"commit|build|dpl|prj|proj|project|team|user|usr|org|acct|account|cus|customer|sub|price|product|order|job|task|"
+    r"blob|data|cache|layer|bundle|vendor|env|tmp|temp|backup|upload|release|version|cursor|page|node|doc|ref|snap|"
+    r"ami|arn|vpc|subnet|sg|vol|eni|ecdsa|ssh|base64|nonce|srcset|index|main)"
+)
+"""Prefixes of identifiers (those of model providers among them, which agents see most), hashes and names of files."""
+_AFTER_NAME: Final = re.compile(r"[(=]|\.[A-Za-z0-9]|/")
+"""What follows a name in code, a file or an address."""
+_SAME_CLASS: Final = re.compile("[a-z]{10}|[A-Z]{10}|[0-9]{14}")
+"""Longer runs than those of drawn letters and digits."""
 _BASE64: Final = str.maketrans("-_", "+/")
 _TEXT_BYTES: Final = bytes(range(0x20, 0x7F)) + b"\n\r\t"
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -212,6 +240,8 @@ def jwt(value: str, before: str, after: str) -> bool:
     header = value.split(".", 1)[0]
     if len(header) > _EXAMINED or _DOCUMENTED.search(value):
         return False
+    if value.startswith("eyJ") and ".eyJ" in value and value.count(".") == 2:
+        return _TEMPLATE.search(value[:_EXAMINED]) is None and min(map(len, value.split("."))) >= 8
     if (
         value.startswith("eyJ")
         and min(map(len, value.split("."))) >= 20
@@ -327,6 +357,33 @@ def prefixed(value: str, before: str, after: str) -> bool:
     )
 
 
+def unlisted(value: str, before: str, after: str) -> bool:
+    """Whether a short prefix precedes a long run of letters of both cases and digits that was drawn, as in keys.
+
+    Identifiers of objects and names of files have such a form too: those with well-known prefixes are left out.
+    """
+    prefix, body = re.split("[_-]", value[:_EXAMINED], maxsplit=1)
+    plain = _WORDS_BEFORE.sub("", body).replace("_", "").replace("-", "")
+    mixed = plain != plain.lower()
+    parts = re.split("[_-]", body)
+    least = (_UNLISTED_KEY if _KEY_WORD.search(prefix) else _UNLISTED) if mixed else _UNLISTED_LOWER
+    return (
+        len(plain) >= least
+        and _NO_KEY.fullmatch(prefix) is None
+        and _AFTER_NAME.match(after) is None
+        and not before.endswith(("/", ".", "-", "+", "#", "%", "@", "$", "~"))
+        and sum(map(str.isdigit, plain)) >= 2
+        and _SAME_CLASS.search(plain) is None
+        and _changes(plain) >= (0.4 if mixed else 0.3)
+        and entropy(plain) >= (3.5 if mixed else 3.0)
+        and _TEMPLATE.search(value[:_EXAMINED]) is None
+        and not is_placeholder(body)
+        and not any(is_wordlike(part) for part in (body, *parts) if len(part) >= _WORD)
+        and not any(part.isdigit() and len(part) >= _NUMBER for part in parts)
+        and not (value[len(prefix)] == "-" and _HASH.fullmatch(parts[-1]))
+    )
+
+
 def drawn(value: str, before: str, after: str) -> bool:
     """Whether what follows a short prefix was drawn: letters of both cases and digits, and no words."""
     body = _FIRST_PART.sub("", value, count=1)[:_EXAMINED]
@@ -362,22 +419,27 @@ def listed(value: str, before: str, after: str) -> bool:
 def named(value: str, before: str, after: str) -> bool:
     """Whether the text after the name of a secret is one: generated, or a password as people make them."""
     whole, value = value[:_EXAMINED], value.rstrip(".,;:=&?!)")[:_EXAMINED] or value
-    if after[:1] in {"(", "[", "{"} or is_code(value) or is_unrelated(before) or whole.endswith("..."):
+    if after[:1] in {"(", "[", "{"} or whole.endswith("..."):
         return False
-    if is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)):
-        return False
-    if len(value) < 16 and _PLAIN_KEY.search(before):
-        return False
+    # What few values are comes first: of text that is no secret, most others need not be asked.
     if _UUID.fullmatch(value):
-        if len(set(value)) < _UUID_CHARACTERS:
-            return False
-        return _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
-    return is_generated(value) or (_PASSWORD_NAME.search(before) is not None and is_typed(whole))
+        found = len(set(value)) >= _UUID_CHARACTERS and (
+            _UUID_NAME.search(before) is not None or _UUID_TOKEN.search(before) is not None
+        )
+    else:
+        found = is_generated(value) or (is_typed(whole) and _PASSWORD_NAME.search(before) is not None)
+    return (
+        found
+        and not is_code(value)
+        and not (len(value) < 16 and _PLAIN_KEY.search(before))
+        and not (is_member(value) and not (whole[-1:] in {"!", "?"} and is_typed(whole)))
+        and not is_unrelated(before)
+    )
 
 
 def line(value: str, before: str, after: str) -> bool:
     """Whether the rest of a line after the name of a secret is one: of all characters, and not code."""
-    return named(value, before, after) or (not is_unrelated(before) and not is_code(value) and is_mixed(value))
+    return named(value, before, after) or (is_mixed(value) and not is_code(value) and not is_unrelated(before))
 
 
 def column(value: str, before: str, after: str) -> bool:
@@ -389,15 +451,15 @@ def argument(value: str, before: str, after: str) -> bool:
     """Whether a secret argument of a command is one, even a weak one: not a placeholder, and not code."""
     del after
     value = value.rstrip("\"'`;,")[:_EXAMINED]
-    if len(value) < 6 or is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
+    if len(value) < 6 or not (is_generated(value) or is_typed(value)):
+        return False
+    if is_code(value) or is_name(value) or is_term(value) or is_unrelated(before):
         return False
     if value.startswith(("((", "(&", "(*")) or (value[0] in "*&" and is_identifier(value[1:])):
         return False
-    if (_DOTTED.search(value) and _TYPE.search(value)) or (
+    return not (_DOTTED.search(value) and _TYPE.search(value)) and not (
         value.startswith("(") and ")" not in value and not is_typed(value)  # a remark after a name in prose
-    ):
-        return False
-    return is_generated(value) or is_typed(value) or is_mixed(value)
+    )
 
 
 def sentence(value: str, before: str, after: str) -> bool:
@@ -479,16 +541,16 @@ def is_placeholder(value: str) -> bool:
 def is_generated(value: str) -> bool:
     """Whether consecutive characters look as if a generator of keys and passwords had drawn them."""
     value = value[:_EXAMINED]
-    if len(value) < 8 or len(set(value)) < 5 or is_placeholder(value) or _NUMBERED.search(value):
+    if len(value) < 8 or not any(map(str.isalpha, value)):
         return False
-    digits = sum(character.isdigit() for character in value)
-    letters = sum(character.isalpha() for character in value)
-    if not letters or is_wordlike(value):
+    has_digits = any(map(str.isdigit, value))
+    letters_only = len(value) >= 20 and value.isalpha() and value.islower()
+    if not has_digits and not letters_only and (len(value) < 12 or _changes(value) < 0.3):
         return False
-    if not digits:
-        if len(value) >= 20 and value.isalpha() and value.islower():
-            return not is_wordlike(value, 0.5) and entropy(value) >= 3.0
-        return len(value) >= 12 and not is_wordlike(value, 0.55) and _changes(value) >= 0.3 and entropy(value) >= 3.0
+    if len(set(value)) < 5 or is_wordlike(value) or is_placeholder(value) or _NUMBERED.search(value):
+        return False
+    if not has_digits:
+        return not is_wordlike(value, 0.5 if letters_only else 0.55) and entropy(value) >= 3.0
     return entropy(value) >= 2.6
 
 
@@ -567,6 +629,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "assignment": assignment,
     "listed": listed,
     "prefixed": prefixed,
+    "unlisted": unlisted,
     "drawn": drawn,
     "tail": tail,
     "named": named,

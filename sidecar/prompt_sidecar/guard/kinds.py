@@ -32,7 +32,7 @@ def _personal(
 _CLOUD: Final = (
     secret(
         "aws_access_key",
-        r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b",
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
         "AKIA" + fake(16, "upper"),
         "AKIA" + fake(12, "upper"),
     ),
@@ -52,7 +52,7 @@ _CLOUD: Final = (
         "ABSK" + fake(40),
     ),
     secret("gcp_api_key", r"\b(?P<value>AIza[A-Za-z0-9_-]{35})" + END, "AIza" + fake(35), "AIza" + fake(50)),
-    secret("gcp_oauth_secret", r"\b(?P<value>GOCSPX-[A-Za-z0-9_-]{28})" + END, "GOCSPX-" + fake(28), "GOCSPX-x"),
+    secret("gcp_oauth_secret", r"\b(?P<value>GOCSPX-[A-Za-z0-9_-]{20,40})" + END, "GOCSPX-" + fake(28), "GOCSPX-x"),
     secret("gcp_access_token", r"\bya29\.[A-Za-z0-9_-]{30,}", "ya29." + fake(60), "ya29.short"),
     secret("gcp_refresh_token", r"\b(?P<value>1//0[A-Za-z0-9_-]{40,})" + END, "1//0" + fake(60), "1//0 and so on"),
     secret(
@@ -99,7 +99,7 @@ _CLOUD: Final = (
     ),
     secret(
         "databricks_token",
-        r"\bd(?:api|kea|ose|sap)[a-f0-9]{32}(?:-[0-9])?\b",
+        r"\bd(?:api|kea|ose|sap)[a-f0-9]{32,64}(?:-[0-9])?\b",
         "dapi" + fake(32, "hex"),
         "dapi" + fake(20, "hex"),
     ),
@@ -112,7 +112,7 @@ _CLOUD: Final = (
     secret("netlify_token", r"\b(?P<value>nf[pcoub]_[A-Za-z0-9_-]{36,40})" + END, "nfp_" + fake(36), "nfp_" + fake(12)),
     secret(
         "flyio_token",
-        r"\bfm[12][ar]?_[A-Za-z0-9+/=,_-]{100,}",
+        r"\bf(?:m[12][ar]?|o1)_[A-Za-z0-9+/=,_-]{40,}",
         "fm2_" + fake(140),
         "fm2_" + fake(20),
     ),
@@ -142,7 +142,7 @@ _CLOUD: Final = (
     ),
     secret(
         "terraform_token",
-        r"\b(?P<value>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})" + END,
+        r"\b(?P<value>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,100})" + END,
         fake(14) + ".atlasv1." + fake(67),
         "x.atlasv1.y",
         near=r"\.atlasv1\.[A-Za-z0-9_=-]{60}",
@@ -150,7 +150,7 @@ _CLOUD: Final = (
     secret("pulumi_token", r"\bpul-[a-f0-9]{40}\b", "pul-" + fake(40, "hex"), "pul-" + fake(20, "hex")),
     secret(
         "doppler_token",
-        r"\bdp\.[a-z]{2,5}\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}\b",
+        r"\bdp\.[a-z]{2,5}\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,64}\b",
         "dp.pt." + fake(43),
         "dp.pt.x",
     ),
@@ -219,7 +219,7 @@ _SOURCE: Final = (
         "ntn_" + fake(46),
         "secret_" + fake(20),
     ),
-    secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{38,44})" + END, "figd_" + fake(40), "figd_" + fake(9)),
+    secret("figma_token", r"\b(?P<value>fig[a-z]_[A-Za-z0-9_-]{32,48})" + END, "figd_" + fake(40), "figd_" + fake(9)),
     secret(
         "hubspot_token",
         r"\bpat-(?:na|eu)[0-9]-[0-9A-Za-z]{8}(?:-[0-9A-Za-z]{4}){3}-[0-9A-Za-z]{12}\b",
@@ -253,7 +253,7 @@ _SOURCE: Final = (
     ),
     secret(
         "artifactory_key",
-        r"\b(?:AKC[A-Za-z0-9]{60,76}|cmVmd[A-Za-z0-9]{59})\b",
+        r"\b(?:AKC[A-Za-z0-9]{55,76}|cmVmd[A-Za-z0-9]{59})\b",
         "AKCp" + fake(69),
         "AKCp" + fake(9),
     ),
@@ -268,7 +268,7 @@ _PAYMENT: Final = (
     secret("stripe_webhook_secret", r"\bwhsec_[A-Za-z0-9+/=]{32,}", "whsec_" + fake(32), "whsec_" + fake(9)),
     secret(
         "square_token",
-        r"\b(?P<value>sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,60}|EAAA[A-Za-z0-9+=_-]{60})" + END,
+        r"\b(?P<value>sq0(?:atp|csp|idp)-[A-Za-z0-9_-]{22,60}|EAAA[A-Za-z0-9+=_-]{54,64})" + END,
         "sq0atp-" + fake(22),
         "sq0atp-" + fake(5),
     ),
@@ -330,7 +330,7 @@ _CHAT: Final = (
     secret("twilio_account", r"\bAC[a-f0-9]{32}\b", "AC" + fake(32, "hex"), "AC" + fake(20, "hex")),
     secret(
         "sendgrid_key",
-        r"\b(?P<value>SG\.[A-Za-z0-9_=.-]{60,75})" + END,
+        r"\b(?P<value>SG\.[A-Za-z0-9_=.-]{60,90})" + END,
         "SG." + fake(22) + "." + fake(43),
         "SG." + fake(5) + ".x",
         check="random",
@@ -350,7 +350,7 @@ _CHAT: Final = (
     ),
     secret(
         "brevo_key",
-        r"\bx(?:key|smtp)sib-[A-Fa-f0-9]{64}-[A-Za-z0-9]{16}\b",
+        r"\bx(?:key|smtp)sib-[A-Fa-f0-9]{64}(?:-[A-Za-z0-9]{16})?\b",
         "xkeysib-" + fake(64, "hex") + "-" + fake(16),
         "xkeysib-x",
     ),
@@ -411,7 +411,7 @@ _REGISTRIES: Final = (
     secret("rubygems_key", r"\brubygems_[a-z0-9]{40,64}\b", "rubygems_" + fake(48, "hex"), "rubygems_update"),
     secret(
         "dockerhub_token",
-        r"\b(?P<value>dckr_(?:pat_[A-Za-z0-9_-]{27}|oat_[A-Za-z0-9_-]{32}))" + END,
+        r"\b(?P<value>dckr_[op]at_[A-Za-z0-9_-]{27,40})" + END,
         "dckr_pat_" + fake(27),
         "dckr_pat_" + fake(7),
     ),

@@ -50,8 +50,14 @@ _NEAR_NAME: Final = (
     r"(?:[_.-]|\b)(?i:pass)(?:[A-DF-HJ-Za-df-hj-z0-9_-][A-Za-z0-9_-]*)?"
 )
 """The same at the end of a name, or within it: not in `passed` and `passing`, which logs of tests have in each line."""
+_ABOUT: Final = r"[ \t](?:for|of|in|on|to)[ \t](?:[A-Za-z0-9 /'.-]|=\r?\n)*[ \t](?:is|was)(?:[ \t]now)?"
+"""What a sentence says about a secret before it has the value."""
 NEAR: Final = (
-    r"(?:" + _NEAR_NAME + r")(?:(?:[`\"']?[ \t](?:is|was|to)|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body|[\"']\)[ \t]or)?"
+    r"(?:"
+    + _NEAR_NAME
+    + r")(?:(?:[`\"']?[ \t](?:is|was|to)|"
+    + _ABOUT
+    + r"|:[ \t]?[A-Za-z\[\]|.]+[ \t]*=|[ \t]--body|[\"']\)[ \t]or)?"
     r"(?:[^A-Za-z0-9\x80-\xff]|" + _CODED + ")+" + _VALUE + "|"
     r"[ \t]*(?:\|[^\n]*)?\n[ \t]*[|+]?[-+|: \t]*--[-+|: \t]*\n(?:[^\n]*\|[^\n]*\n)*[^\n]+)|"
     r"(?i:auth)[ \t]?=[ \t]?\([\"'][^\s\"']{1,40}[\"'],|"
@@ -155,6 +161,19 @@ RULES: Final[Sequence[Rule]] = (
         "./deploy --db-pass " + _SAMPLE,
         "./deploy --db-pass $PASSWORD",
         check="argument",
+    ),
+    _named(
+        "described_secret",
+        WORDS
+        + r"[A-Za-z0-9_-]{0,12} (?:for|of|in|on|to)(?: [A-Za-z0-9/'.-]{1,24}){1,8} (?:is|was)(?: now)?[ :]{1,3}"
+        + r"[\"'`]{0,3}(?P<value>"
+        + _PRINTABLE
+        + r"{6,}"
+        + _LAST
+        + ")",
+        "the password for the shared cluster is now: " + _SAMPLE,
+        "the password for the shared cluster is now: unknown",
+        check="sentence",
     ),
     _named(
         "command_secret",

@@ -29,6 +29,12 @@ _NEAR: Final = 16
 """Characters after a prefix that are searched for first: fewer make a smaller automaton."""
 
 
+_THREE_CLASSES: Final = (
+    "(?:[a-z](?:[A-Z][0-9]|[0-9][A-Z])|[A-Z](?:[a-z][0-9]|[0-9][a-z])|[0-9](?:[a-z][A-Z]|[A-Z][a-z]))"
+)
+"""Three neighbours of three classes: nearly all keys of 24 letters and digits have them, and few names do."""
+
+
 def _row(
     name: str, prefix: str, alphabet: str, least: int, most: int = 0, *, shown: str = "", check: str = "key"
 ) -> Rule:
@@ -63,7 +69,7 @@ PREFIXES: Final[Sequence[Rule]] = (
         "docker_swarm_token", r"SWMTKN-1-[a-z0-9]{50,60}-", "lower", 24, 30, shown="SWMTKN-1-" + fake(50, "lower") + "-"
     ),
     _row("docker_swarm_key", "SWMKEY-1-", "base64", 40, 50),
-    _row("dropbox_token", r"sl\.(?:u\.)?", "signs", 130, shown="sl."),
+    _row("dropbox_token", r"sl\.(?:u\.)?", "signs", 60, shown="sl.", check="drawn"),
     _row("endor_key", r"endr\+", "word", 16, 32),
     _row("gitlab_session", "_gitlab_session=", "word", 32, 32),
     _row("gocardless_token", "live_", "signs", 40, 40, check="random"),
@@ -139,9 +145,19 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("baremetrics_key", "[ls]k_", "word", 22, 22, shown="lk_", check="drawn"),
     _row("bitbucket_server_token", "BBDC-", "wide", 40, 60),
     _row("blockfrost_key", "(?:mainnet|preprod|preview|testnet|ipfs)", "word", 32, 32, shown="mainnet", check="drawn"),
+    _row(
+        "braintree_client_key",
+        "(?:sandbox|production)_[a-z0-9]{8}_",
+        "lower",
+        8,
+        32,
+        shown="sandbox_" + fake(8, "lower") + "_",
+        check="random",
+    ),
     _row("brex_token", "bxt_", "word", 40, 80),
     _row("cartesia_key", "sk_car_", "word", 20, 48),
     _row("censys_key", "censys_[A-Za-z0-9]{8}_", "word", 20, 32, shown="censys_" + fake(8) + "_"),
+    _row("checkout_access_key", "ack_(?:sbox_)?", "lower", 26, 40, shown="ack_sbox_", check="random"),
     _row("checkly_key", "c[uv]_", "hex", 32, 32, shown="cu_"),
     _row("chromatic_token", "chpt_", "hex", 10, 24),
     _row("clickup_token", "pk_[0-9]{5,10}_", "upper", 32, 32, shown="pk_4928371_"),
@@ -168,10 +184,11 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("ecostruxure_key", "AK1", "base64", 50, 56, check="drawn"),
     _row("elastic_cloud_key", "essu_", "signs", 64, 120),
     _row("facebook_instagram_token", "IG(?:QV|QW|AA)", "dashed", 90, 300, shown="IGQV", check="drawn"),
-    _row("facebook_user_token", "EAA[A-Z]", "word", 90, 400, shown="EAAB", check="drawn"),
+    _row("facebook_user_token", "EAA[A-Za-z]", "word", 60, 400, shown="EAAB", check="drawn"),
     _row("finage_key", "API_KEY", "upper", 32, 32),
-    _row("firehydrant_token", "fhb-", "hex", 64, 64),
-    _row("flagsmith_key", r"ser\.", "word", 20, 24, shown="ser.", check="drawn"),
+    _row("firecrawl_long_key", "fc-", "dashed", 40, 90, check="drawn"),
+    _row("firehydrant_token", "fh[bc]-?", "hex", 64, 64, shown="fhb-"),
+    _row("flagsmith_key", r"ser\.", "dashed", 20, 80, shown="ser.", check="drawn"),
     _row("fleetbase_key", "flb_(?:live|test)_", "word", 20, 40, shown="flb_live_"),
     _row("friendli_token", "flp_", "word", 36, 64),
     _row("fullstory_key", r"[en][ua]1\.", "wide", 30, 160, shown="na1.", check="drawn"),
@@ -203,7 +220,7 @@ PREFIXES: Final[Sequence[Rule]] = (
         + "-",
     ),
     _row("inngest_key", "signkey-(?:prod|branch|test|staging)-", "hex", 32, 64, shown="signkey-prod-"),
-    _row("intercom_token", "dG9rO[gj]", "base64", 50, 60, shown="dG9rOj"),
+    _row("intercom_token", "dG9rO[gj]", "base64", 50, 120, shown="dG9rOj"),
     _row("jenkins_token", "11", "hex", 32, 32, check="random"),
     _row("klarna_key", "klarna_(?:live|test)_api_", "wide", 30, 200, shown="klarna_live_api_"),
     _row("checio_key", "pk_", "lower", 45, 45, check="random"),
@@ -273,7 +290,7 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("tickettailor_key", "sk_[0-9]{3,6}_[0-9]{3,9}_", "hex", 32, 32, shown="sk_9249_555934_"),
     _row("trello_token", "ATTA", "hex", 60, 80),
     _row("trigger_key", "tr_(?:prod|dev|stg|preview|pat)_", "word", 16, 48, shown="tr_prod_", check="drawn"),
-    _row("ubidots_token", "BB(?:FF|US)-", "word", 30, 36, shown="BBFF-"),
+    _row("ubidots_token", "BB(?:FF|US)-", "dashed", 30, 44, shown="BBFF-"),
     _row("unit_token", r"v[1-4]\.(?:public|local)\.", "signs", 60, 800, shown="v4.local."),
     _row("upcloud_token", "ucat_", "word", 26, 48),
     _row("upstage_key", "up_", "word", 29, 29, check="drawn"),
@@ -286,6 +303,14 @@ PREFIXES: Final[Sequence[Rule]] = (
     _row("you_key", "ydc-sk-", "dashed", 30, 80),
     _row("zep_key", "z_1", "signs", 100, 300),
     _row("zuplo_key", "zpka_[a-z0-9]{32}_", "hex", 8, 8, shown="zpka_" + fake(32, "lower") + "_"),
+    _row(
+        "yandex_translate_key",
+        r"trnsl\.1\.1\.[0-9]{8}T[A-Z0-9]{6}Z\.[a-f0-9]{8,16}\.",
+        "hex",
+        24,
+        48,
+        shown="trnsl.1.1.20260301T120000Z." + fake(16, "hex") + ".",
+    ),
     _row("flyio_macaroon", r"FlyV1[ \t]+(?:fm[12][ar]?_)?", "listed", 60, shown="FlyV1 fm2_"),
     secret(
         "service_key",
@@ -305,6 +330,15 @@ PREFIXES: Final[Sequence[Rule]] = (
         check="prefixed",
         near=r"[a-z0-9][_-](?:api|key|apikey|token|tok|pat|secret|sec|sk|live|prod|production|sandbox|oauth|access|svc)"
         r"[_-](?:[a-z]{2,8}[_-])?[A-Za-z0-9]{20}",
+    ),
+    secret(
+        "unlisted_key",
+        r"\b(?P<value>(?:[a-z][a-z0-9]{1,15}|[A-Z]{3,16})[_-][A-Za-z0-9_-]{20,160})" + END,
+        "acme_" + fake(40),
+        "acme_" + fake(12),
+        check="unlisted",
+        # Not from the beginning of the prefix: each word may be one, and would be followed.
+        near=r"[A-Za-z0-9][_-](?:[A-Za-z0-9]*" + _THREE_CLASSES + r"|[a-z]*(?:[0-9]+[a-z]+){5})",
     ),
 )
 """Each rule with its action under `guard.mode = enforce`."""

@@ -58,10 +58,17 @@ _SIGNS: Final = {sign: sign for sign in b"\"'=:,<>{}[]()| \n\r\t"} | {ord("&"): 
 """Characters that separate, and their replacements: an ampersand separates parameters of a URL, but not words."""
 _LETTERS: Final = {b"n": 10, b"r": 10, b"t": 9, b'"': 34, b"'": 39}
 _ENTITIES: Final = {b"quot": 34, b"apos": 39, b"amp": 38, b"lt": 60, b"gt": 62, b"nbsp": 32}
-_STRING_END: Final = (
-    r"(?=[ \t+.\\\n])[ \t]*(?:[+.][ \t]*)?(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))[\"']"
+_STRING_END: Final = r"(?=[ \t+.\\\n])[ \t]*(?:[+.][ \t]*)?(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))"
+_STRINGS: Final = "|".join(
+    f"{quote * count}{_STRING_END}(?:{chr(34) * count}|{chr(39) * count})" for count in (4, 2, 1) for quote in "\"'"
 )
-_JOINT: Final = re.compile(r"\\\n[+-]?[ \t]*|=(?<=[!-<>-~]=)\r?\n(?=[!-~])|\"" + _STRING_END + "|'" + _STRING_END)
+"""Between two strings side by side; `read` writes two or four quotes for one that is escaped once or twice."""
+CONTINUED: Final = re.compile(
+    r"(?:(?<=[!-<>-~])=\r?\n(?=[!-~])|[\s\S](?:\\\n[+-]?[ \t]*|\\{0,15}[\"'][ \t]*(?:[+.][ \t]*)?"
+    r"(?:\\{0,15}(?:\n|\\n)[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|(?<=[ +.]))\\{0,15}[\"']))"
+)
+"""The last character before a joint and the joint, in text that may be escaped: more than what is a joint once read."""
+_JOINT: Final = re.compile(r"\\\n[+-]?[ \t]*|=(?<=[!-<>-~]=)\r?\n(?=[!-~])|" + _STRINGS)
 
 
 def read(data: bytes) -> bytes:

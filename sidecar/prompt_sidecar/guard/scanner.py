@@ -28,7 +28,7 @@ from typing import Any, Final
 import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT, DECODED, decoded
-from prompt_sidecar.guard.reading import HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
+from prompt_sidecar.guard.reading import CONTINUED, HIDDEN, UNSEEN, Cells, Joined, cells, joined, read, written
 from prompt_sidecar.guard.rule import BEGIN, BY_NAME, VALUE, Find, Rule, RuleAction, RuleGroup
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -43,8 +43,8 @@ _CONTINUATION: Final = bytes(range(0x80, 0xC0))
 MEMORY: Final = 67_108_864
 """Bytes that the automaton of all rules may take. It is built as texts need it."""
 _DIVIDED: Final = (
-    r"[A-Za-z0-9_-]{3}(?:=\r?\n|\\\n[+-]?[ \t]*|[\"'][ \t]*[+.]?[ \t]*(?:\\?\n[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|"
-    r"[ +.])[\"'])[A-Za-z0-9_-]{3}"
+    r"[A-Za-z0-9_-](?:=\r?\n|\\\n[+-]?[ \t]*|"
+    r"\\*[\"'][ \t]*[+.]?[ \t]*(?:\\*(?:\n|\\n)[+-]?[ \t]*(?:[+.][ \t]*)?[bfru]{0,2}|[ +.])\\*[\"'])[A-Za-z0-9_-]{3}"
 )
 """Where a value may continue after a joint (see `reading`): a soft break of quoted-printable (RFC 2045, 6.7), a line
 that goes on, strings side by side."""
@@ -461,9 +461,8 @@ def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]
         if end > farthest:  # an earlier end cannot have its value's end behind this one's
             farthest = end
             if value_end < end:
-                # From `end` to `clear` nothing ends a value, so that no character is searched twice.
-                ends = VALUE_END.search(text, max(end, clear), end + LONGEST)
-                value_end, clear = (ends.start(), 0) if ends is not None else (-1, end + LONGEST)
+                # Before `clear` nothing ends the value, so that no character is searched twice.
+                value_end, clear = _value_end(text, max(end, clear), end + LONGEST)
         last = min((value_end if value_end >= 0 else farthest + LONGEST) + AFTER, len(text))
         if first > done and done:
             yield begun, done
@@ -472,6 +471,24 @@ def stretches(text: str, matches: Sequence[_Match]) -> Iterator[tuple[int, int]]
         done = max(done, last)
     if done:
         yield begun, done
+
+
+def _value_end(text: str, at: int, limit: int) -> tuple[int, int]:
+    """Return where a value ends, and 0; or -1 if that is not before a limit, and where to search further.
+
+    Strings that continue the value are part of it. Each character is read a fixed number of times, however many
+    strings there are.
+    """
+    joint = CONTINUED.match(text, at - 2) if at > 1 else None  # the end of the string may be part of the match
+    while True:
+        if joint is not None:
+            at = joint.end()
+        ends = VALUE_END.search(text, at, limit)
+        if ends is None:
+            return -1, max(at, limit)
+        joint = CONTINUED.match(text, ends.start() - 1) if ends.start() else None
+        if joint is None:
+            return ends.start(), 0
 
 
 def _readings(piece: str) -> Iterator[tuple[str, Joined | Cells | None, bool]]:

@@ -37,13 +37,13 @@ SERVICES: Final[Sequence[Rule]] = (
         "dt0c01." + fake(24, "upper"),
     ),
     secret("e2b_key", r"\be2b_[a-f0-9]{40}\b", "e2b_" + fake(40, "hex"), "e2b_" + fake(8, "hex")),
-    secret("easypost_key", r"\bEZ[AT]K[A-Za-z0-9]{54}\b", "EZAK" + fake(54), "EZAK" + fake(12)),
+    secret("easypost_key", r"\b(?P<value>EZ[AT]K[A-Za-z0-9_-]{54,80})" + END, "EZAK" + fake(54), "EZAK" + fake(12)),
     secret("elevenlabs_key", r"\bsk_[a-f0-9]{48}\b", "sk_" + fake(48, "hex"), "sk_" + fake(12, "hex")),
     secret("firecrawl_key", r"\bfc-[a-f0-9]{32}\b", "fc-" + fake(32, "hex"), "fc-" + fake(12, "hex")),
     secret("fireworks_key", r"\bfw_[A-Za-z0-9]{22,24}\b", "fw_" + fake(24), "fw_version_of_the_board", check="random"),
     secret(
         "flutterwave_key",
-        r"\bFLWSECK(?:_TEST|_LIVE)?-[a-zA-Z0-9]{12,32}(?:-X)?\b",
+        r"\bFLWSECK(?:_TEST|_LIVE)?-[a-zA-Z0-9]{12,64}(?:-X)?\b",
         "FLWSECK_TEST-" + fake(32, "hex") + "-X",
         "FLWSECK_TEST",
     ),
@@ -84,7 +84,7 @@ SERVICES: Final[Sequence[Rule]] = (
     ),
     secret(
         "mapbox_token",
-        r"\b(?P<value>[st]k\.(?:ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22}|[A-Za-z0-9._-]{80,240}))" + END,
+        r"\b(?P<value>[st]k\.(?:ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22}|[A-Za-z0-9._-]{60,240}))" + END,
         "sk.ey" + fake(60) + "." + fake(22),
         "pk.ey" + fake(60) + "." + fake(22),
         near=BEGIN + r"[st]k\.[A-Za-z0-9._-]{40}",
@@ -99,7 +99,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("neon_key", r"\bnapi_[A-Za-z0-9]{64}\b", "napi_" + fake(64, "lower"), "napi_create_function"),
     secret("neon_password", r"\bnpg_[A-Za-z0-9]{12,16}\b", "npg_" + fake(12), "npg_connection", check="random"),
     secret("nvidia_key", r"\b(?P<value>nvapi-[A-Za-z0-9_-]{60,70})" + END, "nvapi-" + fake(64), "nvapi-" + fake(9)),
-    secret("octopus_key", r"\bAPI-[A-Z0-9]{26}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
+    secret("octopus_key", r"\bAPI-[A-Z0-9]{26,60}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
     secret(
         "openshift_token",
         r"\b(?P<value>sha256~[A-Za-z0-9_-]{43})" + END,
@@ -109,7 +109,7 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("pinecone_key", r"\bpcsk_[A-Za-z0-9_]{50,80}\b", "pcsk_" + fake(70), "pcsk_" + fake(9)),
     secret(
         "plaid_token",
-        r"\baccess-(?:sandbox|development|production)-" + _UUID + r"\b",
+        r"\b(?:access|link)-(?:sandbox|development|production)-" + _UUID + r"\b",
         "access-production-" + fake_uuid(),
         "access-production-1",
     ),
@@ -120,7 +120,10 @@ SERVICES: Final[Sequence[Rule]] = (
     secret("scalingo_token", r"\b(?P<value>tk-us-[A-Za-z0-9_-]{48})" + END, "tk-us-" + fake(48), "tk-us-" + fake(9)),
     secret("settlemint_token", r"\bsm_(?:aat|pat|sat)_[A-Za-z0-9]{16}\b", "sm_pat_" + fake(16), "sm_pat_" + fake(7)),
     secret(
-        "shippo_token", r"\bshippo_(?:live|test)_[A-Fa-f0-9]{40}\b", "shippo_live_" + fake(40, "hex"), "shippo_live_x"
+        "shippo_token",
+        r"\bshippo_(?:live|test)_[A-Fa-f0-9]{32,40}\b",
+        "shippo_live_" + fake(40, "hex"),
+        "shippo_live_x",
     ),
     secret(
         "sidekiq_credentials",
