@@ -223,7 +223,7 @@ def label_names(ledger: Ledger, texts: PromptView, count: Callable[[str], int], 
     if entry is None:
         return
     registered = {ledger.records[message].names[place] for message, place in registry.names}
-    registry.named = len(ledger)
+    registry.choose_names(registry.names)  # they stay in the registry; the next choice waits for growth
     found = [
         ((message, place), name)
         for message, place in hidden_names(ledger, texts)
@@ -246,7 +246,8 @@ def _newest_clipped(ledger: Ledger) -> Entry | None:
         record = ledger.records[index]
         for entry in reversed(() if record.dropped else record.entries):
             clipped = entry.kind is ItemKind.RESULT and entry.action is Action.CLIPPED
-            if clipped and entry.decided == ledger.iteration and not (entry.again or entry.counts):
+            taken = entry.again or entry.counts or entry.listed
+            if clipped and entry.decided == ledger.iteration and not taken:
                 return entry
     return None
 
