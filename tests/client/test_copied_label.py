@@ -32,6 +32,7 @@ def labels(stash_id: str) -> list[str]:
         elide.elided(encoded, encoded, len(TEXT), CUT, stash_id),
         elide.repeated(stash_id, len(TEXT), 12),
         elide.carrier(elide.placeholder(ItemKind.RESULT, stash_id, len(TEXT)) or "", 7),
+        elide.naming(elide.placeholder(ItemKind.RESULT, stash_id, len(TEXT)) or "", ["src/app.py", "read_page"]),
     ]
 
 

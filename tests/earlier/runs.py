@@ -19,7 +19,12 @@ from tests.promises.played import Played
 T = TypeVar("T", bound=msgspec.Struct)
 
 HERE: Final = Path(__file__).parent
-MADE: Final = {5: HERE / "made_by_2bf5170", 7: HERE / "made_by_2489d6e9", 8: HERE / "made_by_5e6d2254"}
+MADE: Final = {
+    5: HERE / "made_by_2bf5170",
+    7: HERE / "made_by_2489d6e9",
+    8: HERE / "made_by_5e6d2254",
+    9: HERE / "made_by_83ac01ae",
+}
 """What a commit has made, by the version of its rules."""
 KEY: Final = b"the key of all versions, thirty-two bytes and more"
 POLICY: Final[Mapping[str, object]] = {"registry_share": 0.02}

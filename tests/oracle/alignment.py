@@ -14,8 +14,9 @@ from typing import Any
 
 from tests.oracle.shapes import Message, blocks_of, calls_of, results_of, role_of
 
-MARKED = re.compile(r"\[[^\[\]]{0,40}\b(?:elided|clipped)\b[^\[\]]{0,120}\]")
-"""How a marker reads, by design.md: brackets around a label that says elided or clipped."""
+_NAMES = r"; names in what is clipped so far: [A-Za-z0-9_./ -]+"
+MARKED = re.compile(rf"\[[^\[\]]{{0,40}}\b(?:elided|clipped)\b[^\[\]]{{0,60}}(?:{_NAMES})?[^\[\]]{{0,60}}\]")
+"""How a marker reads, by design.md: brackets around a label that says elided or clipped, with names it may be."""
 
 
 CONDENSED = re.compile(r"\[condensed(?: — id=\w+)?\]\Z")

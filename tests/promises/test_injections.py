@@ -137,7 +137,8 @@ WORDS_OF = 4
 """Words of a payload's prose in a row that cannot stand in a list of names by chance, however it is split."""
 MARKER = re.compile(r"\[content elided to fit context window — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
 PLACEHOLDER = re.compile(
-    r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes(?:; [\d,]+\+? other iterations? dropped)?\]"
+    r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes"
+    r"(?:; names in what is clipped so far: (?P<names>[^\]]+?))?(?:; [\d,]+\+? other iterations? dropped)?\]"
 )
 
 
@@ -231,6 +232,8 @@ def test_names_form_no_sentence(format: str, source: Any) -> None:
     lists = {
         found[0] for answer in run.answers for piece in answer.prompt.own_text for found in NAMES.finditer(piece.text)
     }
+    labels = (PLACEHOLDER.fullmatch(text) for answer in run.answers for text in returned(run, answer))
+    lists |= {label["names"] for label in labels if label is not None and label["names"]}
     texts = frozenset(chain.from_iterable(_in_a_row(_prose(payload)) for payload in run.payloads))
     ids = {trim.stash_id for answer in run.answers for trim in answer.trimmed.trims}
     for listed in lists:

@@ -60,7 +60,7 @@ def test_any_bytes(raw: bytes) -> None:
 
 def test_rules_that_are_not_known() -> None:
     """A revision of later rules, or of ones that are no longer read, is nobody's."""
-    for version in {*range(256)} - {5, 6, 7, 8, RULES}:
+    for version in {*range(256)} - {5, 6, 7, 8, 9, RULES}:
         assert None is unseal(KEY, seal(KEY, msgspec.structs.replace(REVISION, version=version)))
 
 

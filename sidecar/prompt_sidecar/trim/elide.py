@@ -110,6 +110,13 @@ def carrier(label: str, dropped: int) -> str:
     return f"{label[:-1]}; {number} other iteration{'' if dropped == 1 else 's'} dropped]"
 
 
+def naming(label: str, names: Sequence[str]) -> str:
+    """Return a clipped item's label, extended by a list of names in alphabetical order; see `trim.names`."""
+    if not names or not label.endswith("]"):
+        return label
+    return f"{label[:-1]}; names in what is clipped so far: {' '.join(sorted(names))}]"
+
+
 def at_least(number: int) -> int:
     """Return the greatest power of ten up to a positive number, negative as `carrier` takes it.
 

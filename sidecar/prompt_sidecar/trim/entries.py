@@ -11,6 +11,7 @@ from typing import Final
 
 from prompt_sidecar.prompt.injected import Injected
 from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.condense.calls import SourceCall
 from prompt_sidecar.trim.condense.condensing import Level, Saving
 from prompt_sidecar.trim.elide import KeptBytes
@@ -107,6 +108,17 @@ class Condensing:
     """What each reduction removed; empty where another process condensed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class ListedNames:
+    """Names that a clipped result's label lists; see `prompt_sidecar.trim.names`."""
+
+    places: tuple[tuple[int, int], ...]
+    """For each its message, none later than the result's, and its place among the names of that message."""
+    names: tuple[str, ...]
+    tokens: int
+    """Tokens that they add to the label."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One item of the history and what was decided about it."""
@@ -167,6 +179,17 @@ class Entry:
     """How it was condensed; kept where the result was elided or clipped later."""
     injected: Injected | None = None
     """The kind of injected text, where a framework and not a user or developer put it into the history in mid-run."""
+    listed: ListedNames | None = None
+    """For a clipped result whose message is not dropped: names that its label lists, if it does."""
+
+    @property
+    def label(self) -> str | None:
+        """The label that replaces it where nothing of it is kept, without the number of dropped iterations.
+
+        None: empty arguments.
+        """
+        label = elide.placeholder(self.kind, self.stash_id if self.advertised else "", self.size)
+        return elide.naming(label, self.listed.names) if label and self.listed is not None else label
 
     @property
     def base_size(self) -> int:

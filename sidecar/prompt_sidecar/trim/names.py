@@ -26,7 +26,8 @@ from typing import Final, Protocol
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import ItemKind, Message, Role
 from prompt_sidecar.prompt.jsontext import load
-from prompt_sidecar.trim.entries import Entry
+from prompt_sidecar.trim import elide
+from prompt_sidecar.trim.entries import Action, Entry, ListedNames
 from prompt_sidecar.trim.ledger import Ledger
 
 NAMES_OF_MESSAGE: Final = 64
@@ -50,6 +51,10 @@ PIECE_CHARACTERS: Final = 65_536
 GROWTH: Final = 16
 """Divisor: the part of its messages by which a history must grow before names are chosen again: in recorded runs fewer
 than come between two batch points, but with a window that is too small each call is one."""
+FEWEST_NAMES: Final = 8
+"""Least number of names in a list: fewer take less room than the words in front of them."""
+TOKENS_OF_NAME: Final = 3
+"""Least tokens that a name is assumed to take, so that the first list that is counted is not much too long."""
 SHORTEST: Final = 4
 LONGEST: Final = 40
 PROSE_WORDS: Final = 2
@@ -197,6 +202,54 @@ def list_names(ledger: Ledger, texts: PromptView) -> None:
     if named and len(ledger) - named < len(ledger) // GROWTH:
         return
     ledger.registry.choose_names(hidden_names(ledger, texts))
+
+
+def label_names(ledger: Ledger, texts: PromptView, count: Callable[[str], int], room: int) -> None:
+    """Have the label of the newest result that this cut has clipped list hidden names, if `list_names` would choose.
+
+    Where the registry precedes all messages it is mostly written once, while the messages from a cut's first change on
+    are written again anyway. Only names from before that result are listed, so a rewind that keeps it keeps them.
+
+    Args:
+        ledger: the decisions, at the end of a cut.
+        texts: what the prompt shows.
+        count: counts tokens.
+        room: tokens that the list may take.
+    """
+    registry = ledger.registry
+    if len(ledger) - registry.named < len(ledger) // GROWTH:
+        return
+    entry = _newest_clipped(ledger)
+    if entry is None:
+        return
+    registered = {ledger.records[message].names[place] for message, place in registry.names}
+    registry.choose_names(registry.names)  # they stay in the registry; the next choice waits for growth
+    found = [
+        ((message, place), name)
+        for message, place in hidden_names(ledger, texts)
+        if message <= entry.message and (name := ledger.records[message].names[place]) not in registered
+    ]
+    label = entry.label or ""
+    fit = min(len(found), room // TOKENS_OF_NAME)
+    while fit >= FEWEST_NAMES:
+        names = tuple(name for _, name in found[:fit])
+        tokens = count(elide.naming(label, names)) - entry.tokens
+        if tokens <= room:
+            ledger.decisions.list_names(entry, ListedNames(tuple(place for place, _ in found[:fit]), names, tokens))
+            return
+        fit = min(fit - 1, fit * room // tokens)
+
+
+def _newest_clipped(ledger: Ledger) -> Entry | None:
+    """Return the newest result that was clipped in this iteration and whose label has room for names."""
+    for index in range(len(ledger.records) - 1, ledger.decisions.changed_from - 1, -1):
+        record = ledger.records[index]
+        for entry in reversed(() if record.dropped else record.entries):
+            clipped = entry.kind is ItemKind.RESULT and entry.action is Action.CLIPPED
+            taken = entry.again or entry.counts or entry.listed
+            if clipped and entry.decided == ledger.iteration and not taken:
+                return entry
+    return None
 
 
 def hidden_names(ledger: Ledger, texts: PromptView) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import ALONE, CUTS, Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.names import FEWEST_NAMES, TOKENS_OF_NAME
 
 SHARE_OF_LIMIT: Final = 0.04
 """Largest share of the limit for all own text, in addition to the bound `own_text_max_tokens`."""
@@ -34,10 +35,6 @@ REST_FOUND: Final = " more, which search finds"
 FIRST_LINES: Final = 10
 """Registry lines, of the largest items, that take precedence over names: in at most half of the room, but at least one.
 Each takes as much as ten names, and the ids are in the labels too."""
-FEWEST_NAMES: Final = 8
-"""Least number of names in a list: fewer take less room than the line above them."""
-TOKENS_OF_NAME: Final = 3
-"""Least tokens that a name is assumed to take, so that the first list that is counted is not much too long."""
 NAMES_HEADER: Final = "Names used in what is elided or clipped; data only, search finds what they name:"
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64

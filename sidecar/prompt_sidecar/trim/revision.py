@@ -31,13 +31,15 @@ from prompt_sidecar.trim.ledger import STATE, Ledger
 from prompt_sidecar.trim.ledger.decisions import Fit
 
 _TAG: Final = 16
-RULES: Final = 9
+RULES: Final = 10
 """Version of the rules that decisions follow, and of a revision's content. It is raised where either changes so that an
 older version could not go on; the code that reads the previous version then moves to `prompt_sidecar.trim.earlier`."""
 RULES_9: Final = 9
 """First version of which a run condenses by version 2, leaves small results whole at cuts, says of dropped iterations
 how many at least, counts framing in the share of the oldest, and has room for our own text that follows from the limit
 as it is before any report."""
+RULES_10: Final = 10
+"""First version of which a run's labels list names, where the registry stays as it is."""
 COMPACTED: Final = 7
 """First version that does not change what precedes a provider's compaction."""
 WINDOWED: Final = 7
@@ -111,6 +113,7 @@ _LOADERS: Final[Mapping[int, Callable[[Ledger, bytes, Fit | None], None]]] = {
     6: load_6,
     7: _load,
     8: _load,
+    9: _load,
     RULES: _load,
 }
 """The functions that load a state, by the version that wrote it."""

@@ -78,7 +78,7 @@ from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, SMALL, Action, Agei
 from prompt_sidecar.trim.inputs import Inputs, aim, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.ledger.queues import Largest, Queue
-from prompt_sidecar.trim.names import list_names
+from prompt_sidecar.trim.names import label_names, list_names
 from prompt_sidecar.trim.oldest import hold_oldest, newest_light, newest_that_fit
 from prompt_sidecar.trim.policy import AgeStage, Arguments, FitStage
 from prompt_sidecar.trim.reasoning import Reasoning
@@ -157,6 +157,7 @@ class Evaluation:
         count_many: Callable[[Sequence[str]], Sequence[int]] | None = None,
         *,
         since_9: bool = True,
+        since_10: bool = True,
     ) -> None:
         self._ledger = ledger
         self._inputs = inputs
@@ -175,6 +176,8 @@ class Evaluation:
         batches = self._policy.fit_stage is FitStage.OLDEST_FIRST and self._policy.age_stage is AgeStage.PRESSURE
         self._since_9 = since_9
         """Whether the run began under rules 9 or later; an earlier one goes on by its rules."""
+        self._labels_name = since_10 and inputs.recall and self._policy.cuts_in_batches
+        """Whether labels list names where a cut leaves the registry as it is."""
         ledger.drops.round_counts(rounds=since_9)
         self._small_stay = since_9 and batches
         """Whether cuts leave small results whole."""
@@ -247,6 +250,9 @@ class Evaluation:
                 listed = self._inputs.own_in_history or ledger.registry.listed == ledger.iteration
                 if self._policy.registry_share and listed:
                     list_names(ledger, self._texts)
+                elif self._labels_name:
+                    room = min(self._policy.registry_share * self._aim, high - self.used)
+                    label_names(ledger, self._texts, self._count, int(room))
 
     def _batch(self, *, placeholder_needed: bool) -> bool:
         """Count a batch, which changes messages of earlier prompts; return whether to rewrite the registry with it.

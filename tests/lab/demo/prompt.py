@@ -21,7 +21,7 @@ from tests.oracle.shapes import role_of, texts_of
 
 LABEL = re.compile(
     r"\[content (?:elided to fit context window|clipped) — id=(\w+), [\d,]+ bytes"
-    r"(?:; [\d,]+\+? other iterations? dropped)?\]"
+    r"(?:; names in what is clipped so far: [^\]]+?)?(?:; [\d,]+\+? other iterations? dropped)?\]"
 )
 _REGISTRY_LINE = re.compile(
     r'^id=(?P<id>\w+) tool=(?P<tool>\S+) args="(?P<arguments>.*)" iteration=(?P<iteration>\d+) bytes=(?P<size>\d+)$',

@@ -359,7 +359,7 @@ class Sources:
     @staticmethod
     def _label(entry: Entry) -> Replacement:
         """Return the replacement of an item that is not kept at all; None: empty arguments."""
-        shown = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size)
+        shown = entry.label
         return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
 
 

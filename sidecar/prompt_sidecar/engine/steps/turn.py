@@ -44,7 +44,7 @@ from prompt_sidecar.trim.inputs import aim, too_little_left
 from prompt_sidecar.trim.ledger.decisions import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, RULES_9, Revision, apply_state, pack_state
+from prompt_sidecar.trim.revision import COMPACTED, DIRECTIVES, RULES_9, RULES_10, Revision, apply_state, pack_state
 from prompt_sidecar.trim.stages import Evaluation
 
 RECORD_AT_ONCE: Final = 128
@@ -336,8 +336,15 @@ class _Turn:
     def _extend(self) -> bool | None:
         """Add the new messages, some at a time; see `_fold` for the result."""
         memory, work, reads = self._memory, self._work, self._reads
-        since_9 = memory.began_under >= RULES_9
-        evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many, since_9=since_9)
+        evaluation = Evaluation(
+            self._ledger,
+            work.inputs,
+            self._sources,
+            self._count,
+            work.count_many,
+            since_9=memory.began_under >= RULES_9,
+            since_10=memory.began_under >= RULES_10,
+        )
         first_new, last = len(self._rows), len(reads)
         self._long = last - first_new > TOGETHER  # a prompt with a few new messages is taken whole or not at all
         forget_texts(reads, self._body.same, first_new)

@@ -9,7 +9,7 @@ import msgspec
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.condense.condensing import Level
 from prompt_sidecar.trim.elide import KeptBytes
-from prompt_sidecar.trim.entries import CUTS, Action, Condensing, Entry, Reason, Record
+from prompt_sidecar.trim.entries import CUTS, Action, Condensing, Entry, ListedNames, Reason, Record
 from prompt_sidecar.trim.ledger.messages import Messages
 from prompt_sidecar.trim.ledger.sums import Sums
 
@@ -63,6 +63,10 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     leaves: bool
     condensed: CondensingState | None = None
     """How it was condensed; version 7 was the first to do so."""
+    listed: list[tuple[int, int]] = []
+    """Places of the names that its label lists; version 10 was the first to do so."""
+    listed_tokens: int = 0
+    """Tokens that they add to the label."""
 
 
 class DecisionsState(msgspec.Struct, frozen=True, array_like=True):
@@ -188,6 +192,8 @@ class Decisions:
                 entry.again,
                 entry.leaves,
                 _state_of(entry.condensed),
+                list(entry.listed.places) if entry.listed is not None else [],
+                entry.listed.tokens if entry.listed is not None else 0,
             )
             for record in self._records
             if record.touched
@@ -219,7 +225,7 @@ class Decisions:
                 entry.condensed = entry.condensed if fit is None else fit.condensed(entry, entry.condensed)
             kept = KeptBytes(was.head, was.tail) if _ACTIONS[was.action] is Action.ELIDED else None
             if kept is None or fit is None or (kept := fit.kept(entry, kept)) is not None:
-                self._load_entry(entry, was, kept)
+                self._load_entry(entry, was, kept, keep_names=fit is None)
             elif entry.condensed is not None:
                 self.decide(entry, Action.CONDENSED, None, entry.condensed.tokens, Reason.CONDENSE)
                 entry.decided = was.decided
@@ -228,7 +234,7 @@ class Decisions:
                 self.drop_record(index, iteration, _REASONS[reason])
         self.evaluated = len(self._records)
 
-    def _load_entry(self, entry: Entry, was: EntryState, kept: KeptBytes | None) -> None:
+    def _load_entry(self, entry: Entry, was: EntryState, kept: KeptBytes | None, *, keep_names: bool) -> None:
         action = _ACTIONS[was.action]
         if action is None:
             return
@@ -238,6 +244,17 @@ class Decisions:
             self.decide(entry, action, kept, was.tokens, _REASONS[was.reason])
         entry.decided, entry.first, entry.advertised = was.decided, was.first, was.advertised
         entry.counts, entry.again, entry.leaves = was.counts, was.again, was.leaves
+        if was.listed:
+            self._load_names(entry, was, keep=keep_names)
+
+    def _load_names(self, entry: Entry, was: EntryState, *, keep: bool) -> None:
+        """Load the names that a label lists; without `keep`, or where one is not there any more, it lists none."""
+        known = [(self._records[message].names, place) for message, place in was.listed]
+        if keep and all(place < len(names) for names, place in known):
+            listed = tuple(names[place] for names, place in known)
+            entry.listed = ListedNames(tuple(was.listed), listed, was.listed_tokens)
+        else:
+            self._set_tokens(entry, entry.tokens - was.listed_tokens)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -306,6 +323,12 @@ class Decisions:
         self._records[entry.message].tokens += change
         self._change(entry.message, change)
 
+    def list_names(self, entry: Entry, listed: ListedNames | None) -> None:
+        """Have a clipped result's label list names, or none any more."""
+        before = entry.listed.tokens if entry.listed is not None else 0
+        entry.listed = listed
+        self.set_tokens(entry, entry.tokens - before + (listed.tokens if listed is not None else 0))
+
     def remove_reasoning(self, entry: Entry, tokens: int, *, drop: bool) -> None:
         """Remove an item of reasoning.
 
@@ -339,6 +362,9 @@ class Decisions:
     def drop_record(self, index: int, iteration: int, reason: Reason = Reason.RESIDUE) -> None:
         """Drop one message."""
         record = self._records[index]
+        for entry in record.entries:
+            if entry.listed is not None:  # should it come back, its names have been listed elsewhere
+                self.list_names(entry, None)
         self._count(record, -1)
         self._shift(index, -record.tokens)
         record.dropped, record.dropped_in, record.dropped_for = True, iteration, reason

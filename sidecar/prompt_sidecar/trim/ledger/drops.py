@@ -170,7 +170,7 @@ class Drops:
         counts = (elide.at_least(self.by_carrier) if self.rounds else self.by_carrier,) if self.by_carrier else ()
         if entry is None or entry.counts == counts or self._messages.records[entry.message].pinned:
             return
-        label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
+        label = entry.label or ""
         self._label(counts, max(0, count(elide.carrier(label, counts[0] if counts else 0)) - entry.tokens))
 
     def _label(self, counts: tuple[int, ...], tokens: int) -> None:
