@@ -105,7 +105,8 @@ _UNLISTED_LOWER: Final = 40
 _NO_KEY: Final = re.compile(
     r"(?i:call|(?:srv|mcp)?toolu|tooluse|tool|msg|message|resp|req|request|chatcmpl|cmpl|gen|run|lc|thread|asst|"
     r"file|batch|step|item|"
-    r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|ctc|cmp|lsh|"
+    r"evt|event|trace|span|conv|cntr|container|skill|rs|fc|fco|ws|fs|ci|cu|ig|mcp|mcp[lr]|vs|vsf|ctc|ctco|cmp|comp|"
+    r"lsho?|sho?|apco?|amsg|tsc|tso|sess|session|prompt|pmpt|ftjob|modr|eval|evalrun|msgbatch|wrkspc|pyd|upd|"
     r"chunk|sha[0-9]{1,3}|md5|css|style|styles|class|id|uid|guid|rev|etag|font|img|image|asset|hash|digest|checksum|"
     r"commit|build|dpl|prj|proj|project|team|user|usr|org|acct|account|cus|customer|sub|price|product|order|job|task|"
     r"blob|data|cache|layer|bundle|vendor|env|tmp|temp|backup|upload|release|version|cursor|page|node|doc|ref|snap|"
@@ -371,7 +372,7 @@ def unlisted(value: str, before: str, after: str) -> bool:
         len(plain) >= least
         and _NO_KEY.fullmatch(prefix) is None
         and _AFTER_NAME.match(after) is None
-        and not before.endswith(("/", ".", "-", "+", "#", "%", "@", "$", "~"))
+        and not before.endswith(("/", ".", "-", "_", "+", "#", "%", "@", "$", "~"))
         and sum(map(str.isdigit, plain)) >= 2
         and _SAME_CLASS.search(plain) is None
         and _changes(plain) >= (0.4 if mixed else 0.3)
