@@ -22,10 +22,23 @@ from prompt_sidecar.providers.byte_queue import ByteQueue
 PIECE_BYTES: Final = 4_096
 """Bytes of a stream that are read, or decompressed, at a time on an event loop: events of three bytes take some ten
 milliseconds, and the usage or the words of one event fit in."""
+PIECE_LINES: Final = 192
+"""Lines that are read at once: a piece of an answer's events has fifty to a hundred, one of comments five hundred,
+which would take the event loop two milliseconds."""
+_LEAST_PIECE: Final = 256
+"""Bytes that are read at once however many lines they have."""
 READ_AT_ONCE: Final = 65_536
 """Bytes of an answer, or of one event, that are read on an event loop: most take a millisecond or so. Larger ones are
 read in a worker thread; a change of threads takes a tenth of a millisecond."""
 _log = logging.getLogger(__name__)
+
+
+def piece_end(chunk: bytes, at: int) -> int:
+    """Return the end of the piece of a chunk that begins at a byte and is read at once on an event loop."""
+    end = min(at + PIECE_BYTES, len(chunk))
+    while end - at > _LEAST_PIECE and max(chunk.count(b"\n", at, end), chunk.count(b"\r", at, end)) > PIECE_LINES:
+        end -= (end - at) // 2
+    return end
 
 
 class Why(Enum):

@@ -16,6 +16,7 @@ from typing import Any, Self
 import grpc
 import pytest
 
+from prompt_sidecar.answers.answer_stream import PIECE_LINES, piece_end
 from prompt_sidecar.answers.restored_answers import RestoredStream
 from prompt_sidecar.doors.envoy import messages
 from prompt_sidecar.doors.envoy.door import SERVICE
@@ -352,7 +353,11 @@ def test_a_long_piece_is_taken_in_parts() -> None:
             ProcessedRequest(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
         )
         exchange.take(EVENTS)
-        assert (len(piece) - 1) // 4_096 == sum(1 for _ in exchange.take_ahead(_response_body(piece)))
+        ends = [0]
+        while (end := piece_end(piece, ends[-1])) < len(piece):
+            ends.append(end)
+        assert len(ends) - 1 == sum(1 for _ in exchange.take_ahead(_response_body(piece)))
+        assert len(ends) >= max(len(piece) // 4_096, piece.count(b"\n") // PIECE_LINES)
         answer = exchange.take(_response_body(piece))
         made = piece.replace(MASK.encode(), b"value")
         assert SendAnswer(messages.response_body(None if made == piece else made)) == answer

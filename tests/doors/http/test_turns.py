@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from prompt_sidecar.answers.answer_stream import PIECE_LINES, piece_end
 from prompt_sidecar.calls.turns import Owner
-from prompt_sidecar.doors.http.reading import PIECE_LINES, piece_end
 from prompt_sidecar.doors.http.turns import (
     BEGINNING_BOUND,
     LINE_BYTES,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prompt_sidecar.answers.answer_stream import PIECE_BYTES, READ_AT_ONCE
+from prompt_sidecar.answers.answer_stream import READ_AT_ONCE, piece_end
 from prompt_sidecar.answers.base import Dialect
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.answers.restored_answers import JSON, RestoredStream, RestoredWhole
@@ -240,9 +240,8 @@ class EnvoyExchange:
         if message.WhichOneof("request") != "response_body" or not self._follows_headers or message.observability_mode:
             return
         piece = message.response_body.body
-        while self._searches and not self.is_long and len(piece) - self._taken > PIECE_BYTES:
-            part = piece[self._taken : self._taken + PIECE_BYTES]
-            self._taken += len(part)
+        while self._searches and not self.is_long and (end := piece_end(piece, self._taken)) < len(piece):
+            part, self._taken = piece[self._taken : end], end
             if self._reader is not None:
                 self._reader.feed(part)
             if self._stream is not None:

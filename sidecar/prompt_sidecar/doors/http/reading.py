@@ -15,7 +15,7 @@ from typing import Final
 
 import aiohttp
 
-from prompt_sidecar.answers.answer_stream import PIECE_BYTES, READ_AT_ONCE, AnswerStream, Discontinued
+from prompt_sidecar.answers.answer_stream import PIECE_BYTES, READ_AT_ONCE, AnswerStream, Discontinued, piece_end
 from prompt_sidecar.answers.base import Filter
 from prompt_sidecar.answers.reported_usage import UsageReader
 from prompt_sidecar.doors.http.bodies import USUAL
@@ -30,11 +30,6 @@ READ_ON_SECONDS: Final = 1.0
 once; in the middle of one, waiting longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
 """Bytes that are read for it: the last event of a response repeats all of it, but in most cases has arrived by then."""
-PIECE_LINES: Final = 192
-"""Lines that are read at once: a piece of an answer's events has fifty to a hundred, one of comments five hundred,
-which would take the event loop two milliseconds."""
-_LEAST_PIECE: Final = 256
-"""Bytes that are read at once however many lines they have."""
 
 
 Run = Callable[[Callable[[], bytes], int], Awaitable[bytes]]
@@ -93,14 +88,6 @@ async def read_on(
     finally:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-
-
-def piece_end(chunk: bytes, at: int) -> int:
-    """Return the end of the piece of a chunk that begins at a byte and is read at once."""
-    end = min(at + PIECE_BYTES, len(chunk))
-    while end - at > _LEAST_PIECE and max(chunk.count(b"\n", at, end), chunk.count(b"\r", at, end)) > PIECE_LINES:
-        end -= (end - at) // 2
-    return end
 
 
 @dataclass(slots=True)
